@@ -18,9 +18,10 @@ class AutomationsConfig(AppConfig):
         from automations.turn_kinds import bound, dream, heartbeat, isolated, legacy, scheduled_message
         from sessions_app.agents import dependents, documents
         from sessions_app.deliveries import outbox
+        from sessions_app.journal import run_parts
+        from sessions_app.queue import kinds
         from sessions_app.retention import registry
         from sessions_app.sessions.dependents import register_session_dependent
-        from sessions_app.turns import kinds, run_parts
 
         run_parts.register_run_parts(lambda: import_module("automations.runs.statements").RunParts())
         kinds.register_kind(bound.AutomationKind())

@@ -36,8 +36,8 @@ from sessions_app.exceptions import NotFound
 from sessions_app.models import BACKGROUND, Lane, Session, Turn, TurnKind, TurnState
 from sessions_app.models.session import ChatType
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.turns.cancel import cancel_waiting
-from sessions_app.turns.threads import enter, must_be_open
+from sessions_app.queue.cancel import cancel_waiting
+from sessions_app.queue.threads import enter, must_be_open
 
 MOST_WAITING = 20  # scheduled messages of one session
 LONGEST_TEXT = 10_000  # characters

@@ -32,7 +32,7 @@ from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.notify import JOBS
 from sessions_app.postgres.search import found_in, matching
-from sessions_app.selectors import key_subquery, merged, shown_id, with_deliveries
+from sessions_app.reads.selectors import key_subquery, merged, shown_id, with_deliveries
 from sessions_app.tokens.limits import in_agents, in_sessions, limit_of
 
 STATES = ("scheduled", "running", "done", "failed")

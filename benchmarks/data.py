@@ -54,7 +54,7 @@ def sessions_of_users(model: str, count: int) -> list[Any]:
 def queue_messages(targets: list[Any], each: int, text: str = "Hello there") -> None:
     """Receive messages as the API does, with their hints, round robin over the sessions."""
     from sessions_app.models import OnBusy
-    from sessions_app.turns.receive import MessageInput, receive
+    from sessions_app.queue.receive import MessageInput, receive
 
     for number in range(each):
         for session in targets:

@@ -137,7 +137,7 @@ def _receive(session: Any, text: str) -> Sent:
     from django.db import connection
 
     from sessions_app.models import OnBusy
-    from sessions_app.turns.receive import MessageInput, receive
+    from sessions_app.queue.receive import MessageInput, receive
 
     began = time.monotonic()
     try:

@@ -22,9 +22,9 @@ from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.retries import queue_due_retries
 from sessions_app.models import Agent, Engine, Session, Turn, TurnState
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.lock import Handle
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from tests import plugins
 from tests.conftest import Person, new_person

@@ -8,8 +8,8 @@ from django.db import transaction
 
 from sessions_app.hints import wake
 from sessions_app.models import Message, Session, Turn
-from sessions_app.turns import enqueue
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue import enqueue
+from sessions_app.queue.receive import MessageInput, receive
 from tests.fleet import until
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_core.testing import ModelServer
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests import warm
 from tests.conftest import new_person
 from tests.fleet import Fleet, until

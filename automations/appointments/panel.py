@@ -38,7 +38,7 @@ from automations.schedules.describe import describe_job
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until
-from sessions_app.selectors import shown_id
+from sessions_app.reads.selectors import shown_id
 from sessions_app.tokens.limits import in_sessions
 
 NEXT = 3  # coming slots of an appointment

@@ -35,9 +35,9 @@ from sessions_app.hints import Hint, send
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
 from sessions_app.models.turn import RUNS_KEY
 from sessions_app.policies import policy_of
+from sessions_app.queue import enqueue
+from sessions_app.queue.kinds import kind_of
 from sessions_app.sessions.archive import archive
-from sessions_app.turns import enqueue
-from sessions_app.turns.kinds import kind_of
 
 log = structlog.get_logger(__name__)
 

@@ -20,7 +20,7 @@ from sessions_app.models.owner import NOBODY
 from sessions_app.models.turn import JOB_KEY
 from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
-from sessions_app.turns.enqueue_statements import EMPTY, GIVEN, insert_turns
+from sessions_app.queue.enqueue_statements import EMPTY, GIVEN, insert_turns
 
 _run, _turn, _session, _job = table(RunRecord), table(Turn), table(Session), table(CronJob)
 HINTS_PER_AGENT = 20  # sessions for each 100 turns; each turn that ends wakes one of the other sessions

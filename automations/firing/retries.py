@@ -15,7 +15,7 @@ from automations.runs.record import end_run
 from sessions_app.hints import Hint
 from sessions_app.models import Lane, OnBusy, Session, SessionState, Turn, TurnKind
 from sessions_app.postgres.statements import Statement, table
-from sessions_app.turns import enqueue
+from sessions_app.queue import enqueue
 
 log = structlog.get_logger(__name__)
 

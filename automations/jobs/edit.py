@@ -28,7 +28,7 @@ from automations.schedules.schedule import (
 )
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Session, SessionType
-from sessions_app.turns.threads import enter, must_be_open
+from sessions_app.queue.threads import enter, must_be_open
 
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
 MOST_ENABLED = 50  # automations of one session

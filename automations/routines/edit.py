@@ -37,7 +37,7 @@ from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.turns.threads import enter
+from sessions_app.queue.threads import enter
 
 EDITABLE = PLAN | {
     "title", "description", "instructions", "execution_mode", "enabled", "timeout_seconds", "policy", "max_retry",

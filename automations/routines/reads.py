@@ -16,7 +16,7 @@ from automations.heartbeats.reminders import MODEL_FREE_TASKS
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.routines.schedule_text import routine_schedule_text
 from automations.selectors import shown_runs, state_of
-from sessions_app.selectors import agent, key_subquery
+from sessions_app.reads.selectors import agent, key_subquery
 from sessions_app.tokens.limits import in_agents
 
 _STATES = {"scheduled": "pending"}  # states that the document spells differently

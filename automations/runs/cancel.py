@@ -10,7 +10,7 @@ from automations.models.run import TASKS_KEY
 from automations.runs.record import end_run
 from sessions_app.models import Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES, RUNS_KEY
-from sessions_app.turns.cancel import cancel_waiting
+from sessions_app.queue.cancel import cancel_waiting
 
 
 def cancel_queued_runs(job: CronJob, reason: str) -> int:

@@ -69,7 +69,7 @@ def _end(turn: Any, *where: Any) -> Any:
 
 
 class RunParts:
-    """See `sessions_app.turns.run_parts`."""
+    """See `sessions_app.journal.run_parts`."""
 
     def start(self, claimed: Any) -> Any:
         """QUEUED → RUNNING; the run of a resumed turn runs already."""

@@ -24,7 +24,7 @@ from sessions_app.agents.documents import put_document
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.memory import task_state
 from sessions_app.models import Document, Session, TaskState, Turn, TurnKind, TurnStep
-from sessions_app.turns.kinds import CommitRefused, Trigger
+from sessions_app.queue.kinds import CommitRefused, Trigger
 
 PROMPT = "dream.consolidate"
 MEMORY = "MEMORY.md"

@@ -28,12 +28,12 @@ from automations.turn_kinds.heartbeat_state import state_variables
 from automations.turn_kinds.recollection import bring_up_to_date
 from automations.turn_kinds.slot import NO_PERSONS, SlotKind
 from sessions_app import flags, metrics
+from sessions_app.journal.journal import Journal
 from sessions_app.metrics import Counted
 from sessions_app.models import Session, Turn, TurnKind, TurnStep
 from sessions_app.permits import is_marked
+from sessions_app.queue.kinds import Trigger
 from sessions_app.single_line import one_line
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.kinds import Trigger
 
 CHECK, TASKS, LOOK = "heartbeat.check", "heartbeat.tasks", "heartbeat.look"
 HISTORY = 12  # messages of the history that the next heartbeat is shown

@@ -17,9 +17,9 @@ from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import Lane, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import READ_BEFORE
+from sessions_app.queue import enqueue
+from sessions_app.queue.kinds import Trigger
 from sessions_app.sessions.archive import archive
-from sessions_app.turns import enqueue
-from sessions_app.turns.kinds import Trigger
 
 PROMPT = "job.task"
 MOST_TURNS = 20  # of one attempt

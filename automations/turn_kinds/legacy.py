@@ -9,7 +9,7 @@ from agent_core.types import Ending, TurnResult
 from automations.turn_kinds.slot import SlotKind, trigger_of
 from sessions_app.deliveries.outbox import enqueue_judged_delivery
 from sessions_app.models import Session, Turn, TurnKind
-from sessions_app.turns.kinds import Trigger
+from sessions_app.queue.kinds import Trigger
 
 PROMPT = "cron.legacy.reminder"
 

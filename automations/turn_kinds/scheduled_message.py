@@ -17,7 +17,7 @@ from automations.turn_kinds.slot import SlotKind
 from sessions_app.deliveries import outbox
 from sessions_app.models import Delivery, DeliveryState, Message, Session, SessionState, Turn, TurnKind
 from sessions_app.models.session import WEB, ChatType
-from sessions_app.turns.kinds import CommitRefused, Trigger
+from sessions_app.queue.kinds import CommitRefused, Trigger
 
 SOURCE_KIND = "scheduled_send"
 STOPPED = "Its turn failed."

@@ -13,7 +13,7 @@ from sessions_app.models import Turn
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import is_marked
-from sessions_app.turns.kinds import Kind, Trigger
+from sessions_app.queue.kinds import Kind, Trigger
 
 NO_PERSONS = (
     "This task was created or changed by another system or from outside text; no person alone asked for it."

@@ -26,8 +26,8 @@ from interfaces.admin.panels import (
 from interfaces.admin.unfold import AutocompleteSelectFilter
 from sessions_app.metrics import TURN_LIMITS
 from sessions_app.models import Message, Turn, TurnStep
-from sessions_app.selectors import with_deliveries
-from sessions_app.turns.cancel import cancel_turn
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.reads.selectors import with_deliveries
 
 MOST_STEPS = 200  # shown on a turn's page
 

@@ -13,8 +13,8 @@ from agent_core.ended import Ended
 from agent_core.execution import Status
 from agent_core.types import Role
 from interfaces.ag_ui.threads import CLIENT_ID, CONSENT, PLAN, Consent, PlanAnswer
-from sessions_app import selectors
 from sessions_app.models import TurnState
+from sessions_app.reads import selectors
 from sessions_app.sessions.history import some_messages
 
 SHOWN = 100  # messages of a history

@@ -12,14 +12,14 @@ from django.contrib.auth.models import User
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
 from interfaces.ag_ui.run_input import Answered, Run, Said
-from sessions_app import selectors
 from sessions_app.exceptions import BadInput, HistoryDiverged, NotFound, SessionExists
 from sessions_app.models import Turn
+from sessions_app.questions import question_reads, questions
+from sessions_app.queue.receive import MessageInput, program_message, receive
+from sessions_app.reads import selectors
 from sessions_app.sessions.history import some_messages
 from sessions_app.sessions.images import with_note
 from sessions_app.sessions.open import open_session
-from sessions_app.turns import question_reads, questions
-from sessions_app.turns.receive import MessageInput, program_message, receive
 
 CLIENT_ID = "ag_ui_id"  # in a message's metadata: the id that the client gave it
 COMPARED = 50  # messages of the history in which ids are looked for

@@ -21,10 +21,10 @@ from interfaces.http.auth import right_of
 from interfaces.http.base import ApiView
 from interfaces.http.negotiation import EventStreamRenderer
 from interfaces.http.scopes import TALK
-from sessions_app import selectors
 from sessions_app.exceptions import NotFound, NoThreadFree
 from sessions_app.models import TurnState
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.reads import selectors
 from sessions_app.streams.event_log import now
 from sessions_app.streams.reader import StreamReader
 from sessions_app.streams.wait_for_turn import Run as RunInThread

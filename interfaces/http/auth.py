@@ -10,11 +10,11 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from sessions_app.models import ApiToken
+from sessions_app.queue.threads import behind
 from sessions_app.streams.rights import Right
 from sessions_app.tokens.issue import find_token, note_use
 from sessions_app.tokens.limits import Limit, limit_of, put_limit
 from sessions_app.tokens.tickets import redeem_ticket
-from sessions_app.turns.threads import behind
 
 TICKET = "ticket"  # the query parameter
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, SkipJsonSchema
 
 from automations.jobs.skip import MOST_SKIPPED
-from sessions_app.turns.receive import LONGEST_MESSAGE
+from sessions_app.queue.receive import LONGEST_MESSAGE
 
 LONGEST_WAIT = 50  # seconds; common clients give a call 60
 USUAL_WAIT = 40

@@ -11,14 +11,14 @@ from django.db.models import Value
 
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.caller import Caller
-from sessions_app import selectors
 from sessions_app.exceptions import BadInput
 from sessions_app.idempotency import IdempotentRequest, StoredAnswer, idempotent
+from sessions_app.queue.receive import program_message, receive
+from sessions_app.reads import selectors
 from sessions_app.sessions.history import some_messages
 from sessions_app.sessions.open import open_session
 from sessions_app.single_line import check_line, one_line
 from sessions_app.tokens.limits import limit_of
-from sessions_app.turns.receive import program_message, receive
 
 MOST_AGENTS = 200
 LONGEST_SHOWN = 20_000  # characters of a message or an update

@@ -14,7 +14,6 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
 from interfaces.mcp_server.arguments import LARGEST_ID, LONGEST_ANSWER
 from interfaces.mcp_server.caller import Caller
 from interfaces.mcp_server.results import AskResult, Question
-from sessions_app import selectors
 from sessions_app.exceptions import (
     BadInput,
     ExecutionEnded,
@@ -24,9 +23,10 @@ from sessions_app.exceptions import (
     QuestionTaken,
     TurnEnded,
 )
-from sessions_app.turns import questions
-from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.question_reads import OpenQuestion, question, question_after, turn_after
+from sessions_app.questions import questions
+from sessions_app.questions.question_reads import OpenQuestion, question, question_after, turn_after
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.reads import selectors
 
 MOST_ROUNDS = 50  # answered questions of one request that are followed
 ENDED = frozenset({"succeeded", "merged", "failed", "cancelled"})

@@ -7,8 +7,8 @@ import re
 from agent_core.execution import Status
 from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionsError
 from sessions_app.models import ConsentQuestion, ExecutionState, Turn
-from sessions_app.turns.question_reads import question_after
-from sessions_app.turns.questions import answer_consent, answer_question
+from sessions_app.questions.question_reads import question_after
+from sessions_app.questions.questions import answer_consent, answer_question
 
 ANSWERED = "This question was answered already."
 LONGEST_LABEL = 40  # characters

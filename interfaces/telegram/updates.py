@@ -18,9 +18,9 @@ from sessions_app.allowance import Rate, take_allowance
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionExists, SessionsError
 from sessions_app.models import Agent, Session, TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.consent import NUMBER_AT_CHANNEL, REPLIES_TO
+from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.open import open_session
 from sessions_app.telegram import binding
-from sessions_app.turns.receive import MessageInput, program_message, receive
 
 KEPT = timedelta(days=2)  # Telegram repeats updates for one day
 MOST_FORGOTTEN = 100  # old updates that each new one removes

@@ -17,18 +17,18 @@ from typing import Any
 from django.conf import settings
 
 from interfaces.terminal.terminal import Answer, Screen
-from sessions_app import selectors
 from sessions_app.exceptions import TurnEnded
 from sessions_app.models import Agent, Message, OnBusy, Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.questions import question_reads, questions
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
+from sessions_app.reads import selectors
 from sessions_app.sessions.open import open_session
 from sessions_app.streams.event_log import now
 from sessions_app.streams.hub import hub
 from sessions_app.streams.rights import Right
 from sessions_app.streams.subscription import Subscription
-from sessions_app.turns import question_reads, questions
-from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import MessageInput, receive
 
 CHECK_SECONDS = (
     3.0  # of silence, after which the turn is read, in case its end is lost; longer than the hub's POLL

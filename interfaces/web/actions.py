@@ -11,17 +11,17 @@ from django.urls import reverse
 
 from interfaces.web.chat import deletion_page
 from interfaces.web.pages import done, leave_to, person, person_page
-from sessions_app import selectors
 from sessions_app.exceptions import NotWaiting, QuestionTaken
 from sessions_app.models import Agent, OnBusy, Session, SessionState, SessionType, Turn
 from sessions_app.models.session import LONGEST_ADDRESS, WEB
+from sessions_app.questions import question_reads, questions
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
+from sessions_app.reads import selectors
 from sessions_app.sessions.archive import archive_session, unarchive_session
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import open_session, rename_session
 from sessions_app.single_line import check_line
-from sessions_app.turns import question_reads, questions
-from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import MessageInput, receive
 
 LONGEST_TITLE = 200  # characters
 LONGEST_KEY = 100  # characters

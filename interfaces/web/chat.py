@@ -16,8 +16,8 @@ from interfaces.web import transcript
 from interfaces.web.conversations import Listing, conversations, mark_read, search
 from interfaces.web.pages import PARTS, fragment, leave_to, page, person, person_page
 from interfaces.web.rendering import LONGEST, render_growing
-from sessions_app import selectors
 from sessions_app.models import ExecutionState, MailboxEvent, SessionState, SessionType
+from sessions_app.reads import selectors
 from sessions_app.sessions.delete import must_be_deletable
 from sessions_app.sessions.dependents import blockers_of, companions_of
 from sessions_app.streams.event_log import now

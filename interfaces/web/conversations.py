@@ -13,8 +13,8 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from sessions_app.models import ReadMark, Session, SessionState, SessionType
+from sessions_app.reads.session_reads import LISTED_SESSIONS
 from sessions_app.single_line import one_line
-from sessions_app.turns.session_reads import LISTED_SESSIONS
 
 MOST = 60  # conversations that the list has at first, and that each “more” adds
 MOST_SHOWN = 600  # that a list has when it is loaded again

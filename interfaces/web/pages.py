@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods
 
 from interfaces.http.fragments import is_fragment
 from interfaces.web.conversations import conversations
-from sessions_app import selectors
+from sessions_app.reads import selectors
 
 View = Callable[..., HttpResponseBase]
 PARTS = {

@@ -21,7 +21,7 @@ from interfaces.web.rendering import render
 from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
 from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT, ENDED_KEY
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.selectors import owned, shown_id
+from sessions_app.reads.selectors import owned, shown_id
 from sessions_app.sessions.history import some_messages
 from sessions_app.single_line import one_line
 

@@ -15,8 +15,8 @@ from sessions_app.channels import base as channels
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict, TooManyHooks
 from sessions_app.hooks import tokens
 from sessions_app.models import BACKGROUND, Agent, Hook, Session
+from sessions_app.queue.threads import must_be_open
 from sessions_app.single_line import check_line
-from sessions_app.turns.threads import must_be_open
 
 MOST_HOOKS = 20  # of one agent
 LONGEST_NAME = 64  # characters

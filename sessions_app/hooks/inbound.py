@@ -22,8 +22,8 @@ from sessions_app.exceptions import BadInput, BadSignature, IdempotencyMismatch,
 from sessions_app.hooks import tokens
 from sessions_app.models import PRIMARY_KEY, ChatType, Hook, OnBusy, Session, Turn
 from sessions_app.models.consent import IN_GROUP, WRITTEN_AT
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.single_line import check_line
-from sessions_app.turns.receive import MessageInput, receive
 
 MOST_SKEW = 300  # seconds between a message's timestamp and the database's clock
 LONGEST_ID = 200  # characters of a message's id

@@ -35,7 +35,7 @@ from sessions_app.models.session import WEB
 from sessions_app.operations.figures import live_workers
 from sessions_app.policies import policy_of
 from sessions_app.postgres.direct import connect_directly
-from sessions_app.turns.kinds import kind_of
+from sessions_app.queue.kinds import kind_of
 
 STUCK = 60.0  # seconds after which something overdue is reported
 WAITING = 120.0  # seconds that a turn in an idle session, or a due delivery, may wait

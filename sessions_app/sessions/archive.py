@@ -14,7 +14,7 @@ from sessions_app.exceptions import BadInput, SessionClosed
 from sessions_app.mailbox.updates import moving_undrained
 from sessions_app.models import Event, EventType, Session, SessionState, SessionType, Turn, TurnState
 from sessions_app.models.session import BACKGROUND
-from sessions_app.turns.cancel import cancel_waiting
+from sessions_app.queue.cancel import cancel_waiting
 
 
 @transaction.atomic

@@ -10,8 +10,8 @@ from sessions_app import quotas
 from sessions_app.exceptions import TooLarge
 from sessions_app.models import Message, Session
 from sessions_app.models.message import BY_CLIENT
+from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.sessions.open import open_session
-from sessions_app.turns.receive import LONGEST_MESSAGE
 
 MOST_COPIED = 5_000  # messages
 

@@ -9,9 +9,9 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import QuerySet
 
-from sessions_app import selectors
 from sessions_app.models import ClientChat, ClientMessage, Message, Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.reads import selectors
 from sessions_app.tokens import limits
 
 MOST_NEWS = 20  # automations' answers that one answer begins with; the rest comes with the next

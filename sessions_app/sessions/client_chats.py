@@ -15,15 +15,15 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from sessions_app import selectors
 from sessions_app.exceptions import IdempotencyMismatch
 from sessions_app.models import Agent, ClientChat, ClientMessage, Turn
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.queue.receive import program_message, receive
+from sessions_app.reads import selectors
 from sessions_app.sessions import client_places
 from sessions_app.sessions.client_answers import take_news
 from sessions_app.sessions.client_history import ClientHistory, hashed
 from sessions_app.sessions.images import with_note
-from sessions_app.turns.receive import program_message, receive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
 
 from agent_core.types import Role
-from sessions_app import selectors
 from sessions_app.exceptions import HistoryDiverged, SessionBusy
 from sessions_app.models import Agent, ClientChat, ClientMessage, Message, Session, Turn
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.reads import selectors
 from sessions_app.sessions.branch import add_client_messages, branch_session
 from sessions_app.sessions.client_answers import answer_of
 from sessions_app.sessions.client_history import ClientHistory, hashed, messages_after

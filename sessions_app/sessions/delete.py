@@ -39,8 +39,8 @@ from sessions_app.models import (
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.connection import unhurried
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.queue.cancel import cancel_turn
 from sessions_app.sessions.dependents import Blocker, blockers_of, session_dependents
-from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.lock import SessionLocks
 
 LOCK_WAIT = 10.0  # seconds to wait for a running turn to end

@@ -14,7 +14,7 @@ from sessions_app.exceptions import NotFound
 from sessions_app.models import Delivery
 from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.search import found_in, matching
-from sessions_app.selectors import owned, shown_id
+from sessions_app.reads.selectors import owned, shown_id
 from sessions_app.tokens.limits import in_sessions, limit_of
 
 

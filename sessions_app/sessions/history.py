@@ -19,7 +19,7 @@ from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_a
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.search import MOST_SEARCHED, found_in, matching
 from sessions_app.postgres.sizes import how_many_fit, size_of_rows
-from sessions_app.selectors import keyed_turns, owned, shown_id, turns, with_deliveries
+from sessions_app.reads.selectors import keyed_turns, owned, shown_id, turns, with_deliveries
 from sessions_app.sessions.thread_history import Beside
 from sessions_app.tokens.limits import in_sessions
 

@@ -19,6 +19,7 @@ from sessions_app.events import Cursor
 from sessions_app.models import Event, EventType
 from sessions_app.postgres.listen import Listener
 from sessions_app.postgres.notify import EVENTS
+from sessions_app.queue.threads import behind
 from sessions_app.streams.access import AccessCheck
 from sessions_app.streams.event_log import EventPage, Topic, read_events, running_turns
 from sessions_app.streams.items import Delta, Item
@@ -36,7 +37,6 @@ from sessions_app.streams.subscription import (
     read_position,
     wake_readers,
 )
-from sessions_app.turns.threads import behind
 
 log = structlog.get_logger(__name__)
 

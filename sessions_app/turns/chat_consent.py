@@ -23,10 +23,10 @@ from agent_core.types import (
     TurnResult,
 )
 from sessions_app.models import ConsentQuestion, ConsentState
-from sessions_app.turns import consent
-from sessions_app.turns.consent import ConsentAnswer
+from sessions_app.questions import consent
+from sessions_app.questions.consent import ConsentAnswer
+from sessions_app.queue.kinds import is_persons
 from sessions_app.turns.context import Prepared
-from sessions_app.turns.kinds import is_persons
 
 SAID = {
     "yes": "The person said yes to just these calls, once each. Make them now, with these very arguments:",

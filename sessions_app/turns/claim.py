@@ -14,15 +14,15 @@ import sqlalchemy as sa
 from django.conf import settings
 
 from sessions_app import events, flags, metrics, owners
+from sessions_app.journal.run_parts import run_parts
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
+from sessions_app.queue.kinds import kinds_read_with_claim
 from sessions_app.turns.context_statement import context_parameters, select_context
-from sessions_app.turns.kinds import kinds_read_with_claim
 from sessions_app.turns.lost_workers import ASKER as _ME
 from sessions_app.turns.lost_workers import limits_of_silence, worker_is_gone
-from sessions_app.turns.run_parts import run_parts
 
 MAX_RESCUES = 3
 MOST_ATTEMPTS = 100  # claims of one turn, including those that were not rescues

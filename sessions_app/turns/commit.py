@@ -27,13 +27,14 @@ from sessions_app.models import Engine, Event, Message, Session, Turn, TurnState
 from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.postgres.statements import recordset_of
+from sessions_app.questions import consent, executions
+from sessions_app.queue import commit_events
+from sessions_app.queue.kinds import closure_text, is_persons
 from sessions_app.single_line import one_line
-from sessions_app.turns import commit_events, consent, executions
 from sessions_app.turns.commit_messages import new_messages
 from sessions_app.turns.commit_statement import COMMIT, MESSAGE
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
-from sessions_app.turns.kinds import closure_text, is_persons
 
 CANCEL_REASONS = {OwnerInactive.code: "The account is inactive."}  # what people see
 TITLE_LENGTH = 80

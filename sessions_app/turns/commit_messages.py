@@ -11,7 +11,7 @@ from sessions_app.memory import images
 from sessions_app.memory.history import REFUSED, parts_of
 from sessions_app.models import Message
 from sessions_app.models.message import ENDED_KEY
-from sessions_app.turns import consent
+from sessions_app.questions import consent
 from sessions_app.turns.context import Prepared
 
 LONGEST_REASON = 300  # characters of why the fallback model was asked

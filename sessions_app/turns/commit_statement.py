@@ -14,6 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 
 from agent_core.types import Role, StepKind
+from sessions_app.journal.journal_statements import next_step
+from sessions_app.journal.run_parts import run_parts
 from sessions_app.models import (
     PRIMARY_KEY,
     Agent,
@@ -31,8 +33,6 @@ from sessions_app.models import (
 from sessions_app.models.session import WEB
 from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, recordset, table
-from sessions_app.turns.journal_statements import next_step
-from sessions_app.turns.run_parts import run_parts
 
 _session, _turn, _agent = table(Session), table(Turn), table(Agent)
 _message, _event, _step = table(Message), table(Event), table(TurnStep)

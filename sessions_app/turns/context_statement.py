@@ -20,7 +20,7 @@ from sessions_app.memory.history_statements import newest_messages
 from sessions_app.models import Agent, Document, MailboxEvent, Preference, Session, TaskState
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, table
-from sessions_app.turns.kinds import NO_LIMITS
+from sessions_app.queue.kinds import NO_LIMITS
 
 _session, _agent, _task_state = table(Session), table(Agent), table(TaskState)
 _PARTS: tuple[Any, ...] = (Session, Agent, TaskState)

@@ -27,10 +27,10 @@ from sessions_app.mailbox import updates as mailbox
 from sessions_app.memory import task_state
 from sessions_app.models import BACKGROUND, Engine, EventType
 from sessions_app.permits import Permit
-from sessions_app.turns import consent, executions
+from sessions_app.questions import consent, executions
+from sessions_app.queue.kinds import is_persons
 from sessions_app.turns.chat_consent import ChatConsent
 from sessions_app.turns.context import Prepared
-from sessions_app.turns.kinds import is_persons
 from sessions_app.turns.tool_calls import TurnTools
 
 CLOSED = "This question is closed and cannot be answered any more."

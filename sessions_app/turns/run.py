@@ -25,16 +25,16 @@ from agent_core.turn.transcript import said_so_far
 from agent_core.types import Ending, Entry, Role, TurnEvent, TurnEventType, TurnResult
 from sessions_app import metrics
 from sessions_app.hints import wake
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Lane, Turn
 from sessions_app.postgres.notify import THOUGHT, Try, publisher
+from sessions_app.queue.kinds import CommitRefused, kind_of
 from sessions_app.tracing.spans import turn_span
 from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next
 from sessions_app.turns.commit import NOTHING_WAITS, Waiting, commit
 from sessions_app.turns.compression import compress_history
 from sessions_app.turns.context import Prepared, prepare_failure, prepare_turn
 from sessions_app.turns.engine import run_engine
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.kinds import CommitRefused, kind_of
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.precedence import Place

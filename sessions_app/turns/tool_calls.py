@@ -18,11 +18,11 @@ from agent_core.turn.consent import NEEDED
 from agent_core.turn.control import TurnControl
 from agent_core.types import Entry, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 from sessions_app import permits
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Agent, EventType, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.permits import Permit
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.kinds import is_persons, kind_of
+from sessions_app.queue.kinds import is_persons, kind_of
 
 log = structlog.get_logger(__name__)
 

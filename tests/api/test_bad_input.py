@@ -363,7 +363,7 @@ def test_a_bug_is_logged_and_tells_nothing_about_itself(
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("secret internals")
 
-    monkeypatch.setattr("sessions_app.selectors.agents", broken)
+    monkeypatch.setattr("sessions_app.reads.selectors.agents", broken)
     response = ada.get("/api/agents/")
     assert b"secret" not in response.content
     assert problem(response, 500, "server_error").keys() == {"type", "title", "status", "code", "detail"}

@@ -19,7 +19,7 @@ from interfaces.http.server.body_limit import LONGEST_BODY
 from interfaces.http.strict_json import DEEPEST, MOST_VALUES, read_json
 from interfaces.web import transcript
 from sessions_app.models import ConsentQuestion, ExecutionState, Message, Session, Turn
-from sessions_app.turns.receive import LONGEST_MESSAGE
+from sessions_app.queue.receive import LONGEST_MESSAGE
 from tests.api.conftest import Caller, for_each, problem
 from tests.api.dear import DEAREST, cost, faults, many_keys
 from tests.api.test_lists import NOON, pages, turn

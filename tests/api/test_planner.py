@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from agent_core.execution import Status, new_id
 from interfaces.api.sessions.turns import AwaitedTurn
 from sessions_app.models import Agent, ConsentQuestion, Engine, ExecutionState, Session, TaskState, Turn
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.api.conftest import Caller, for_each, problem
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]

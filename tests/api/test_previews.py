@@ -11,7 +11,7 @@ from agent_core.llm.protocol import ModelReply
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock
 from sessions_app.models import Message, Session
-from sessions_app.turns.session_reads import LOOKED_BACK
+from sessions_app.reads.session_reads import LOOKED_BACK
 from tests.api.conftest import Caller
 from tests.inside import Inside
 from tests.tokens import token_of

@@ -17,12 +17,12 @@ from automations.models import CronJob, JobClock, RunRecord
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app import quotas
 from sessions_app.exceptions import BadInput, StorageFull
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Agent, Allowance, MessageImage, Session
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.branch import add_client_messages
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
 from tests.api.conftest import Caller, for_each, problem
 from tests.automations.messages import a_worker

@@ -16,13 +16,13 @@ from sessions_app.channels.base import Parcel, Unsent
 from sessions_app.deliveries import outbox
 from sessions_app.deliveries.send import send_next
 from sessions_app.hints import DeliveryLane
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Delivery, Message, Session
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import change_chat
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import prepare_turn
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.messages import claimed, due, finish, later, run_turn, status, taken
 from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.conftest import Person

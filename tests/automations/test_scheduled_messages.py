@@ -37,15 +37,15 @@ from automations.scheduled_messages import (
     schedule_message,
 )
 from sessions_app.exceptions import NotFound, SessionClosed
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Message, OnBusy, Session, SessionState, SessionType, Turn, TurnState
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.archive import archive
 from sessions_app.sessions.delete import delete_agent, delete_session
-from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
-from sessions_app.turns.journal import Journal
 from sessions_app.turns.lock import Handle
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from sessions_app.turns.tool_calls import TurnTools
 from tests.automations.messages import LATER, a_worker, claimed, due, finish, later, run_turn, status, taken

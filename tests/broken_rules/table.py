@@ -43,12 +43,12 @@ MESSAGES = "tests/automations/test_scheduled_messages.py"
 # by module: the tests that see the breaks, as arguments of pytest, and the breaks
 BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
     # the fence
-    "sessions_app.turns.journal_statements": (
+    "sessions_app.journal.journal_statements": (
         CLAIM,
         Break("1.4", "a worker that lost its claim writes", "fence_select", drop_arguments("where", "claim")),
         Break("1.4", "a write does not wait for a takeover", "fence_select", unchain("with_for_update")),
     ),
-    "sessions_app.turns.journal": (
+    "sessions_app.journal.journal": (
         CLAIM,
         Break("1.4", "a transaction is not fenced", "Journal.fence", returns("None")),
     ),
@@ -165,12 +165,12 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         Break("3.5", "a turn forgets that it read a page", "TurnTools._settle", decide(False, "foreign")),
         Break("10.0", "a turn takes along all that waits", "TurnTools._that_fit", returns("guests")),
     ),
-    "sessions_app.turns.consent": (
+    "sessions_app.questions.consent": (
         CONSENT,
         Break("3.5", "a yes allows a call twice", "_use", drop_operand("used")),
         Break("3.5", "a yes cannot be taken back", "_may_be_taken_back", returns("False")),
     ),
-    "sessions_app.turns.consent_answers": (
+    "sessions_app.questions.consent_answers": (
         CONSENT,
         Break("3.5", "anybody in a group allows a call", "may_say", returns("True")),
         Break("3.5", "a yes from before the question counts", "_written_at", returns("turn.queued_at")),

@@ -30,8 +30,8 @@ from sessions_app.models import (
     TurnStep,
     Worker,
 )
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
-from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.conftest import Person

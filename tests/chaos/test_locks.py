@@ -17,9 +17,9 @@ from django.db.models.functions import Now
 from agent_core.testing import ModelServer
 from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Message, Turn, TurnKind, Worker
-from sessions_app.turns.enqueue import enqueue
+from sessions_app.queue.enqueue import enqueue
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.lock import SessionLocks, lock_key
-from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.services import with_database

@@ -15,7 +15,7 @@ from sessions_app.mailbox.bounds import TOO_MANY
 from sessions_app.mailbox.updates import SUPERSEDED, Mail, deposit, unread
 from sessions_app.models import MailboxEvent, Message, OnBusy, Priority, Session, Turn, TurnState, TurnStep
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.races import in_thread

@@ -14,8 +14,8 @@ from automations.firing.fire_messages import fire_due_messages
 from automations.models import RunRecord, ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING, MessageToSchedule, cancel_message, schedule_message
 from sessions_app.models import Message, Session, Turn, TurnState
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
-from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.messages import LATER, due, later
 from tests.conftest import Person
 from tests.fleet import Fleet, until

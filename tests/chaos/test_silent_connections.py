@@ -30,9 +30,9 @@ from sessions_app.postgres.connection import (
 )
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.postgres.retry import retry_while_down
-from sessions_app.turns.cancel import cancel_turn
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.lock import SessionLocks
-from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.proxy import Proxy

@@ -23,8 +23,8 @@ from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.agents.edit import update_agent
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import Agent, Lane, Message, Session, Turn, TurnState
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import open_session
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import run_next_turns
 from sessions_app.worker.process import WorkerProcess
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from interfaces.api import automation_urls as automations
-from interfaces.api import urls as sessions
+from interfaces.api.urls import urlpatterns
 from tests.docs.pages import page
 
 PARAMETER = re.compile(r"<\w+:\w+>")
@@ -13,7 +12,7 @@ PARAMETER = re.compile(r"<\w+:\w+>")
 
 def test_the_how_to_or_the_tutorial_shows_each_address() -> None:
     text = page("how-to.md") + page("tutorial.md")
-    addresses = [f"/api/{each.pattern}" for each in (*sessions.urlpatterns, *automations.urlpatterns)]
+    addresses = [f"/api/{each.pattern}" for each in urlpatterns]
     missing = [address for address in addresses if not _pattern(address).search(text)]
     assert missing == []
 

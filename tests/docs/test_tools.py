@@ -9,7 +9,7 @@ from agent_core.tools import Effect
 from sessions_app.agents.documents import write_document
 from sessions_app.models import Session, SessionType, Turn, TurnKind
 from sessions_app.permits import permit_of, permitted
-from sessions_app.turns.kinds import kind_of
+from sessions_app.queue.kinds import kind_of
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
 from tests.up import ROOT

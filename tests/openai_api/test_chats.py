@@ -10,7 +10,7 @@ import pytest
 
 from agent_core.llm.protocol import ModelReply
 from sessions_app.models import ClientChat, Session, Turn
-from sessions_app.turns.receive import LONGEST_MESSAGE
+from sessions_app.queue.receive import LONGEST_MESSAGE
 from tests.openai_api.conftest import Chatter, turns
 
 pytestmark = [pytest.mark.processes, pytest.mark.rule("9.4")]

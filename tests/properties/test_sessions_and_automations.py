@@ -40,15 +40,15 @@ from automations.jobs.edit import NewJob, create_job, delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
 from automations.schedules.plan import plan_of
 from sessions_app.exceptions import SessionsError
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Agent, OnBusy, Session, SessionType, Turn, Worker
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions import delete
 from sessions_app.sessions.delete import delete_agent, delete_session
-from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
 from tests import plugins  # noqa: F401 - registers the tools
 from tests.conftest import Person, new_person

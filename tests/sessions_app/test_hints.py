@@ -13,8 +13,8 @@ import redis
 
 from sessions_app import hints
 from sessions_app.models import Session, Turn, TurnState
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person
 from tests.fleet import Fleet, until

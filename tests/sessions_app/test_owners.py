@@ -27,9 +27,9 @@ from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState
 from sessions_app.operations.doctor import waiting_turns
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.next_lane import next_lane
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import sweep as recover
 from tests.automations.messages import a_worker, due, later, run_turn
 from tests.conftest import Person, new_person

@@ -33,13 +33,13 @@ from sessions_app.deliveries import send
 from sessions_app.deliveries import sweep as overdue
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Agent, Turn, TurnState
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.retention.walk import count_batch, prune_batch, walks
 from sessions_app.sessions.delete import reopen_abandoned
 from sessions_app.streams import event_log
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.lock import Handle
 from sessions_app.turns.next_lane import next_lane
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from sessions_app.worker import sweep as recover
 from tests import many_rows

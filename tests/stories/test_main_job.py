@@ -12,8 +12,8 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Event, EventType, Message, OnBusy, Session, Turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
-from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.fleet import Fleet, until

@@ -17,15 +17,15 @@ from automations.firing.placement import heartbeat_session
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app import metrics
 from sessions_app.deliveries import outbox
+from sessions_app.journal.journal import Journal
 from sessions_app.memory.preferences import put_preference
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Counter, Delivery, Engine, Message, Session, Turn, TurnKind, Worker
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import primary_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker.process import WorkerProcess
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, says

@@ -21,7 +21,7 @@ from sessions_app.models import (
     TaskState,
     Turn,
 )
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, form, plan, says, tool
 from tests.api.test_hooks import Poster
 from tests.inside import Inside, call, listening, makes

@@ -14,7 +14,7 @@ from interfaces.admin.automations.explanation import in_words
 from interfaces.admin.big_table import BigTable, TimeRange, ValueFilter, end_of_range
 from interfaces.admin.panels import Panel, as_json, link, sent_as_line, state_label, verbatim
 from interfaces.admin.unfold import AutocompleteSelectFilter
-from sessions_app.selectors import with_deliveries
+from sessions_app.reads.selectors import with_deliveries
 
 MOST_JOBS = 20  # automations whose name has what is searched for
 

@@ -23,11 +23,11 @@ from interfaces.http.base import KEY, ApiView, deleted, tagged_response
 from interfaces.http.headers import basis_expected, etag, etag_with_basis, revision_expected
 from interfaces.http.query import flag_parameter
 from interfaces.http.scopes import MANAGE, READ
-from sessions_app import selectors
 from sessions_app.agents import edit
 from sessions_app.agents.documents import write_document
 from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Agent, Document
+from sessions_app.reads import selectors
 from sessions_app.sessions.delete import delete_agent
 from sessions_app.tokens.limits import limit_of
 

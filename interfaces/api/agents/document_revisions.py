@@ -10,8 +10,8 @@ from rest_framework.response import Response
 from interfaces.http.base import ApiView
 from interfaces.http.fields import Output
 from interfaces.http.scopes import READ
-from sessions_app import selectors
 from sessions_app.agents import document_revisions
+from sessions_app.reads import selectors
 
 
 class DocumentRevisionOut(Output):

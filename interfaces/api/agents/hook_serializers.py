@@ -10,7 +10,7 @@ from sessions_app.hooks.edit import LONGEST_NAME
 from sessions_app.hooks.inbound import LONGEST_SENDER
 from sessions_app.models import OnBusy, TurnState
 from sessions_app.models.session import LONGEST_ADDRESS
-from sessions_app.turns.receive import LONGEST_MESSAGE
+from sessions_app.queue.receive import LONGEST_MESSAGE
 
 ROUTE = "Where answers to this hook's messages go; empty: where the session's own answers go."
 AS_PERSON = "Whether its messages are treated as a person's, as from a bridge to a chat service."

@@ -22,13 +22,13 @@ from interfaces.api.agents.hook_serializers import (
 from interfaces.http.base import KEY, ApiView
 from interfaces.http.headers import basis_expected, etag_with_basis
 from interfaces.http.scopes import MANAGE, READ
-from sessions_app import selectors
 from sessions_app.hooks import edit, inbound
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.hooks.inbound import Caller
 from sessions_app.hooks.tokens import token_of
 from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Hook, OnBusy
+from sessions_app.reads import selectors
 
 HEADERS = [
     OpenApiParameter(

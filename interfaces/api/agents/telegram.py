@@ -14,11 +14,11 @@ from interfaces.api.agents.telegram_serializers import BotChanges, BotOut, ChatO
 from interfaces.http.base import KEY, ApiView
 from interfaces.http.headers import basis_expected, etag_with_basis
 from interfaces.http.scopes import MANAGE, READ
-from sessions_app import selectors
 from sessions_app.allowance import take_allowance
 from sessions_app.exceptions import TooSoon
 from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import TelegramBot
+from sessions_app.reads import selectors
 from sessions_app.telegram import binding, bots
 
 

@@ -13,9 +13,9 @@ from rest_framework.response import Response
 from interfaces.api.agents.token_serializers import MadeTokenOut, NewTokenIn, TicketOut, TokenOut
 from interfaces.http.base import ApiView, tagged_response
 from interfaces.http.scopes import MANAGE, READ
-from sessions_app import selectors
 from sessions_app.exceptions import BadInput, InsufficientScope, NotFound
 from sessions_app.models import ApiToken
+from sessions_app.reads import selectors
 from sessions_app.tokens.issue import NewToken, make_token, revoke_tokens
 from sessions_app.tokens.tickets import issue_ticket
 

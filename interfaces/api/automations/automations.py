@@ -37,7 +37,7 @@ from interfaces.http.headers import revision_expected
 from interfaces.http.query import Parameter, flag_parameter
 from interfaces.http.scopes import READ, SCHEDULE
 from sessions_app.idempotency import StoredAnswer
-from sessions_app.selectors import agent, shown_id
+from sessions_app.reads.selectors import agent, shown_id
 
 FILTERS = {
     "agent": "agent__name",

@@ -15,7 +15,7 @@ from interfaces.http import headers
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.scopes import READ, SCHEDULE
 from sessions_app.idempotency import StoredAnswer
-from sessions_app.selectors import shown_id
+from sessions_app.reads.selectors import shown_id
 
 
 class ScheduledMessageList(ApiView):

@@ -18,8 +18,8 @@ from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.headers import revision_expected
 from interfaces.http.query import flag_parameter
 from interfaces.http.scopes import READ, SCHEDULE
-from sessions_app import selectors
 from sessions_app.idempotency import StoredAnswer
+from sessions_app.reads import selectors
 
 HARD = flag_parameter("hard", "Delete the routine with its runs instead of disabling it.")
 

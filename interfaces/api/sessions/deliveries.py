@@ -15,11 +15,11 @@ from interfaces.http.base import ApiView, tagged_response
 from interfaces.http.fields import Output, TextOrNull
 from interfaces.http.query import Parameter
 from interfaces.http.scopes import MANAGE, READ
-from sessions_app import selectors
 from sessions_app.channels.base import all_names
 from sessions_app.deliveries import outbox, signing_key
 from sessions_app.deliveries.system_events import EventName
 from sessions_app.models import Delivery, DeliveryState
+from sessions_app.reads import selectors
 from sessions_app.sessions import deliveries
 
 STATE = Parameter(name="state", choices=tuple(DeliveryState.values))

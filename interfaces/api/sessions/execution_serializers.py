@@ -11,7 +11,7 @@ from agent_core.execution import Status, StepStatus, StepType
 from interfaces.http.fields import Input, Items, NeededText, Output, StoredMoment, Text, TextOrNull
 from interfaces.http.waiting import AskedCallOut
 from sessions_app.models import ConsentState, TurnKind
-from sessions_app.turns.receive import LONGEST_MESSAGE
+from sessions_app.queue.receive import LONGEST_MESSAGE
 
 
 class StepOut(Output):

@@ -24,9 +24,9 @@ from interfaces.http import headers
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.query import Parameter
 from interfaces.http.scopes import MANAGE, READ, TALK
-from sessions_app import selectors
 from sessions_app.memory import preferences, task_state
-from sessions_app.turns import question_reads, questions
+from sessions_app.questions import question_reads, questions
+from sessions_app.reads import selectors
 
 STATUSES = tuple(each.value for each in Status)
 

@@ -11,7 +11,7 @@ from agent_core.types import Role, ToolOutcome
 from interfaces.api.sessions.serializers import DELIVERIES, SentOut
 from interfaces.http.fields import Input, NeededText, OneOf, Output
 from sessions_app.models import OnBusy
-from sessions_app.turns.receive import LONGEST_MESSAGE
+from sessions_app.queue.receive import LONGEST_MESSAGE
 
 THREAD = "The id of the thread, for messages of a thread of a unified agent itself; its `seq` counts there. Else null."
 

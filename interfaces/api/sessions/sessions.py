@@ -24,9 +24,9 @@ from interfaces.http.base import KEY, ApiView, deleted, tagged_response
 from interfaces.http.headers import etag_of, expected
 from interfaces.http.query import Parameter
 from interfaces.http.scopes import MANAGE, READ, TALK
-from sessions_app import selectors
 from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Session, SessionType
+from sessions_app.reads import selectors
 from sessions_app.sessions.archive import archive_session, unarchive_session
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import LONGEST_KEY, change_chat, open_session, rename_session

@@ -21,9 +21,9 @@ from interfaces.http.headers import last_event
 from interfaces.http.negotiation import EventStreamRenderer
 from interfaces.http.query import Parameter
 from interfaces.http.scopes import READ
-from sessions_app import selectors
 from sessions_app.events import VERSION, Cursor, envelope
 from sessions_app.models import EventType, Scope
+from sessions_app.reads import selectors
 from sessions_app.streams.event_log import Topic, starting_point
 from sessions_app.streams.items import Item
 from sessions_app.streams.reader import StreamReader

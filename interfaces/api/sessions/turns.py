@@ -22,17 +22,17 @@ from interfaces.http.auth import right_of
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.query import Parameter
 from interfaces.http.scopes import READ, TALK
-from sessions_app import selectors
 from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
 from sessions_app.models import OnBusy, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.error_codes import ERROR_CODES
+from sessions_app.queue.receive import MessageInput, receive
+from sessions_app.reads import selectors
 from sessions_app.sessions import history
 from sessions_app.streams.rights import Right, lapsed
 from sessions_app.streams.wait_for_turn import Run, until_ended
 from sessions_app.tokens.limits import limit_of
-from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.error_codes import ERROR_CODES
-from sessions_app.turns.receive import MessageInput, receive
 
 PREFER = OpenApiParameter(
     "Prefer",

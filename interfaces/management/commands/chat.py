@@ -18,7 +18,7 @@ from interfaces.terminal.talk import Talk
 from interfaces.terminal.terminal import Screen
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import TurnState
-from sessions_app.turns.receive import LONGEST_MESSAGE
+from sessions_app.queue.receive import LONGEST_MESSAGE
 
 ANSWERS = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
 LONGEST_WAIT = 3600  # seconds

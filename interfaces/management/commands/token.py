@@ -8,9 +8,9 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
 from interfaces.terminal.choose import choose_session, plain
-from sessions_app import selectors
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import ApiToken, TokenScope
+from sessions_app.reads import selectors
 from sessions_app.tokens.issue import LONGEST_LIFE, NewToken, make_token, revoke_tokens
 
 

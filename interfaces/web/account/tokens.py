@@ -10,9 +10,9 @@ from typing import Any
 from django import forms
 from django.contrib.auth.models import User
 
-from sessions_app import selectors
 from sessions_app.models import ApiToken, Session, TokenScope
 from sessions_app.models.api_token import LONGEST_NAME
+from sessions_app.reads import selectors
 from sessions_app.tokens.issue import NewToken, make_token
 
 MOST_OFFERED = 100  # sessions that a token can be limited to on the page, the latest; the API takes any

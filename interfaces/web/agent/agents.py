@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from interfaces.web.agent.sections import agent_page
 from interfaces.web.pages import leave_to, page, person, person_page
-from sessions_app import selectors
+from sessions_app.reads import selectors
 
 MOST = 200  # agents in the list
 

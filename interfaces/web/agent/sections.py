@@ -11,10 +11,10 @@ from django.urls import reverse
 
 from interfaces.http.fragments import is_fragment
 from interfaces.web.pages import page, person
-from sessions_app import selectors
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Agent
+from sessions_app.reads import selectors
 
 LARGEST_REVISION = 2**31 - 1
 USES = {  # of the documents, in a sentence

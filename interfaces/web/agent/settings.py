@@ -21,13 +21,13 @@ from interfaces.web.agent.sections import (
     saved,
 )
 from interfaces.web.pages import person, person_page
-from sessions_app import selectors
 from sessions_app.agents.edit import known_zones
 from sessions_app.connections.reads import connections as connections_of
 from sessions_app.connections.usable import model_warnings, usable_connections
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.memory.preferences import LONGEST, preference, put_preference
 from sessions_app.models import Agent, Engine
+from sessions_app.reads import selectors
 
 MOST_MAIL = 20  # updates that are shown
 MOST_COUNTED = 1_000  # unread updates

@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 
 from interfaces.web.agent.sections import Outcome, Section, agent_page, saved
 from interfaces.web.pages import person, person_page
-from sessions_app import selectors
 from sessions_app.allowance import take_allowance
 from sessions_app.exceptions import NotFound, SessionsError, TooSoon
 from sessions_app.models import Agent, TelegramBot
+from sessions_app.reads import selectors
 from sessions_app.telegram import binding, bots
 from sessions_app.telegram.client import MISSING, is_installed
 

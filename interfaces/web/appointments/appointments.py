@@ -28,7 +28,7 @@ from interfaces.http.fragments import is_fragment
 from interfaces.web.chat import can_write, title_of
 from interfaces.web.pages import fragment, page, person, person_page
 from sessions_app.models import Session
-from sessions_app.selectors import session as session_of
+from sessions_app.reads.selectors import session as session_of
 
 
 def show_part(

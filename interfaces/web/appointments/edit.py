@@ -31,7 +31,7 @@ from interfaces.web.pages import fragment, person, person_page
 from sessions_app.agents.edit import known_zones
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Session
-from sessions_app.selectors import session as session_of
+from sessions_app.reads.selectors import session as session_of
 
 CONFLICT = "It was changed meanwhile. Save again to replace that by what stands here, or cancel to see it."
 COMING = 5  # times that are shown while one types

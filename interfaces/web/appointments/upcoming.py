@@ -15,7 +15,7 @@ from automations.appointments.attention import attention
 from automations.appointments.calendar import Entry, upcoming, worst_state
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.pages import page, person, person_page
-from sessions_app import selectors
+from sessions_app.reads import selectors
 
 DAYS = 7  # that are shown; the first is yesterday
 FARTHEST = timedelta(days=366)  # from now

@@ -10,13 +10,13 @@ from agent_core.planner import live
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob
 from automations.routines.edit import NewRoutine, add_routine
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Agent, Engine, Session
 from sessions_app.permits import Permit
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.engine import PlanTools
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.messages import a_worker, later
 from tests.conftest import Person
 

@@ -20,7 +20,7 @@ from automations.runs.describe import describe_run, span
 from automations.runs.skips import GapReason
 from sessions_app.channels import base as channels
 from sessions_app.models import Session, SessionState, Turn, TurnState
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.worker.sweep import ToolHung
 from tests.automations.jobs.made import DAILY, new
 from tests.conftest import Person, new_person

@@ -13,9 +13,9 @@ from interfaces.http.base import deleted
 from sessions_app.exceptions import NotFound, SessionClosed
 from sessions_app.mailbox.updates import Mail
 from sessions_app.models import Agent, MailboxEvent, Session, SessionType, Turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_agent, delete_session
 from sessions_app.sessions.dependents import blockers_of
-from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.races import UPDATE, gate, orphans
 

@@ -19,7 +19,7 @@ from automations.routines.mode import inferred_mode
 from automations.routines.schedule_text import interval_text, routine_schedule_text
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed, SessionsError
 from sessions_app.models import Agent, Session, SessionState, SessionType, Turn
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person, new_person
 from tests.races import in_thread
 

@@ -13,8 +13,8 @@ from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, JobKind, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Message, Session, SessionType, Turn, TurnKind
-from sessions_app.turns.kinds import kind_of, registered_kinds
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.kinds import kind_of, registered_kinds
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person, new_person
 from tests.inside import Inside, call, makes

@@ -19,10 +19,10 @@ from agent_core.types import ToolCall
 from automations.models import ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING
 from automations.tools.live_state import existing_kinds
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Session, SessionType, Turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.context import prepare_turn
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext, TurnTools
 from tests.automations.messages import LATER, claimed, later, status, taken
 from tests.conftest import Person

@@ -19,9 +19,9 @@ from automations.tools.routines import offered
 from sessions_app.agents.documents import put_document
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.models import Agent, Document, MailboxEvent, Session, SessionType, Turn, TurnKind
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person, new_person
 from tests.races import in_thread

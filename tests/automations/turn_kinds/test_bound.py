@@ -20,13 +20,13 @@ from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
 from automations.models.category import Category, category
 from sessions_app.exceptions import NotFound
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Delivery, Event, Message, Session, Turn, TurnState
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
 from tests.automations import messages
 from tests.automations.messages import a_worker

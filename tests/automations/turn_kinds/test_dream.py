@@ -37,8 +37,8 @@ from sessions_app.models import (
     Turn,
     TurnKind,
 )
+from sessions_app.queue.kinds import CommitRefused
 from sessions_app.sessions.delete import delete_agent, delete_session
-from sessions_app.turns.kinds import CommitRefused
 from tests.api.conftest import Caller
 from tests.conftest import Person, new_person
 from tests.inside import Inside, Reply, begun, during

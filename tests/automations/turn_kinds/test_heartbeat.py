@@ -30,8 +30,8 @@ from sessions_app.agents.documents import write_document
 from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import prepare_drain
 from sessions_app.models import Agent, Event, MailboxEvent, Message, Session, Turn, TurnKind, TurnState
+from sessions_app.queue.kinds import kind_of
 from sessions_app.sessions.open import primary_session
-from sessions_app.turns.kinds import kind_of
 from tests.automations.messages import a_worker, run_turn
 from tests.conftest import Person, new_person
 from tests.inside import Inside, begun, call, during, makes

@@ -20,13 +20,13 @@ from automations.tools.next_turn import request_next_turn
 from automations.turn_kinds.isolated import MOST_TURNS, queue_next_turn
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.retention import job_sessions
 from sessions_app.retention.job_sessions import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
 from sessions_app.sessions.archive import archive_session
 from sessions_app.sessions.open import open_session, primary_session, rename_session
 from sessions_app.turns.claim import claim_next
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
 from tests.fleet import Fleet, until

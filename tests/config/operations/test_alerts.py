@@ -16,7 +16,7 @@ from automations.jobs.clock import notify_beats
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord, RunState
 from sessions_app.models import Delivery, DeliveryState, Turn, TurnState
-from sessions_app.turns.receive import MOST_WAITING, MessageInput, receive
+from sessions_app.queue.receive import MOST_WAITING, MessageInput, receive
 from tests.config.operations.watching import (
     PROMTOOL,
     Scrape,

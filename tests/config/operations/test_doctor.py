@@ -32,7 +32,7 @@ from sessions_app.models import Connection, Delivery, Hook, OnBusy, Process, Ses
 from sessions_app.operations import doctor as turns
 from sessions_app.operations.connections import connections_usable
 from sessions_app.operations.doctor import Finding
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.worker import self_check
 from tests.conftest import Person
 from tests.fleet import Fleet, until

@@ -13,7 +13,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from agent_core.testing import ModelServer
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.talk import ended

@@ -18,7 +18,7 @@ from config.operations.status import read_status
 from config.operations.status_text import status_lines
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import Priority, Turn, Worker
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.automations.messages import due, later
 from tests.conftest import Person
 from tests.up import ROOT

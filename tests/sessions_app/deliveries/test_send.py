@@ -23,8 +23,8 @@ from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import BadInput, NotDead
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery, Event, Message, OnBusy, Session, Turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import change_chat, open_session
-from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
 from tests.automations.messages import due, later
 from tests.conftest import Person

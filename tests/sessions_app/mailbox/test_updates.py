@@ -10,13 +10,13 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
 from agent_core.text import fence
+from sessions_app.journal.journal import Journal
 from sessions_app.mailbox import updates
 from sessions_app.models import MailboxEvent, Message, Session, Turn
-from sessions_app.turns.cancel import cancel_turn
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import MessageInput, receive
 from tests.inside import Inside
 from tests.sessions_app.turns.test_receive import automation
 

@@ -10,7 +10,7 @@ from automations.models import RunRecord, ScheduledMessage
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import ConsentQuestion, MailboxEvent, Message, Session, Turn
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.tokens import token_of
 

@@ -13,7 +13,7 @@ from django.conf import settings
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.types import ToolCall
 from sessions_app.postgres import connection as connections
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import REASON, RESPOND, plan, revision, says, tool
 from tests.chaos.test_silent_connections import pool_at, pooled
 from tests.fleet import until

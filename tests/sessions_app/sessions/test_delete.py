@@ -13,9 +13,9 @@ from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app.exceptions import NotFound, SessionBusy
 from sessions_app.models import Session, SessionState, Turn
+from sessions_app.queue.cancel import cancel_turn
 from sessions_app.sessions import delete
 from sessions_app.sessions.delete import delete_session
-from sessions_app.turns.cancel import cancel_turn
 from tests.chaos.test_locks import connected
 from tests.conftest import Person
 from tests.races import in_thread

@@ -14,7 +14,7 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord
 from sessions_app.models import SessionState
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.doors import BLOCKED, DELETED, door_of
 from tests.fleet import Fleet, until

@@ -30,8 +30,8 @@ from sessions_app.models import (
     Turn,
     TurnStep,
 )
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions import delete
-from sessions_app.turns.receive import MessageInput, receive
 from tests.chaos.test_locks import connected
 from tests.conftest import Person, new_person
 from tests.doors import BLOCKED, BUSY, DELETED, GONE, Door, caller, door_of

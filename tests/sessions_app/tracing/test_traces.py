@@ -21,7 +21,7 @@ from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.models import Delivery, DeliveryState
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests import plugins
 from tests.conftest import Person
 from tests.fleet import Fleet, until

@@ -16,15 +16,15 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Document, Lane, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
+from sessions_app.queue.kinds import kinds_read_with_claim
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns import commit as commit_module
 from sessions_app.turns.claim import CLAIM, claim_next, claim_parameters
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.kinds import kinds_read_with_claim
 from sessions_app.turns.next_lane import next_lane
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
 from sessions_app.worker import sweep as recover
 from tests import plugins  # noqa: F401 - registers the tools

@@ -11,7 +11,7 @@ from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.turn.consent import LONGEST_IN_FULL, call_to_json, is_the_call, question_of
 from agent_core.types import ToolCall
 from sessions_app.models import ConsentQuestion, MailboxEvent, Message, OnBusy, Session
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.inside import Inside, call, makes

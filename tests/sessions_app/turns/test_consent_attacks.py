@@ -25,8 +25,8 @@ from sessions_app.models import (
     Session,
     Turn,
 )
-from sessions_app.turns.questions import answer_consent, answer_question
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.questions.questions import answer_consent, answer_question
+from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside, call, listening, makes
 from tests.mcp_servers import Docs

@@ -26,9 +26,9 @@ from sessions_app.models import (
     TaskState,
     TurnState,
 )
-from sessions_app.turns.cancel import cancel_turn
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.engine import CLOSED
-from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
 from tests.automations.turn_kinds.test_isolated import job_of

@@ -16,10 +16,10 @@ from django.db import OperationalError
 from agent_core.per_process import PerProcess
 from sessions_app import hints, tasks
 from sessions_app.models import Lane, TurnState
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns import precedence, run
 from sessions_app.turns.commit import Waiting
 from sessions_app.turns.precedence import Newcomers, Place
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import process
 from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person

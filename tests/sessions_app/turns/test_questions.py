@@ -21,8 +21,8 @@ from sessions_app.models import (
     Session,
     TaskState,
 )
-from sessions_app.turns.questions import answer_consent, answer_question
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.questions.questions import answer_consent, answer_question
+from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
 from tests.inside import Inside
 from tests.sessions_app.turns.test_receive import automation

@@ -15,8 +15,8 @@ from sessions_app.exceptions import SessionBusy, TurnEnded
 from sessions_app.models import Lane, Message, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.postgres.notify import EVENTS
-from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import MOST_GUESTS
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person

@@ -17,14 +17,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app import hints
+from sessions_app.journal.journal import Journal
 from sessions_app.models import Lane, Message, Session, Turn, TurnState
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import NOTHING_WAITS, commit
 from sessions_app.turns.context import Prepared, prepare_turn
-from sessions_app.turns.journal import Journal
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.precedence import Place
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import run_next_turns
 from sessions_app.worker.process import MOST_IN_A_ROW, MOST_WHEN_FULL, STAY_WHEN_FULL, WorkerProcess
 from tests.conftest import Person

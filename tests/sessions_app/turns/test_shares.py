@@ -15,9 +15,9 @@ from django.db.models.functions import Now
 from agent_core.testing import ModelServer
 from sessions_app import hints, owners
 from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.next_lane import next_lane
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import run_next_turns
 from sessions_app.worker import sweep as recover
 from sessions_app.worker.process import WorkerProcess

@@ -15,7 +15,7 @@ from sessions_app.connections.edit import add_connection
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.memory.preferences import preference
 from sessions_app.models import Agent, Connection, Delivery, Document, Preference, Session
-from sessions_app.selectors import document
+from sessions_app.reads.selectors import document
 from tests.conftest import Person, new_person
 from tests.mcp_servers import Docs
 

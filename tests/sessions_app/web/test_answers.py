@@ -18,8 +18,8 @@ from interfaces.web.rendering import LANGUAGES, LONGEST_CODE, render, render_gro
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import ConsentQuestion, Message, Session, SessionState, SessionType
 from sessions_app.models.session import PRIMARY_KEY
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.archive import archive_session
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person, new_person
 from tests.conversations.stage import Stage

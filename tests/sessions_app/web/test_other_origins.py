@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from sessions_app.models import Event, StreamTicket
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.api.conftest import serve
 from tests.api.test_clients import code_of
 from tests.browser import IN_BROWSER, Visitor, visit

@@ -10,7 +10,7 @@ import redis
 from agent_core.testing import ModelServer
 from sessions_app import hints
 from sessions_app.models import Turn, TurnState
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 

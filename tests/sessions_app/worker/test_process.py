@@ -22,9 +22,9 @@ from sessions_app.hints import shard_of
 from sessions_app.models import Agent, Message, OnBusy, Turn, TurnState, Worker
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.postgres.notify import EVENTS, Publisher, Try
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.lock import Handle
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from tests import plugins
 from tests.automations.messages import a_worker

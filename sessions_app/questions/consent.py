@@ -19,6 +19,7 @@ from agent_core.planner.decide import plain_answer
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.consent import call_to_json, is_the_call, question_of, without_id
 from agent_core.types import ToolCall, TurnResult
+from sessions_app.journal.journal import Journal
 from sessions_app.models import (
     ConsentQuestion,
     ConsentState,
@@ -30,9 +31,8 @@ from sessions_app.models import (
     TurnState,
 )
 from sessions_app.models.message import ASKED_FROM
-from sessions_app.turns import consent_answers
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.kinds import is_persons
+from sessions_app.questions import consent_answers
+from sessions_app.queue.kinds import is_persons
 
 STATES = {"yes": ConsentState.GRANTED, "no": ConsentState.REFUSED, "": ConsentState.CLOSED}
 

@@ -18,8 +18,8 @@ from sessions_app.models import Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.turns.commit_events import turn_end
-from sessions_app.turns.kinds import kind_of
+from sessions_app.queue.commit_events import turn_end
+from sessions_app.queue.kinds import kind_of
 
 
 def cancel_turn(turn_id: int, reason: str = "cancelled") -> Turn:

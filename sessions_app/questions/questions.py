@@ -22,9 +22,9 @@ from sessions_app.models import (
 )
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import MessageInput, receive
-from sessions_app.turns.threads import with_target
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
+from sessions_app.queue.threads import with_target
 
 R = TypeVar("R", ExecutionState, ConsentQuestion)
 

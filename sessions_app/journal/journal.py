@@ -48,7 +48,7 @@ class Journal:
         """Lock the turn's row for the current transaction. Stale if the claim is not its own."""
         if not transaction.get_connection().in_atomic_block:
             raise RuntimeError("the fence needs an open transaction")
-        from sessions_app.turns.journal_statements import FENCE  # late: SQLAlchemy is slow to load
+        from sessions_app.journal.journal_statements import FENCE  # late: SQLAlchemy is slow to load
 
         row = FENCE.first(turn_id=self.turn.pk, claim=self.turn.claim)
         if row is None:
@@ -59,7 +59,7 @@ class Journal:
         self, kind: StepKind, data: dict[str, Any], event: tuple[EventType, dict[str, Any]] | None = None
     ) -> None:
         """Append a step and its event behind the fence, in one statement."""
-        from sessions_app.turns.journal_statements import RECORD  # late, as above
+        from sessions_app.journal.journal_statements import RECORD  # late, as above
 
         params = {"event": json.dumps(event[1])} if event is not None else {}
         self._append(RECORD[event[0] if event else None], kind, data, params)
@@ -68,7 +68,7 @@ class Journal:
 
     def record_prompt(self, data: dict[str, Any], template: dict[str, Any] | None, text: str) -> None:
         """Append step 0. For a prompt from a template, its parts and text are stored in the turn's run, too."""
-        from sessions_app.turns.journal_statements import RECORD, RECORD_PROMPT  # late, as above
+        from sessions_app.journal.journal_statements import RECORD, RECORD_PROMPT  # late, as above
 
         if template is None:
             self._append(RECORD[None], StepKind.PROMPT, data, {})

@@ -14,8 +14,8 @@ from agent_core.execution import WAITING
 from sessions_app.exceptions import NotFound
 from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Session, Turn
 from sessions_app.postgres.sizes import SizeBeside, bytes_of
+from sessions_app.queue.threads import with_target
 from sessions_app.tokens.limits import in_sessions
-from sessions_app.turns.threads import with_target
 
 MOST_WAITING = 20  # questions of one session that are listed
 

@@ -11,8 +11,8 @@ from sessions_app.models import Message, Session, SessionState, Turn, TurnState
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Parameter, is_any_of
-from sessions_app.turns.question_reads import waiting_chats, waiting_plans
-from sessions_app.turns.threads import with_target
+from sessions_app.questions.question_reads import waiting_chats, waiting_plans
+from sessions_app.queue.threads import with_target
 
 ACTIVE, IDLE = "active", "idle"  # states of an open session, as it is shown
 LOOKED_BACK = 100  # newest messages of a history that are searched for its last visible words

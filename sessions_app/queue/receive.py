@@ -35,8 +35,8 @@ from sessions_app.models import (
 from sessions_app.models.turn import BY_PROGRAM, OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.turns import cancel, enqueue
-from sessions_app.turns.threads import Entered, addressed, admit, must_be_open
+from sessions_app.queue import cancel, enqueue
+from sessions_app.queue.threads import Entered, addressed, admit, must_be_open
 
 LONGEST_MESSAGE = 100_000  # characters
 MOST_WAITING = 100  # queued messages of one session

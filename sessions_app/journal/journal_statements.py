@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
+from sessions_app.journal.run_parts import run_parts
 from sessions_app.models import EventType, Turn, TurnState, TurnStep
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.statements import Statement, table
-from sessions_app.turns.run_parts import run_parts
 
 _turn, _step = table(Turn), table(TurnStep)
 

@@ -13,7 +13,7 @@ from sessions_app.models import Turn
 
 def enqueue(turn: Turn) -> None:
     """Store a queued turn and its event, and notify windows after the commit. Sets `is_new` and `is_behind`."""
-    from sessions_app.turns.enqueue_statements import (  # late: SQLAlchemy is slow to load
+    from sessions_app.queue.enqueue_statements import (  # late: SQLAlchemy is slow to load
         INSERT_ONE,
         OF_ONE,
         TIMES_OF_ONE,

@@ -21,10 +21,10 @@ from agent_core.execution import (
 from agent_core.turn.exchange import Cancelled
 from agent_core.types import Ending, TurnResult
 from sessions_app import permits
+from sessions_app.journal.journal import Journal
 from sessions_app.models import ExecutionState, Turn, TurnKind
 from sessions_app.models.turn import JOB_KEY
-from sessions_app.turns import consent
-from sessions_app.turns.journal import Journal
+from sessions_app.questions import consent
 
 _PLAIN = (
     *("request", "goal", "plans", "current_step", "iterations", "question", "question_id"),

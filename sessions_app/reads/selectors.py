@@ -33,9 +33,9 @@ from sessions_app.postgres.in_time import InTime
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.search import found_in, matching
 from sessions_app.postgres.sizes import SizeBeside, bytes_of
+from sessions_app.questions.question_reads import SIZE_OF_CONSENTS, SIZE_OF_WAITING, with_consents
+from sessions_app.reads.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET, in_state
 from sessions_app.tokens import limits
-from sessions_app.turns.question_reads import SIZE_OF_CONSENTS, SIZE_OF_WAITING, with_consents
-from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET, in_state
 
 M = TypeVar("M", bound=Model)
 NO_SESSION = "there is no such session"

@@ -1,0 +1,1 @@
+"""Reads of sessions, turns and agents: what a user may see of them."""
