@@ -17,7 +17,7 @@ from django.db import InterfaceError, OperationalError, connection
 from agent_core.per_process import PerProcess
 from sessions_app import hints
 from sessions_app.models import Lane
-from sessions_app.turns.run import run_next_turns
+from sessions_app.turns.run import run_next_turn
 from sessions_app.worker.process import WorkerProcess
 
 log = structlog.get_logger(__name__)
@@ -67,13 +67,6 @@ def _ready(sender: Any, **_: Any) -> None:
     gc.freeze()  # what is loaded stays, and a full collection, which stops every turn, need not scan it
 
 
-@signals.task_received.connect(weak=False)
-def _received(request: Any, **_: Any) -> None:
-    for_person = request.name == hints.TASK and list(request.args or ())[1:] == [Lane.PEOPLE]
-    if for_person and (process := _process.peek()):
-        process.expect_person()
-
-
 @signals.worker_shutting_down.connect(weak=False)
 def _shutting_down(**_: Any) -> None:
     # a signal handler interrupts the main thread, which may hold a lock: do the work in another thread
@@ -99,7 +92,7 @@ def run_session(session_id: str, lane: str) -> None:
         if lane == Lane.AUTO:
             _run_automation(process, session)
         else:
-            run_next_turns(process, session, lane)
+            run_next_turn(process, session, lane)
     except (OperationalError, InterfaceError) as error:
         log.warning("hint_left", session=session_id, error=type(error).__name__)  # the sweep hints again
     finally:
@@ -128,7 +121,7 @@ def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:
     parked: uuid.UUID | None = session
     try:
         while parked is not None:
-            run_next_turns(process, parked, Lane.AUTO, process.pass_on)
+            run_next_turn(process, parked, Lane.AUTO, process.pass_on)
             parked = process.auto_slots.unpark() if process.may_take_parked() else None
     finally:
         process.auto_slots.give_back()

@@ -46,20 +46,6 @@ STATES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """What waits when a turn has been committed: the lanes of its session with more turns.
-
-    `elsewhere`: another session of the user was refused, because as many turns of the user run as may.
-    """
-
-    lanes: frozenset[str]
-    elsewhere: bool
-
-
-NOTHING_WAITS = Waiting(lanes=frozenset(), elsewhere=False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class _End:
     """What the commit of a turn writes. `route`: where its answer goes."""
 
@@ -104,32 +90,29 @@ class _End:
         return is_shown and bool(self.prepared.event_ids)
 
 
-def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | None = None) -> Waiting:
+def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | None = None) -> None:
     """End the turn with its result; `short` is the result of its compression. Stale if the claim is not its own.
-
-    Returns what waits.
 
     If the connection is lost during COMMIT the outcome is unknown, so every retry first reads the turn's state.
     """
     tries = 0
 
-    def once() -> Waiting:
+    def once() -> None:
         nonlocal tries
         tries += 1
         if tries > 1 and _was_committed(prepared.turn):
             # it was committed; only what follows the commit is missing
             commit_events.announce_commit(prepared.session, [prepared.turn])
-            return NOTHING_WAITS
+            return
         end = _End.of(prepared, result)
         row = _execute(end, alone=True) if short is None and end.is_plain else None
         if row is None:
             with transaction.atomic():
-                row = _write(end)
+                _write(end)
                 if short is not None:
                     _store_compression(prepared.session, short)
-        return Waiting(lanes=frozenset(row.waiting or ()), elsewhere=row.refused_elsewhere)
 
-    return retry_while_down(once)
+    retry_while_down(once)
 
 
 def _store_compression(session: Session, short: CompressedHistory) -> None:
@@ -148,7 +131,7 @@ def _was_committed(turn: Turn) -> bool:
     return state != TurnState.RUNNING
 
 
-def _write(end: _End) -> Any:
+def _write(end: _End) -> None:
     """Write a commit with everything that it needs, in the caller's transaction. Stale."""
     prepared, turn, result = end.prepared, end.prepared.turn, end.result
     row = _execute(end, alone=False)
@@ -167,7 +150,6 @@ def _write(end: _End) -> Any:
         ends = [each for guest in guests for each in commit_events.turn_end_events(guest, prepared.session)]
         Event.objects.bulk_create(ends)
         commit_events.announce_commit(prepared.session, guests)
-    return row
 
 
 def _execute(end: _End, *, alone: bool) -> Any | None:

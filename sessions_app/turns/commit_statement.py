@@ -21,7 +21,6 @@ from sessions_app.models import (
     Agent,
     Event,
     EventType,
-    Lane,
     Message,
     Scope,
     Session,
@@ -60,28 +59,6 @@ def _has_guests() -> Any:
         guest.c.session_id == _SESSION_ID,
         guest.c.host_id == _TURN_ID,
         guest.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
-    )
-
-
-def _waiting_lanes() -> Any:
-    """Select the lanes in which turns of the session wait. One that comes later is seen after the lock's release."""
-    lanes = sa.values(sa.column("lane", sa.Text()), name="lanes").data([(str(lane),) for lane in Lane])
-    waits = sa.exists().where(
-        _turn.c.session_id == _SESSION_ID,
-        _turn.c.lane == lanes.c.lane,
-        _turn.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
-        _turn.c.host_id.is_(None),
-    )
-    return sa.select(sa.func.array_agg(lanes.c.lane)).where(waits).scalar_subquery()
-
-
-def _refused_elsewhere(moved: Any) -> Any:
-    """Whether a turn of the same owner was refused in another session, for want of room."""
-    refused = _turn.alias("refused")
-    return sa.exists().where(
-        refused.c.share_of == sa.select(moved.c.owner_id).scalar_subquery(),
-        refused.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
-        refused.c.session_id != _SESSION_ID,
     )
 
 
@@ -257,8 +234,6 @@ def _commit_statement(*, ends_run: bool) -> Any:
         moved.c.shown_in,
         _has_guests().label("has_guests"),
         ids,
-        _waiting_lanes().label("waiting"),
-        _refused_elsewhere(moved).label("refused_elsewhere"),
     )
     return row.add_cte(*written)
 

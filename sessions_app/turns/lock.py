@@ -19,7 +19,6 @@ import structlog
 
 from agent_core.turn.control import TurnControl
 from sessions_app.postgres.direct import connect_directly
-from sessions_app.turns.precedence import ALONE, Place
 
 log = structlog.get_logger(__name__)
 
@@ -48,10 +47,7 @@ def lock_key(session_id: uuid.UUID) -> int:
 
 @dataclass(eq=False)
 class Handle:
-    """One held session. `connection` is the one that has its lock; if that is an older one, the lock is lost.
-
-    `place`: its precedence among the sessions of this process.
-    """
+    """One held session. `connection` is the one that has its lock; if that is an older one, the lock is lost."""
 
     session_id: uuid.UUID
     connection: psycopg.Connection[Any] | None = None
@@ -59,7 +55,6 @@ class Handle:
     turn_id: int | None = None
     claim: uuid.UUID | None = None
     released: bool = False
-    place: Place = ALONE
 
 
 class SessionLocks:
@@ -103,19 +98,6 @@ class SessionLocks:
         with self._guard:
             if self._held.get(handle.session_id) is handle:
                 del self._held[handle.session_id]
-
-    def renew(self, handle: Handle) -> Handle | None:
-        """Give the session, still locked, a new handle for its next turn. None if the lock was lost.
-
-        What was meant for the turn that ended, such as a request to cancel it, does not reach the next one.
-        """
-        with self._guard:
-            if handle.connection is None or handle.connection is not self._connection:
-                return None
-            new = Handle(session_id=handle.session_id, connection=handle.connection, place=handle.place)
-            handle.released, handle.connection = True, None
-            self._held[handle.session_id] = new
-            return new
 
     def held(self) -> list[Handle]:
         """Return the sessions that this process holds."""

@@ -1,13 +1,11 @@
-"""Run the next turns of a session: lock, claim, prepare, engine (or an answer without one), judge, compress, commit.
+"""Run the next turn of a session: lock, claim, prepare, engine (or an answer without one), judge, compress, commit.
 
-While more turns wait, it goes on with the next one under the same lock, for a short time. After the lock is released it
-looks for the next turn. If the worker dies on the way, the turn is RUNNING and has a journal, from which the next
-worker continues.
+After the lock is released it looks for the next turn. If the worker dies on the way, the turn is RUNNING and has a
+journal, from which the next worker continues.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
 from collections.abc import Callable
@@ -31,13 +29,12 @@ from sessions_app.postgres.notify import THOUGHT, Try, publisher
 from sessions_app.queue.kinds import CommitRefused, kind_of
 from sessions_app.tracing.spans import turn_span
 from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next
-from sessions_app.turns.commit import NOTHING_WAITS, Waiting, commit
+from sessions_app.turns.commit import commit
 from sessions_app.turns.compression import compress_history
 from sessions_app.turns.context import Prepared, prepare_failure, prepare_turn
 from sessions_app.turns.engine import run_engine
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.next_lane import next_lane
-from sessions_app.turns.precedence import Place
 
 log = structlog.get_logger(__name__)
 
@@ -57,76 +54,33 @@ class Runner(Protocol):
     def locks(self) -> SessionLocks:
         """The session locks of the process."""
 
-    def place(self, lane: str) -> Place:
-        """The place of a slot's work, which begins with a turn of this lane, among that of the process."""
-
     def follow(self, handle: Handle) -> None:
         """A turn begins under this handle. If the worker is already stopping, the turn is stopped too."""
 
-    def may_stay(self, since: float, turns: int, *, elsewhere: bool) -> bool:
-        """Whether the session's next turn may run at once, after these. `since`: when the first began (monotonic).
 
-        `elsewhere`: another session of the same user waits for one of the user's turns to end.
-        """
-
-
-def run_next_turns(
+def run_next_turn(
     runner: Runner, session_id: uuid.UUID, lane: str, pass_on: Callable[[uuid.UUID, str], None] = wake
 ) -> None:
-    """Run the session's next turn, if there is one and no other worker holds the session, and a few that follow it.
+    """Run the session's next turn, if there is one and no other worker holds the session.
 
     `pass_on` gets the sessions that could run a turn afterwards, and their lanes.
     """
-    place = runner.place(lane)
-    place.step()
+    handle = runner.locks.try_hold(session_id, for_work=True)
+    if handle is None:
+        return  # there is nothing to do, or the holder looks for the next turn after its release
     try:
-        handle = runner.locks.try_hold(session_id, for_work=True)
-        if handle is None:
-            return  # there is nothing to do, or the holder looks for the next turn after its release
-        handle.place = place
-        _run_held(runner, handle, lane)
+        turn = claim_next(session_id, runner.id, auto_allowed=lane == Lane.AUTO)
+        if turn is not None:
+            _run(runner, handle, turn)
     finally:
-        place.end_turn()
+        runner.locks.release(handle)
     # after the release, because the hint of a message that came before found the lock taken
     for each in next_lane(session_id):
         pass_on(each.session_id, each.lane)
 
 
-def _run_held(runner: Runner, handle: Handle, lane: str) -> None:
-    """Run the next turns of a session that is held, and release it."""
-    since = time.monotonic()
-    try:
-        for number in itertools.count(1):
-            handle.place.step()
-            turn = _claim(runner, handle.session_id, lane, is_first=number == 1)
-            if turn is None:
-                break
-            waiting = _run(runner, handle, turn)
-            handle.place.end_turn(elsewhere=waiting.elsewhere)
-            if lane not in waiting.lanes or not runner.may_stay(since, number, elsewhere=waiting.elsewhere):
-                break
-            renewed = runner.locks.renew(handle)
-            if renewed is None:
-                break
-            handle = renewed
-    finally:
-        runner.locks.release(handle)
-
-
-def _claim(runner: Runner, session_id: uuid.UUID, lane: str, *, is_first: bool) -> Turn | None:
-    """Claim the next turn. Without the database the first claim raises, and a later one ends the stay."""
-    try:
-        return claim_next(session_id, runner.id, auto_allowed=lane == Lane.AUTO)
-    except (OperationalError, InterfaceError):
-        if is_first:
-            raise
-        log.exception("claim_failed")
-        connection.close()  # the search for the next turn gets another one
-        return None
-
-
-def _run(runner: Runner, handle: Handle, turn: Turn) -> Waiting:
-    """Run a claimed turn. Returns what waited when it was committed."""
+def _run(runner: Runner, handle: Handle, turn: Turn) -> None:
+    """Run a claimed turn."""
     handle.turn_id, handle.claim = turn.pk, turn.claim
     with structlog.contextvars.bound_contextvars(
         session=str(turn.session_id),
@@ -139,23 +93,21 @@ def _run(runner: Runner, handle: Handle, turn: Turn) -> Waiting:
         runner.follow(handle)
         try:
             with turn_span(turn):
-                return _finish(handle, turn)
+                _finish(handle, turn)
         except Stale:
             log.warning("turn_stale")
         except (OperationalError, InterfaceError):
             log.exception("turn_left")  # it stays RUNNING and claimed by this worker: the sweep hints again
             connection.close()  # the search for the next turn gets another one
-    return NOTHING_WAITS
 
 
-def _finish(handle: Handle, turn: Turn) -> Waiting:
-    journal, waiting, began = Journal(turn), NOTHING_WAITS, time.monotonic()
+def _finish(handle: Handle, turn: Turn) -> None:
+    journal, began = Journal(turn), time.monotonic()
     if turn.error_code == UNSTORED:  # an earlier attempt could not store its end
         _fail(turn, journal, CommitRefused(UNSTORED, UNSTORED_TEXT))
-        return NOTHING_WAITS
+        return
     try:
         used_before = kind_of(turn).before(turn, journal, handle.control)
-        handle.place.step()
         prepared = prepare_turn(turn, journal, used_before)
         with hiding(secret for each in prepared.request.connections for secret in each.secrets):
             result = (
@@ -167,11 +119,10 @@ def _finish(handle: Handle, turn: Turn) -> Waiting:
             if result.ending is Ending.HANDED_BACK:
                 if Turn.objects.hand_back(turn):
                     log.info("turn_handed_back")
-                return NOTHING_WAITS
+                return
             result = replace(result, usage=result.usage + prepared.used_before)
             result, short = compress_history(prepared, result, handle.control)
-        handle.place.step()
-        waiting = commit(prepared, result, short)
+        commit(prepared, result, short)
     except (Stale, OperationalError, InterfaceError):
         raise
     except CommitRefused as refusal:
@@ -182,7 +133,6 @@ def _finish(handle: Handle, turn: Turn) -> Waiting:
         _fail(turn, journal, error)
     log.info("turn_end", state=turn.state, code=turn.error_code)
     metrics.count_turn(turn.lane, turn.state, turn.error_code, time.monotonic() - began, turn.usage)
-    return waiting
 
 
 def _fail(turn: Turn, journal: Journal, error: Exception) -> None:
@@ -232,7 +182,6 @@ def _run_engine(handle: Handle, prepared: Prepared) -> TurnResult:
     story = run_engine(prepared, control)
     session_id = str(turn.session_id)
     connection.close()  # back to the pool during the model call
-    handle.place.step()
     while True:
         if turn.cancel_requested_at is not None and control.signal is not Signal.CANCEL:
             control.cancel()

@@ -32,7 +32,6 @@ from sessions_app.retention import maintenance_round
 from sessions_app.sessions import delete
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.lost_workers import limits_of_silence
-from sessions_app.turns.precedence import Newcomers, Place
 from sessions_app.worker import self_check
 from sessions_app.worker.automation_slots import AutomationSlots
 from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
@@ -40,10 +39,6 @@ from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
 log = structlog.get_logger(__name__)
 
 TICK = 0.5  # seconds between two checks of the heartbeat thread
-STAY, MOST_IN_A_ROW = 2.0, 20  # seconds and turns that a slot goes on with one session
-# if something may wait for the slot; a turn with a model takes longer than that, so the slot gives way after each
-STAY_WHEN_FULL, MOST_WHEN_FULL = 1.0, 5  # seconds, turns
-FEW = 4  # sessions at work; with more of them nobody gives way: those that wait or rest may hold a pooled connection
 # After a break or with a new connection `steady_since` is set: this worker counts no other as lost for a while (see
 # `worker_is_gone`). Returns the slots of the other workers.
 _HEARTBEAT = """
@@ -65,7 +60,6 @@ class WorkerProcess:
         self._slots = slots
         self.auto_slots = AutomationSlots(slots)
         self.dispatcher = DeliveryDispatcher()
-        self.newcomers = Newcomers()
         self.stopping = threading.Event()
         self._ended = threading.Event()
         self._registered = threading.Event()
@@ -154,32 +148,6 @@ class WorkerProcess:
         """Stop a turn that begins under this handle while the worker is already stopping."""
         if self.stopping.is_set():
             handle.control.stop()
-
-    def place(self, lane: str) -> Place:
-        """The place of a slot's work among that of the others: people's first turns go before everything else."""
-        return Place(self.newcomers, is_new=lane == Lane.PEOPLE, is_busy=self._is_busy, is_full=self._is_full)
-
-    def expect_person(self) -> None:
-        """A person's hint was received. A slot takes it, if one is free."""
-        if not self._is_busy() and len(self.locks.held()) < self._slots:
-            self.newcomers.expect()
-
-    def _is_busy(self) -> bool:
-        """Whether too many sessions are at work for giving way."""
-        return len(self.locks.held()) > FEW
-
-    def _is_full(self) -> bool:
-        """Whether others may wait for a slot."""
-        return self.auto_slots.is_waited_for() or len(self.locks.held()) >= self._slots
-
-    def may_stay(self, since: float, turns: int, *, elsewhere: bool) -> bool:
-        """Whether a slot goes on with a session, though others may wait, after these turns, begun at `since`.
-
-        `elsewhere`: one of the same user waits, since as many turns of the user run as may.
-        """
-        limits = (STAY_WHEN_FULL, MOST_WHEN_FULL) if elsewhere or self._is_full() else (STAY, MOST_IN_A_ROW)
-        stay, most = limits
-        return not self.stopping.is_set() and turns < most and time.monotonic() - since < stay
 
     def _on_control(self, _channel: str, message: dict[str, object]) -> None:
         if question := message.get(self_check.QUESTION):

@@ -97,7 +97,7 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
     ),
     "sessions_app.turns.run": (
         SHARES,
-        Break("1.6", "a turn that ends wakes no other", "run_next_turns", drop_statements("next_lane")),
+        Break("1.6", "a turn that ends wakes no other", "run_next_turn", drop_statements("next_lane")),
     ),
     # firing
     "automations.firing.due_jobs": (

@@ -25,7 +25,7 @@ from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import Agent, Lane, Message, Session, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import open_session
-from sessions_app.turns.run import run_next_turns
+from sessions_app.turns.run import run_next_turn
 from sessions_app.worker.process import WorkerProcess
 
 ZONE = "Europe/Berlin"
@@ -124,7 +124,7 @@ class Stage:
             waiting = Turn.objects.filter(state=TurnState.QUEUED).order_by("due_at", "id").first()
             if waiting is None:
                 return
-            run_next_turns(self.worker, waiting.session_id, Lane.AUTO)
+            run_next_turn(self.worker, waiting.session_id, Lane.AUTO)
         raise AssertionError(f"{MOST_TURNS} turns, and there are more")
 
     def answer(self) -> str:

@@ -18,7 +18,7 @@ from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.next_lane import next_lane
-from sessions_app.turns.run import run_next_turns
+from sessions_app.turns.run import run_next_turn
 from sessions_app.worker import sweep as recover
 from sessions_app.worker.process import WorkerProcess
 from tests.automations.messages import a_worker
@@ -91,27 +91,25 @@ def all_begun(person: Person, count: int, worker: uuid.UUID) -> list[Turn]:
     return [turn for turn in begun if turn is not None]
 
 
-@pytest.mark.parametrize("is_refused", [True, False])
-def test_a_stay_ends_when_another_session_of_the_user_was_refused(
-    settings: Any, person: Person, worker: WorkerProcess, broker: str, is_refused: bool
+def test_a_turn_that_ends_wakes_the_refused_session_of_its_user(
+    settings: Any, person: Person, worker: WorkerProcess, broker: str
 ) -> None:
     settings.RONDO_TURNS_PER_USER = 1
     busy, other = person.session(), person.session()
-    turns = [receive(busy.pk, MessageInput(content=f"message {n}")) for n in range(4)]
+    turns = [receive(busy.pk, MessageInput(content=f"message {n}")) for n in range(2)]
     late = receive(other.pk, MessageInput(content="hello"))
     runner = Observed(worker)
-    if is_refused:
-        runner.during = lambda: (claim_next(other.pk, a_worker(), auto_allowed=False), next_lane(other.pk))
+    runner.during = lambda: (claim_next(other.pk, a_worker(), auto_allowed=False), next_lane(other.pk))
     hints.flush_hints(5.0)
     with redis.Redis.from_url(broker) as client:
         client.flushdb()  # the hints of the messages
-    run_next_turns(runner, busy.pk, "turns")
-    assert [turn for turn in turns if ended(turn)] == (turns[:1] if is_refused else turns)
+    run_next_turn(runner, busy.pk, "turns")
+    assert [turn for turn in turns if ended(turn)] == turns[:1]
     hints.flush_hints(5.0)
     woken = {hints.Hint(session_id=each.pk, lane="turns").queue for each in (busy, other)}
     with redis.Redis.from_url(broker) as client:
-        assert {name.decode() for name in client.keys("turns.*")} == (woken if is_refused else set())
-    run_next_turns(worker, other.pk, "turns")
+        assert {name.decode() for name in client.keys("turns.*")} == woken
+    run_next_turn(worker, other.pk, "turns")
     assert ended(late)
     assert refused() == 0
 
