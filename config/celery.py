@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from config.env_values import all_queues
+from config.env_values import all_queues, queues_of
 from config.loading import hidden
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
@@ -60,6 +60,9 @@ def _transport_options(broker_url: str) -> dict[str, Any]:
     return {}
 
 
+_shards = settings.TURN_SHARDS
+_queues = queues_of(settings.TURN_QUEUES, _shards) or all_queues(_shards)
+
 app.set_default()  # also for threads without a current app
 app.conf.update(
     broker_url=settings.CELERY_BROKER_URL,
@@ -74,7 +77,7 @@ app.conf.update(
     task_acks_late=False,
     task_publish_retry=False,
     task_default_queue="turns.any",
-    task_queues=[_queue(name) for name in settings.TURN_QUEUES or all_queues(settings.TURN_SHARDS)],
+    task_queues=[_queue(name) for name in _queues],
     task_create_missing_queues=True,
     worker_pool="threads",
     worker_prefetch_multiplier=1,

@@ -145,7 +145,9 @@ class Env:
         read.positive_int, "8", "Number of shard queues. Must be the same in all processes."
     )
     turn_queues: tuple[str, ...] = _variable(
-        read.names, "", "Queues that this worker consumes, such as `turns.0,turns.any`. Empty: all."
+        read.names,
+        "",
+        "Queues that this worker consumes: `turns` (people), `auto` (other work), or single ones. Empty: all.",
     )
     automation_max_wait: int = _variable(
         read.positive_int,

@@ -251,10 +251,18 @@ def set_placeholders(environ: MutableMapping[str, str]) -> None:
 
 
 def all_queues(shards: int) -> tuple[str, ...]:
-    """Names of all queues: people's turns, automations, the one that all workers consume (rule 1.7), deliveries."""
-    people = tuple(f"turns.{shard}" for shard in range(shards))
-    automations = tuple(f"auto.{shard}" for shard in range(shards))
-    return (*people, *automations, "turns.any", "deliveries")
+    """Names of all queues (rule 1.7)."""
+    return queues_of(("turns", "auto"), shards)
+
+
+def queues_of(names: Iterable[str], shards: int) -> tuple[str, ...]:
+    """Names of queues, with those of the groups `turns` (people's turns) and `auto` (all other work) spelled out."""
+    numbers = (*map(str, range(shards)), "any")
+    groups = {
+        "turns": [f"turns.{number}" for number in numbers],
+        "auto": [*(f"auto.{number}" for number in numbers), "deliveries"],
+    }
+    return tuple(queue for name in names for queue in groups.get(name, [name]))
 
 
 def web_url(raw: str) -> str:
@@ -267,7 +275,7 @@ def web_url(raw: str) -> str:
 
 def check_queues(queues: Iterable[str], shards: int) -> None:
     """Refuse names of queues that do not exist. EnvError."""
-    if unknown := sorted(set(queues) - set(all_queues(shards))):
+    if unknown := sorted(set(queues_of(queues, shards)) - set(all_queues(shards))):
         raise EnvError(f"TURN_QUEUES names unknown queues: {', '.join(unknown)} (TURN_SHARDS is {shards})")
 
 

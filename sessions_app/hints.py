@@ -25,7 +25,7 @@ from sessions_app.models import Lane
 TASK = "sessions.run"
 MAINTENANCE = "rondo.maintain"
 DELIVER = "rondo.deliver"
-ANY_QUEUE = "turns.any"
+MAINTENANCE_QUEUE = "auto.any"
 DELIVERY_QUEUE = "deliveries"
 STALE_AFTER = 10.0  # seconds
 BATCH = 25  # hints that are published together; a person's hint waits for these at most
@@ -52,17 +52,17 @@ class Hint:
     def queue(self) -> str:
         """The Celery queue for this hint."""
         if self.anywhere:
-            return ANY_QUEUE
+            return f"{self.lane}.any"
         return f"{self.lane}.{shard_of(self.session_id)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceHint:
-    """A hint that there may be rows to prune. Every worker listens for it."""
+    """A hint that there may be rows to prune."""
 
     task = MAINTENANCE
     args: tuple[str, ...] = ()
-    queue = ANY_QUEUE
+    queue = MAINTENANCE_QUEUE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +105,8 @@ def shard_of(session_id: uuid.UUID) -> int:
 
 def shard_queues() -> list[str]:
     """List every queue that carries hints."""
-    shards = range(settings.TURN_SHARDS)
-    return [f"{lane}.{shard}" for lane in Lane.values for shard in shards] + [ANY_QUEUE, DELIVERY_QUEUE]
+    names = [*map(str, range(settings.TURN_SHARDS)), "any"]
+    return [f"{lane}.{name}" for lane in Lane.values for name in names] + [DELIVERY_QUEUE]
 
 
 def wake(session_id: uuid.UUID, lane: str) -> None:

@@ -16,7 +16,6 @@ from django.db import InterfaceError, OperationalError, connection
 
 from agent_core.per_process import PerProcess
 from sessions_app import hints
-from sessions_app.models import Lane
 from sessions_app.turns.run import run_next_turn
 from sessions_app.worker.process import WorkerProcess
 
@@ -89,10 +88,7 @@ def run_session(session_id: str, lane: str) -> None:
         hints.wake(session, lane)  # for another worker
         return
     try:
-        if lane == Lane.AUTO:
-            _run_automation(process, session)
-        else:
-            run_next_turn(process, session, lane)
+        run_next_turn(process, session, lane)
     except (OperationalError, InterfaceError) as error:
         log.warning("hint_left", session=session_id, error=type(error).__name__)  # the sweep hints again
     finally:
@@ -112,19 +108,3 @@ def deliver(session_id: str, channel: str) -> None:
     """Pass a lane of deliveries to the dispatcher's threads, so that this slot is free at once."""
     process = _start(hints.shard_queues(), os.cpu_count() or 1)
     process.dispatcher.take(hints.DeliveryLane(session_id=uuid.UUID(session_id), channel=channel))
-
-
-def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:
-    """Run an automation's turn, and go on with the sessions that wait for its slot."""
-    if not process.auto_slots.take(session):
-        return
-    parked: uuid.UUID | None = session
-    try:
-        while parked is not None:
-            run_next_turn(process, parked, Lane.AUTO, process.pass_on)
-            parked = process.auto_slots.unpark() if process.may_take_parked() else None
-    finally:
-        process.auto_slots.give_back()
-        parked = process.auto_slots.unpark()
-        if parked is not None:
-            hints.wake(parked, Lane.AUTO)

@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,14 +111,14 @@ def start_fleet(children: Children, folder: Path, options: UpOptions, environ: M
     gate, account = Gate(), account_for_fleet(folder / "postgres", environ, ROOT)
     if os.geteuid() == 0 and account.uid is None:
         say(f"Web, workers and beats run as root: no other account can run {sys.executable} with this code")
-    for command, child_name, order, patience in _plan(options):
+    for kind, child_name, command, more, order, patience in _plan(options):
         log = folder / "logs" / f"{child_name}.log"
         is_bound = child_name == "web" and options.port < PORTS_OF_ALL  # root alone may listen there
         own = Account() if is_bound else account
-        named = {**environ, **own.home(), "PGAPPNAME": f"rondo {child_name}"}
+        named = {**environ, **more, **own.home(), "PGAPPNAME": f"rondo {child_name}"}
         children.add(
             Child(
-                kind=child_name.rstrip("0123456789"),
+                kind=kind,
                 name=child_name,
                 start=partial(gate.spawn, command, log=log, cwd=ROOT, environ=named, account=own),
                 log=log,
@@ -135,11 +135,14 @@ def worker_command(name: str, concurrency: int) -> list[str]:
     return [*_CELERY, "worker", *pool, "-n", f"{name}@%h", "--without-gossip", "--without-mingle"]
 
 
-def _plan(options: UpOptions) -> list[tuple[list[str], str, StopOrder, float]]:
+def _plan(options: UpOptions) -> Iterator[tuple[str, str, list[str], dict[str, str], StopOrder, float]]:
+    """Yield kind, name, command, own variables, order and patience of each process."""
     web = ["config.web", "--host", options.host, "--port", str(options.port)]
-    plan = [(web, "web", StopOrder.SOURCE, WEB_GRACE + 3.0)]
+    yield "web", "web", web, {}, StopOrder.SOURCE, WEB_GRACE + 3.0
     for n in range(1, options.workers + 1):
-        worker = worker_command(f"worker{n}", options.concurrency)
-        plan.append((worker, f"worker{n}", StopOrder.WORKER, WORKER_PATIENCE))
-    beats = range(1, options.beats + 1)
-    return [*plan, *((["config.beat"], f"beat{n}", StopOrder.SOURCE, 5.0) for n in beats)]
+        for queues in ("turns", "auto"):  # so that automations take no place of a person's turn
+            name = f"worker{n}-{queues}"
+            command = worker_command(name, options.concurrency)
+            yield "worker", name, command, {"TURN_QUEUES": queues}, StopOrder.WORKER, WORKER_PATIENCE
+    for n in range(1, options.beats + 1):
+        yield "beat", f"beat{n}", ["config.beat"], {}, StopOrder.SOURCE, 5.0

@@ -58,7 +58,12 @@ def up_parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="address that the web process listens on")
     parser.add_argument("--port", default=8000, type=_number(1, 65535), help="port of the web process")
     parser.add_argument("--data-dir", default=DATA_FOLDER, type=Path, help="folder of data, secrets and logs")
-    parser.add_argument("--workers", default=1, type=_number(0, 64), help="worker processes")
+    parser.add_argument(
+        "--workers",
+        default=1,
+        type=_number(0, 64),
+        help="pairs of workers, for people and for other work",
+    )
     parser.add_argument(
         "--concurrency", default=100, type=_number(1, 2000), help="turns that a worker runs at a time"
     )

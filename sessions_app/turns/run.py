@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -58,13 +57,8 @@ class Runner(Protocol):
         """A turn begins under this handle. If the worker is already stopping, the turn is stopped too."""
 
 
-def run_next_turn(
-    runner: Runner, session_id: uuid.UUID, lane: str, pass_on: Callable[[uuid.UUID, str], None] = wake
-) -> None:
-    """Run the session's next turn, if there is one and no other worker holds the session.
-
-    `pass_on` gets the sessions that could run a turn afterwards, and their lanes.
-    """
+def run_next_turn(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
+    """Run the session's next turn, if there is one and no other worker holds the session. Then hint at the next."""
     handle = runner.locks.try_hold(session_id, for_work=True)
     if handle is None:
         return  # there is nothing to do, or the holder looks for the next turn after its release
@@ -76,7 +70,7 @@ def run_next_turn(
         runner.locks.release(handle)
     # after the release, because the hint of a message that came before found the lock taken
     for each in next_lane(session_id):
-        pass_on(each.session_id, each.lane)
+        wake(each.session_id, each.lane)
 
 
 def _run(runner: Runner, handle: Handle, turn: Turn) -> None:

@@ -22,8 +22,8 @@ from sessions_app import hints, metrics, owners
 from sessions_app.channels import base as channels
 from sessions_app.deliveries.dispatcher import DeliveryDispatcher
 from sessions_app.deliveries.sweep import sweep_deliveries
-from sessions_app.hints import flush_hints, wake
-from sessions_app.models import Lane, ProcessKind, Worker
+from sessions_app.hints import flush_hints
+from sessions_app.models import ProcessKind, Worker
 from sessions_app.operations.processes import Presence
 from sessions_app.postgres.connection import trust_connections
 from sessions_app.postgres.listen import Listener
@@ -33,7 +33,6 @@ from sessions_app.sessions import delete
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.lost_workers import limits_of_silence
 from sessions_app.worker import self_check
-from sessions_app.worker.automation_slots import AutomationSlots
 from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
 
 log = structlog.get_logger(__name__)
@@ -58,7 +57,6 @@ class WorkerProcess:
         self.id = uuid.uuid4()
         self.locks = SessionLocks(settings.DATABASE_LOCK_URL)
         self._slots = slots
-        self.auto_slots = AutomationSlots(slots)
         self.dispatcher = DeliveryDispatcher()
         self.stopping = threading.Event()
         self._ended = threading.Event()
@@ -66,7 +64,6 @@ class WorkerProcess:
         self._maintenance = threading.Event()
         self._queues = sorted(queues)
         self._was_refused = False
-        self._others = 0  # slots of all other workers
         self._listener = Listener([CONTROL], self._on_control)
         self._presence = Presence(ProcessKind.WORKER)
         loops = {
@@ -106,7 +103,6 @@ class WorkerProcess:
         self.stopping.set()
         for handle in self.locks.held():
             handle.control.stop()
-        self.auto_slots.forward_all()
 
     def end(self) -> None:
         """Stop the threads and delete the worker's row. The locks end with the connection."""
@@ -121,28 +117,9 @@ class WorkerProcess:
         connection.close()
         self.locks.close()
 
-    def pass_on(self, session_id: uuid.UUID, lane: str) -> None:
-        """Have a turn of the session run: an automation's by a slot of this process, others by a hint."""
-        if lane == Lane.AUTO and not self.stopping.is_set():
-            self.auto_slots.park(session_id)
-        else:
-            wake(session_id, lane)
-
-    def may_take_parked(self) -> bool:
-        """Whether a slot may go on with another session. Not the last free one: people may wait for it."""
-        return not self.stopping.is_set() and len(self.locks.held()) < self._slots - 1
-
     def begin_maintenance(self) -> None:
         """Have the maintenance thread do a round soon. It takes no slot of the turns."""
         self._maintenance.set()
-
-    def _forward_parked(self) -> None:
-        """Ask all workers to take parked sessions.
-
-        If there are no others, only while a slot is free: a session may have been parked as the last one became free.
-        """
-        if self._others or self.auto_slots.is_one_free():
-            self.auto_slots.forward()
 
     def follow(self, handle: Handle) -> None:
         """Stop a turn that begins under this handle while the worker is already stopping."""
@@ -161,7 +138,6 @@ class WorkerProcess:
         while not self._ended.is_set():
             try:
                 next_beat = self._keep_locks(next_beat)
-                self._forward_parked()
             except Exception:  # after a bug the worker must not go on without a heartbeat
                 log.exception("heartbeat_failed")
             self._ended.wait(TICK)
@@ -200,8 +176,7 @@ class WorkerProcess:
             },
         )
         self._registered.set()
-        self._others = int(others)
-        owners.set_fleet_slots(self._slots + self._others)
+        owners.set_fleet_slots(self._slots + int(others))
         running = {handle.turn_id: handle for handle in self.locks.held() if handle.turn_id is not None}
         if not running:
             return

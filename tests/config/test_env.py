@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.env import Env, load, variables
-from config.env_values import EnvError, all_queues
+from config.env_values import EnvError, all_queues, queues_of
 
 REQUIRED = {
     "SECRET_KEY": "sixteen-or-more.",
@@ -116,7 +116,10 @@ def test_lists_are_separated_by_commas() -> None:
 
 
 def test_each_shard_has_separate_queues_for_people_and_automations() -> None:
-    assert all_queues(2) == ("turns.0", "turns.1", "auto.0", "auto.1", "turns.any", "deliveries")
+    assert all_queues(2) == ("turns.0", "turns.1", "turns.any", "auto.0", "auto.1", "auto.any", "deliveries")
+    assert queues_of(("turns",), 1) == ("turns.0", "turns.any")
+    assert queues_of(("auto",), 1) == ("auto.0", "auto.any", "deliveries")
+    assert queues_of(("auto.0", "turns"), 1) == ("auto.0", "turns.0", "turns.any")
 
 
 def test_the_configuration_cannot_be_changed_while_running() -> None:

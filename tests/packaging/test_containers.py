@@ -155,7 +155,7 @@ def test_every_command_takes_its_flags() -> None:
     given = [service["command"] for service in OURS.values() if "command" in service]
     units = [each.name for each in (DEPLOY / "systemd").iterdir()]
     given += [exec_start(unit.replace("%%", "%"), "1")[1:] for unit in units]
-    assert len(given) == 6
+    assert len(given) == 7
     for name, *words in given:
         assert {word for word in words if word.startswith("-")} <= flags_of(name), (name, words)
     [port] = OURS["web"]["ports"]
@@ -164,8 +164,10 @@ def test_every_command_takes_its_flags() -> None:
 
 
 def test_a_container_of_a_worker_gets_the_time_to_hand_back_its_turns() -> None:
-    seconds = int(OURS["worker"]["stop_grace_period"].removesuffix("s"))
-    assert seconds > WORKER_PATIENCE
+    workers = [service for service in OURS.values() if service.get("command", [])[:1] == ["worker"]]
+    assert {service["environment"]["TURN_QUEUES"] for service in workers} == {"turns", "auto"}
+    for service in workers:
+        assert int(service["stop_grace_period"].removesuffix("s")) > WORKER_PATIENCE
     assert all(service["init"] for service in OURS.values())
 
 

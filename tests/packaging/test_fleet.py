@@ -31,9 +31,9 @@ from tests.up import ROOT
 pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(400)]
 
 UNITS = {
-    "app1": ("rondo-web", "rondo-beat", "rondo-worker@1"),
-    "app2": ("rondo-web", "rondo-beat", "rondo-worker@1"),
-    "app3": ("rondo-worker@1",),
+    "app1": ("rondo-web", "rondo-beat", "rondo-worker@turns", "rondo-worker@auto"),
+    "app2": ("rondo-web", "rondo-beat", "rondo-worker@turns", "rondo-worker@auto"),
+    "app3": ("rondo-worker@turns", "rondo-worker@auto"),
 }
 PASSWORD = "only-for-tests"
 MOST_CONNECTIONS = 20  # of a process, as the page says

@@ -10,10 +10,12 @@ from typing import Any
 
 import psycopg
 import pytest
+import redis
 from django.conf import settings
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from sessions_app import hints
 from sessions_app.journal.journal import Journal
 from sessions_app.models import Lane, Message, Session, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
@@ -54,6 +56,15 @@ class Observed:
         self.process.follow(handle)
 
 
+def hinted(broker: str) -> list[str]:
+    """The queues that hold hints, which are taken out."""
+    hints.flush_hints(5.0)
+    with redis.Redis.from_url(broker) as client:
+        queues = [name.decode() for name in client.keys("*.*") if client.type(name) == b"list"]
+        client.flushdb()
+    return queues
+
+
 def filled(session: Session, count: int) -> list[Turn]:
     return [receive(session.pk, MessageInput(content=f"message {n}")) for n in range(count)]
 
@@ -76,41 +87,37 @@ def ended(session: Session) -> list[int]:
 
 
 def test_a_hint_runs_one_turn_and_hints_at_the_next_after_the_release(
-    worker: WorkerProcess, person: Person
+    worker: WorkerProcess, person: Person, broker: str
 ) -> None:
     session = person.session()
     turns = filled(session, 3)
-    passed: list[tuple[uuid.UUID, str, list[Handle]]] = []
     runner = Observed(worker)
     for number in range(1, 4):
-        run_next_turn(runner, session.pk, Lane.PEOPLE, lambda *to: passed.append((*to, worker.locks.held())))
+        hinted(broker)
+        run_next_turn(runner, session.pk, Lane.PEOPLE)
         assert ended(session) == [turn.pk for turn in turns[:number]]
-    assert passed == [(session.pk, Lane.PEOPLE, [])] * 2
+        assert hinted(broker) == ([f"turns.{hints.shard_of(session.pk)}"] if number < 3 else [])
+        assert worker.locks.held() == []
     assert len({handle.claim for handle in runner.followed}) == 3
     assert len({id(handle.control) for handle in runner.followed}) == 3
 
 
 @pytest.mark.rule("1.6")
-def test_a_persons_hint_passes_an_automation_on_after_the_release(
-    worker: WorkerProcess, person: Person
+def test_a_persons_hint_runs_no_automation_and_hints_at_it(
+    worker: WorkerProcess, person: Person, broker: str
 ) -> None:
     session = person.session()
-    passed: list[tuple[uuid.UUID, str, list[Handle]]] = []
-    first, slot, second = (
+    first, slot = (
         receive(session.pk, MessageInput(content="one")),
         automation(session, "water", datetime.now(UTC)),
-        receive(session.pk, MessageInput(content="two")),
     )
-    run_next_turn(
-        Observed(worker), session.pk, Lane.PEOPLE, lambda *to: passed.append((*to, worker.locks.held()))
-    )
-    run_next_turn(
-        Observed(worker), session.pk, Lane.PEOPLE, lambda *to: passed.append((*to, worker.locks.held()))
-    )
-    assert ended(session) == [first.pk, second.pk]
-    assert passed == [(session.pk, Lane.PEOPLE, []), (session.pk, Lane.AUTO, [])]
-    run_next_turn(Observed(worker), session.pk, Lane.AUTO)
-    assert ended(session) == [first.pk, second.pk, slot.pk]
+    hinted(broker)
+    run_next_turn(worker, session.pk, Lane.PEOPLE)
+    assert hinted(broker) == [f"auto.{hints.shard_of(session.pk)}"]
+    run_next_turn(worker, session.pk, Lane.PEOPLE)
+    assert ended(session) == [first.pk]
+    run_next_turn(worker, session.pk, Lane.AUTO)
+    assert ended(session) == [first.pk, slot.pk]
 
 
 def test_a_late_hint_neither_locks_nor_claims(worker: WorkerProcess, person: Person) -> None:
