@@ -36,7 +36,7 @@ pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check --requi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-all test-rest test-django evals check format-check lint types imports migrations broken-rules mutants rules pictures tour soak bench bench-check fmt wheel node-tools node-tools-if-any lock
+.PHONY: help up test test-all test-rest test-django evals check format-check lint types imports migrations broken-rules mutants rules pictures soak bench bench-check fmt wheel node-tools node-tools-if-any lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,9 +71,6 @@ check: format-check lint types imports migrations ## check format, lint, types, 
 
 rules: $(DEV) ## generate docs/rules.md from the rule marks of the tests
 	@$(PY) -m tests.rules
-
-tour: $(READY) ## demonstrate the main features on a running server
-	@$(PY) manage.py tour $(ARGS)
 
 soak: $(DEV) ## test a separate server under load, faults and abusive clients (ARGS="--minutes 60", ARGS=--help)
 	@$(PY) -m tests.soak $(ARGS)

@@ -1,7 +1,7 @@
 """The command line: `manage.py COMMAND` in a checkout, `rondo COMMAND` where a wheel is installed.
 
-`up` runs without Django, because it provides the settings that Django requires; `tour` and `mcp`, because they are
-clients of a running server; the processes of a fleet, because they load it their own way. All other commands are
+`up` runs without Django, because it provides the settings that Django requires; `mcp`, because it is a client of a
+running server; the processes of a fleet, because they load it their own way. All other commands are
 Django's: they use the servers of a running `up`, of the default data folder or of `--data-dir DIR`.
 """
 
@@ -17,7 +17,6 @@ from config.installation import COMMAND, VERSION
 
 COMMANDS = {
     "up": "start everything: database, broker, web, workers, beat",
-    "tour": "demonstrate the main features on a running server",
     "chat": "talk with an agent in the terminal",
     "automations": "list, add and explain automations",
     "routine": "list, add, change and remove routines of an agent",
@@ -53,7 +52,7 @@ def main() -> int:
     if name in {"--version", "version"}:
         sys.stdout.write(f"Rondo {VERSION}\n")
         return 0
-    without_django: Mapping[str, Callable[[Sequence[str]], int]] = {"up": _up, "tour": _tour, "mcp": _mcp}
+    without_django: Mapping[str, Callable[[Sequence[str]], int]] = {"up": _up, "mcp": _mcp}
     if name in without_django:
         return without_django[name](arguments)
     from config.supervisor.errors import SetupError
@@ -104,12 +103,6 @@ def _up(arguments: Sequence[str]) -> int:
     from config.supervisor.main import main as up
 
     return up(arguments)
-
-
-def _tour(arguments: Sequence[str]) -> int:
-    from config.tour.main import main as tour
-
-    return tour(arguments)
 
 
 def _mcp(arguments: Sequence[str]) -> int:

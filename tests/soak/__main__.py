@@ -1,7 +1,7 @@
 """Run a server for a while under load, faults and abusive clients, then check every invariant: `make soak`.
 
-Exit 1 when something accepted was lost or doubled, when a turn or a slot has no end, or when the tour does not pass
-once the faults have ceased.
+Exit 1 when something accepted was lost or doubled, or when a turn or a slot has no end once the faults have
+ceased.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from statistics import quantiles
 
 from tests.soak.abuse import ACTS, NO_ANSWER
 from tests.soak.load import Load, counts, verdict
-from tests.soak.server import System, running, stop_for, tour
+from tests.soak.server import System, running, stop_for
 
 Fault = Callable[[System, random.Random], str]
 
@@ -66,8 +66,7 @@ def _soak(system: System, given: argparse.Namespace) -> bool:
 
     load = Load(system=system)
     load.start()
-    tours: Counter[str] = Counter()
-    threads = [threading.Thread(target=_tours, args=(system, stopped, tours, say), daemon=True)]
+    threads: list[threading.Thread] = []
     if not given.no_abuse:
         threads.append(threading.Thread(target=_abuse, args=(system, stopped, say, chance), daemon=True))
     for thread in threads:
@@ -79,8 +78,7 @@ def _soak(system: System, given: argparse.Namespace) -> bool:
         thread.join(300)
     load.stop()
     found = verdict(system, load)
-    passed, last = tour(system)
-    say(f"faults: {dict(faults)}; tours: {dict(tours)}; after the faults: {last}")
+    say(f"faults: {dict(faults)}")
     say(f"messages accepted: {load.posted}; {counts(system)}")
     if len(load.waits) > 1:
         cuts = quantiles(load.waits, n=100)
@@ -88,15 +86,7 @@ def _soak(system: System, given: argparse.Namespace) -> bool:
     for what, rows in found.items():
         say(f"BROKEN  {what}: {rows}")
     say("every invariant holds" if not found else f"{len(found)} invariants are broken")
-    return passed and not found
-
-
-def _tours(system: System, stopped: threading.Event, tours: Counter[str], say: Callable[[str], None]) -> None:
-    while not stopped.is_set():
-        passed, last = tour(system)
-        tours["passed" if passed else "disturbed"] += 1
-        say(f"tour {'passed' if passed else 'disturbed'}: {last[:200]}")
-        stopped.wait(1.0)
+    return not found
 
 
 def _abuse(

@@ -103,21 +103,6 @@ def _manage(environ: dict[str, str], *arguments: str) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def tour(system: System, seconds: float = 240.0) -> tuple[bool, str]:
-    """Run `manage.py tour` once; whether every check held, and what it said last."""
-    command = [sys.executable, str(ROOT / "manage.py"), "tour", "--url", system.url, "--token", system.token]
-    environ = clean_environ() | {"PYTHONUNBUFFERED": "1"}
-    try:
-        done = subprocess.run(
-            command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False, f"did not end within {seconds:.0f} s"
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    failed = [line for line in lines if line.lstrip().startswith(("FAIL", "rondo:"))]
-    return done.returncode == 0, " | ".join(failed[:2] or lines[-1:])
-
-
 def stop_for(pids: list[int], seconds: float) -> None:
     """SIGSTOP, and SIGCONT after so many seconds."""
     _signal(pids, signal.SIGSTOP)

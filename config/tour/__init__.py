@@ -1,1 +1,0 @@
-"""`manage.py tour`: demonstrates the main features on a running server, through the public API only."""
