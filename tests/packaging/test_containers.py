@@ -67,7 +67,8 @@ def test_every_image_from_outside_is_named_by_its_digest() -> None:
     bases = [value.split()[0] for word, value in instructions() if word == "FROM"]
     services = [service["image"] for service in SERVICES.values() if service["image"] != "rondo"]
     assert len(set(bases)) == 1  # the environment is built for the Python that runs it
-    assert bases and services
+    assert bases
+    assert services
     for image in bases + services:
         assert re.fullmatch(r"[a-z]+:[0-9][\w.-]*@sha256:[0-9a-f]{64}", image), image
 
