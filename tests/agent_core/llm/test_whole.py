@@ -209,6 +209,10 @@ THOUGHTS: dict[str, tuple[list[str], str]] = {
     "on a line of code": (["```\n", "<think>x</think>\n", "```"], "```\n<think>x</think>\n```"),
     "after code": ([f"```\na\n```\n<think>{HIDDEN}</think>Hello"], "```\na\n```\nHello"),
     "after a byte order mark": ([f"\ufeff<think>{HIDDEN}</think>Hello"], "Hello"),
+    "brackets": (["[TH", "INK]", HIDDEN, "[/TH", "INK]", "Hello"], "Hello"),
+    "brackets on a later line": (["So.\n[TH", f"INK]{HIDDEN}[/THI", "NK]Hello"], "So.\nHello"),
+    "brackets in code": (["Use `[THINK]`", " and `[/THINK]`."], "Use `[THINK]` and `[/THINK]`."),
+    "other brackets": (["[1] and\n[thin", "k](x)"], "[1] and\n[think](x)"),
     "no tag": ([" <b>Hello"], " <b>Hello"),
     "the beginning of one": (["<thin"], "<thin"),
 }
