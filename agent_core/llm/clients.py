@@ -23,8 +23,11 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from agent_core.connections import PROVIDERS, Connection
 from agent_core.guarded_transport import GuardedTransport
 from agent_core.llm import end_mark
+from agent_core.llm.errors import UNREADABLE
+from agent_core.types import JSON
 
 MOST_BYTES: Final = 50_000_000  # of one response
+MOST_BYTES_OF_DOCUMENT: Final = 5_000_000  # of one that does not stream
 # There is no shorter read timeout, because the turn's own deadline cancels the request.
 TIMEOUT: Final = httpx2.Timeout(3600.0, connect=5.0, write=30.0, pool=30.0)
 # A worker process may have 500 turns that wait for a model.
@@ -132,24 +135,48 @@ def _only_own(secret: str) -> Callable[[httpx2.Request], Awaitable[None]]:
 
 def response_hooks() -> list[Callable[..., Any]]:
     """Return what each HTTP client does with a response, whichever model it is for."""
-    return [with_status_of_error, end_mark.watch]
+    return [read_document, end_mark.watch]
 
 
-async def with_status_of_error(response: httpx2.Response) -> None:
-    """Give an error that came with status 200 the status that it says, so that the clients read it as an error.
+async def read_document(response: httpx2.Response) -> None:
+    """Make an answer that is a JSON document what the clients expect.
 
-    A streamed answer is no JSON document, and what a stream says in its course the clients read themselves.
+    An error that came with status 200 gets the status that it says. A whole chat completion, of a server that does not
+    stream, becomes a stream of one piece. What a stream says in its course the clients read themselves.
     """
     kind = response.headers.get("content-type", "")
     if response.status_code != HTTPStatus.OK or not kind.lower().startswith("application/json"):
         return
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if len(content) > MOST_BYTES_OF_DOCUMENT:
+            content.clear()  # it cannot be read, as the clients say of an empty answer
+            break
+    response._content = bytes(content)  # noqa: SLF001 - as aread() does, which has no bound
     try:
-        body = json.loads(await response.aread())
-    except (ValueError, RecursionError):
+        body = json.loads(content)
+        if status := _status_of(body):
+            response.status_code = status
+        elif body["object"] == "chat.completion":
+            response._content = _as_stream(body)  # noqa: SLF001
+    except (*UNREADABLE, RecursionError):
         return
-    status = _status_of(body)
-    if status:
-        response.status_code = status
+
+
+def _as_stream(body: JSON) -> bytes:
+    """A chat completion as a stream. An answer that says no reason of its end is whole, because the document is."""
+    choices = []
+    for choice in body["choices"]:
+        calls = [
+            each | {"index": index} for index, each in enumerate(choice["message"].get("tool_calls") or ())
+        ]
+        reason = choice.get("finish_reason") or "stop"
+        choices.append(
+            {"index": 0, "delta": choice["message"] | {"tool_calls": calls}, "finish_reason": reason}
+        )
+    chunk = body | {"object": "chat.completion.chunk", "choices": choices}
+    return f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
 
 
 def _status_of(body: Any) -> int:

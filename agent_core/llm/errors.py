@@ -58,7 +58,12 @@ _TOO_LONG = re.compile(  # messages of servers that send no known error code
 _BAD_KEY = re.compile(
     r"API key (?:is )?(?:expired|not valid|invalid|missing)", re.IGNORECASE
 )  # Google, as a 400
-_INPUT: Final = ("messages", "input", "contents", "prompt")  # parameters of what the request says
+_INPUT = re.compile(r"(?:messages|input|contents|prompt)\b")  # a parameter of what the request says
+_BLAMES_INPUT = re.compile(  # codes and messages that name a place in it, or the filter that it did not pass
+    r"\b(?:messages|input|contents)[.\[]+\d|content.(?:exists.risk|policy|filter)"
+    r"|data.?inspection|invalid.prompt|inappropriate|flagged|moderation",
+    re.IGNORECASE,
+)
 REJECTED: Final = "The model provider rejected the request"
 OVERLOADED: Final = "The model provider is overloaded"
 # errors that the client raises for an unexpected answer, such as an HTML page or other JSON
@@ -114,12 +119,14 @@ def _refused(error: ModelRefused, *, of_input: bool) -> ModelRefused:
 
 
 def _blames_the_input(error: Exception) -> bool:
-    """Whether a rejection names no parameter or setting as its cause."""
+    """Whether a rejection names a message as its cause. One that names nothing may be of a setting."""
     if not isinstance(error, ModelHTTPError) or error.status_code not in {400, 422}:
         return False
     body = error_body(error)
     param, code = (str(body.get(name) or "") for name in ("param", "code"))
-    return (not param or param.startswith(_INPUT)) and not code.startswith("unsupported")
+    if param or code.startswith("unsupported"):
+        return bool(_INPUT.match(param)) and not code.startswith("unsupported")
+    return bool(_BLAMES_INPUT.search(f"{code} {message_of(body)[: 20 * LONGEST_REASON]}"))
 
 
 def _retry_after(error: Exception) -> float | None:

@@ -82,7 +82,7 @@ class PydanticAiModel:
         if call.form_as_text or not _can_force(self._model.profile, call.settings.reasoning):
             call = with_form_as_text(call)
         call = valid_call(call)
-        silence = longest_silence()
+        silence = min(longest_silence(), call.patience)
         now = asyncio.get_running_loop().time
         bound = asyncio.timeout(silence)
         try:
@@ -101,7 +101,7 @@ class PydanticAiModel:
         except TimeoutError as error:
             if not bound.expired():
                 raise translated(error, call, self._secrets) from None
-            reason = f"The model provider sent nothing for {silence:g} s"
+            reason = f"The model provider sent nothing for {silence:.3g} s"
             raise ModelUnavailable(reason, reason=reason) from None
         except (*_CLIENT_ERRORS, *UNREADABLE) as error:
             # "from None": a chained traceback would show the server's own text, which may contain a key.

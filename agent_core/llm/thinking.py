@@ -1,8 +1,9 @@
 """Takes a model's reasoning out of its text, if a server leaves it there between tags.
 
-An answer may speak of the tags, so only these count: blocks ``<think>…</think>`` or ``<thinking>…</thinking>`` at the
-very beginning, also one that is never closed; closed blocks that begin a line, outside of code; and without a block at
-the beginning, everything up to a closing tag that was never opened, unless that tag is quoted or stands in code.
+An answer may speak of the tags, so only these count: blocks ``<think>…</think>``, ``<thinking>…</thinking>`` or
+``[THINK]…[/THINK]`` at the very beginning, also one that is never closed; closed blocks that begin a line, outside of
+code; and without a block at the beginning, everything up to a closing tag that was never opened, unless that tag is
+quoted or stands in code.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Final
 from agent_core.llm.protocol import Thought
 
 _IGNORED: Final = " \t\r\n\ufeff\u200b"
-_OPEN: Final = re.compile(rf"[{_IGNORED}]*<(?:think|thinking)\s*>", re.IGNORECASE)
-_CLOSE: Final = re.compile(r"</(?:think|thinking)\s*>", re.IGNORECASE)
-_ANY_OPEN: Final = re.compile(r"<(?:think|thinking)\s*>", re.IGNORECASE)
-_LINE_OPEN: Final = re.compile(r"^[ \t]*<(?:think|thinking)\s*>", re.IGNORECASE | re.MULTILINE)
-_MAY_OPEN: Final = re.compile(r"(?:^|(?<=\n))[ \t]*<[a-z]{0,8}\s{0,8}\Z", re.IGNORECASE)
-_OPENING_TAGS: Final = ("<think>", "<thinking>")
-_CLOSING_TAGS: Final = ("</think>", "</thinking>")
+_OPENS: Final = r"(?:<(?:think|thinking)\s*>|(?-i:\[THINK\]))"
+_OPEN: Final = re.compile(rf"[{_IGNORED}]*{_OPENS}", re.IGNORECASE)
+_CLOSE: Final = re.compile(r"</(?:think|thinking)\s*>|(?-i:\[/THINK\])", re.IGNORECASE)
+_ANY_OPEN: Final = re.compile(_OPENS, re.IGNORECASE)
+_LINE_OPEN: Final = re.compile(rf"^[ \t]*{_OPENS}", re.IGNORECASE | re.MULTILINE)
+_MAY_OPEN: Final = re.compile(r"(?:^|(?<=\n))[ \t]*[<\[][a-z]{0,8}\s{0,8}\Z", re.IGNORECASE)
+_OPENING_TAGS: Final = ("<think>", "<thinking>", "[think]")
+_CLOSING_TAGS: Final = ("</think>", "</thinking>", "[/think]")
 _LONGEST_TAG: Final = len("</thinking>")
 _QUOTES: Final = "`'\"“‘«"  # noqa: RUF001
 
@@ -170,6 +172,6 @@ def _after_unopened(text: str) -> int:
 
 def _length_of_possible_tag(text: str) -> int:
     """How many of the last characters may be the beginning of a closing tag."""
-    start = text.rfind("<", max(0, len(text) - _LONGEST_TAG))
+    start = max(text.rfind(each, max(0, len(text) - _LONGEST_TAG)) for each in "<[")
     tail = text[start:].lower()
     return len(tail) if start >= 0 and any(tag.startswith(tail) for tag in _CLOSING_TAGS) else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
@@ -43,13 +43,24 @@ class Parameters:
     schema: JSON
     originals: Mapping[str, str] = field(default_factory=dict)
 
-    def restore(self, arguments: Any) -> Any:
-        """Return arguments with the server's own names."""
-        if isinstance(arguments, dict) and self.originals:
-            return {self.originals.get(name, name): self.restore(item) for name, item in arguments.items()}
-        if isinstance(arguments, list) and self.originals:
-            return [self.restore(item) for item in arguments]
-        return arguments
+    def restore(self, arguments: JSON) -> Any:
+        """Return arguments with the server's own names, where the schema has these properties."""
+        return self._restored(arguments, [self.schema]) if self.originals else arguments
+
+    def _restored(self, value: Any, schemas: list[JSON]) -> Any:
+        """A value for which one of these schemas holds. What none of them has keeps its names."""
+        known = [each for schema in schemas for each in _alternatives(schema)]
+        if isinstance(value, list):
+            items = [each["items"] for each in known if "items" in each]
+            return [self._restored(item, items) for item in value]
+        if not isinstance(value, dict):
+            return value
+        more = [each["additionalProperties"] for each in known if each.get("additionalProperties")]
+        restored = {}
+        for name, item in value.items():
+            own = [each["properties"][name] for each in known if name in each.get("properties", ())]
+            restored[self.originals.get(name, name) if own else name] = self._restored(item, own or more)
+        return restored
 
 
 def _is_inside_the_root(reference: str | None, info: ValidationInfo) -> str | None:
@@ -233,6 +244,13 @@ class _Rewriter:
         if not isinstance(target, dict):
             return {}
         return target if whole else {key: target[key] for key in ("type", "description") if key in target}
+
+
+def _alternatives(schema: JSON) -> Iterator[JSON]:
+    """A rewritten schema and those of its `anyOf`."""
+    yield schema
+    for each in schema.get("anyOf", ()):
+        yield from _alternatives(each)
 
 
 def _kinds(given: JSON) -> list[str]:

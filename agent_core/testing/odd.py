@@ -6,7 +6,7 @@ An `Odd` is sent as it is, whatever was asked. The functions write one in the wo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -105,6 +105,6 @@ def responses(*texts: str, status: str | None = "completed", reason: str = "", r
     return Odd(pieces=[sse(each | {"sequence_number": n}, each["type"]) for n, each in enumerate(events)])
 
 
-def plain(texts: Sequence[str]) -> Odd:
+def plain(texts: Iterable[str]) -> Odd:
     """Return a body that is no stream."""
     return Odd(pieces=texts, content_type="application/json")

@@ -31,7 +31,7 @@ class Responses:
             elif item.get("type") == "function_call_output":
                 messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
             else:
-                messages.append({"role": item["role"], "content": _text(item["content"])})
+                _add(messages, item["role"], _parts(item["content"]))
         tools = [{"type": "function", "function": each} for each in body.get("tools") or ()]
         return {**body, "messages": messages, "tools": tools, "tool_choice": None}
 
@@ -119,5 +119,17 @@ def _response(body: Mapping[str, Any], reply: ModelReply, output: list[JSON], st
     }
 
 
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(each.get("text") or "" for each in content)
+def _add(messages: list[JSON], role: str, parts: list[JSON]) -> None:
+    """Add a message. What the assistant says in a row are items here, and one message there."""
+    if messages and messages[-1]["role"] == role == "assistant":
+        messages[-1]["content"] = [*(messages[-1]["content"] or ()), *parts]
+    else:
+        messages.append({"role": role, "content": parts})
+
+
+def _parts(content: Any) -> list[JSON]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [
+        each | {"type": "text"} if each["type"] in {"input_text", "output_text"} else each for each in content
+    ]

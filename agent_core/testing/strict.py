@@ -83,7 +83,7 @@ def _openai(body: Mapping[str, Any]) -> list[_Said]:
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
         one.texts = [each["text"] for each in blocks if each["type"] == "text"]
-        one.shows = any(each["type"] != "text" for each in blocks)
+        one.shows = any(each["type"] in {"image_url", "input_image"} for each in blocks)
         for call in message.get("tool_calls") or ():
             one.calls.append((call["id"], call["function"]["name"], call["function"]["arguments"]))
         if one.role == "tool":

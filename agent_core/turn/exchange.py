@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent_core import connections, event_loop, models
 from agent_core.connections import Connection
@@ -28,6 +28,10 @@ from agent_core.types import Entry, Role, TurnEvent, TurnEventType, TurnRequest
 
 LONGEST_WAIT_SECONDS = 30.0  # between two tries; if the provider asks for more, there is no other try
 SHORTER = 0.75  # of the tokens of a rejected request that was too long for the model
+_SHARE, _LEAST_SHARE = (
+    0.4,
+    1 / 6,
+)  # of the turn's time left, but at least of the longest silence: see _patience()
 _WOKEN = object()
 
 
@@ -89,6 +93,7 @@ class Exchange:
     _pieces: list[str] = field(default_factory=list)  # of the latest attempt's text
     _gave: bool = False  # some text or thought
     _tries: int = 0
+    _is_last: bool = False  # no other try can follow
 
     @property
     def text(self) -> str:
@@ -121,6 +126,8 @@ class Exchange:
         policy = self.request.policy
         connection, name = connections.connection_of(model, self.request.connections)
         for number in range(1, policy.max_attempts + 1):
+            is_last_model = model == (self.request.fallback_model or self.request.model)
+            self._is_last = is_last_model and number == policy.max_attempts
             try:
                 reply = yield from self._within_context(model, connection)
             except ModelError as error:
@@ -199,7 +206,7 @@ class Exchange:
         model = models.resolve(name, self.request.connections)
         _admit(connection)
         self.watch.check()
-        future = event_loop.submit(_pump(model, call, items.put))
+        future = event_loop.submit(_pump(model, replace(call, patience=self._patience()), items.put))
         try:
             with self.watch.control.waking(lambda: items.put(_WOKEN)):
                 while True:
@@ -213,6 +220,13 @@ class Exchange:
                         yield self._piece(TurnEventType.LLM_THOUGHT, clean_text(item.text))
         finally:
             future.cancel()
+
+    def _patience(self) -> float:
+        """How long the model may send nothing, so that the turn has time for another try."""
+        longest = connections.longest_silence()
+        if self._is_last:
+            return longest
+        return min(longest, max(_SHARE * self.watch.remaining(), _LEAST_SHARE * longest))
 
     def _next(self, items: queue.SimpleQueue[object]) -> object:
         try:

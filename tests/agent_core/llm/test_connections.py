@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -237,10 +237,15 @@ def test_the_fallback_answers_when_the_model_cannot(server: ModelServer, status:
 
 
 @pytest.fixture
-def impatient() -> Iterator[None]:
-    connections.use_silence(lambda: 0.4)
-    yield
-    connections.use_silence(lambda: 120.0)
+def impatient() -> Iterator[Callable[[float], None]]:
+    """Sets the seconds that a provider may send nothing: 0.4 at first."""
+
+    def wait(seconds: float) -> None:
+        connections.use_silence(lambda: seconds)
+
+    wait(0.4)
+    yield wait
+    wait(120.0)
 
 
 @pytest.mark.rule("10.0")
@@ -259,6 +264,22 @@ def test_a_silent_provider_is_given_up_while_the_turn_has_time(server: ModelServ
         assert (run.result.error_code, len(other.requests)) == ("model_unavailable", 1)
         assert "sent nothing for 0.4 s" in str(run.result.error_text)
         assert len(server.requests) == 2
+
+
+@pytest.mark.rule("10.0")
+def test_a_silent_provider_leaves_a_short_turn_time_for_the_fallback(
+    server: ModelServer, impatient: Callable[[float], None]
+) -> None:
+    """Also with a bound on silence as long as the turn. A call after which nothing can follow has all that is left."""
+    impatient(4.0)
+    policy = TurnPolicy(max_attempts=1, timeout_seconds=4.0)
+    with ModelServer() as other:
+        other.release("x")
+        given = (work(server), spare(other.base_url))
+        run = ask("[[hold:x]] hello", *given, fallback_model="spare:n", policy=policy)
+    assert (run.result.ending, run.result.model) == (Ending.SUCCEEDED, "spare:n")
+    assert "sent nothing for 1." in run.result.fell_back
+    assert ask("[[delay:2]] hello", work(server), policy=policy).result.ending is Ending.SUCCEEDED
 
 
 GONE = Connection(name="gone", provider="ollama", base_url="http://127.0.0.1:9/v1")

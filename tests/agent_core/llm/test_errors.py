@@ -199,6 +199,44 @@ def test_each_providers_errors_have_their_code_and_its_words_are_the_owners(serv
         assert len(server.requests) == (1 if code in FINAL_CODES else 3)
 
 
+def at(*place: str | int) -> dict[str, Any]:
+    """A fault of a validation at this place of the request's body."""
+    return {"detail": [{"type": "value_error", "loc": ["body", *place], "msg": "Not valid"}]}
+
+
+BLAMED: tuple[tuple[str, int, Any, bool], ...] = (  # provider, status, body, whether it blames a message
+    ("openai-chat", 400, body("This model takes no temperature other than 1."), False),
+    ("openai-chat", 400, body("Unknown model m."), False),
+    ("openai-chat", 400, body("System role not supported"), False),
+    ("openai-chat", 400, body(param="temperature"), False),
+    ("openai-chat", 400, body(param="prompt_cache_retention"), False),
+    ("openai-chat", 400, body(param="messages[0].role", code="unsupported_value"), False),
+    ("openai-chat", 422, {}, False),
+    ("openai-chat", 400, body(param="messages.[3].content"), True),
+    ("openai-chat", 400, body("Content Exists Risk"), True),
+    ("openai-chat", 400, body(code="content_policy_violation"), True),
+    ("openai-responses", 400, body(param="input[2].content[0].text"), True),
+    ("openai-responses", 400, body(code="invalid_prompt"), True),
+    ("anthropic", 400, body("max_tokens: must be at most 8192"), False),
+    ("anthropic", 400, body("tools.0.input_schema: not valid"), False),
+    ("anthropic", 400, body("messages.3.content.0.text: not valid"), True),
+    ("google", 400, google(400, "INVALID_ARGUMENT", "Thinking level is not supported."), False),
+    ("google", 400, google(400, "INVALID_ARGUMENT", "Invalid value at 'contents[1].parts[0]'"), True),
+    ("mistral", 422, at("temperature"), False),
+    ("mistral", 422, at("messages", 3, "content"), True),
+)
+
+
+@pytest.mark.rule("3.3")
+@pytest.mark.parametrize(("provider", "status", "told", "blamed"), BLAMED)
+def test_only_an_error_that_names_a_message_blames_it(
+    server: ModelServer, provider: str, status: int, told: Any, blamed: bool
+) -> None:
+    server.fail_with(status, told)
+    result = drive(request("hello", model="work:m", connections=(work(server, provider),))).result
+    assert (result.error_code, result.refused) == ("model_refused", blamed)
+
+
 def test_an_error_in_a_stream_is_the_error_that_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = f"data: {json.dumps({'error': CREDITS})}\n\n".encode()
     with strange(lambda it: it.send(sent, kind=STREAM)) as (url, asked):

@@ -34,7 +34,7 @@ IDS = (
     "语",
     "call-2-1-call_0123456789012345678901234567890123456789",
 )
-FAMILIES = ("openai-chat", "anthropic", "google")
+FAMILIES = ("openai-chat", "openai-responses", "anthropic", "google", "mistral")
 
 
 def odd(name: str = "write", call_id: str = "1", **more: Any) -> ToolCall:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from itertools import repeat
@@ -13,8 +14,9 @@ from agent_core.heartbeat_reply import read_heartbeat_reply
 from agent_core.llm import bounds
 from agent_core.llm.ending import BROKEN_OFF, CLOSED
 from agent_core.llm.thinking import ThinkingFilter, without_thinking
+from agent_core.policy import TurnPolicy
 from agent_core.testing import ModelServer, odd
-from agent_core.testing.odd import Odd, anthropic, call_piece, chat, google, responses
+from agent_core.testing.odd import Odd, anthropic, call_piece, chat, google, plain, responses
 from agent_core.turn.transcript import NOT_WHOLE
 from agent_core.types import JSON, Ending, Role, ToolOutcome, TurnEventType
 from tests.agent_core.fakes import TOOLS, Ports, drive, request
@@ -190,6 +192,45 @@ def test_pieces_of_calls_are_put_together(server: ModelServer, kind: str) -> Non
     assert ids == ["a", "b"][: len(expected)]
 
 
+def document(message: JSON, reason: str | None) -> Odd:
+    """A chat completion as servers send it that do not stream."""
+    choice = {"index": 0, "message": {"role": "assistant"} | message, "finish_reason": reason}
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    about = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "usage": usage}
+    return plain([json.dumps(about | {"choices": [choice]})])
+
+
+@pytest.mark.parametrize(
+    ("reason", "ended"), [("stop", Ended.STOP), (None, Ended.STOP), ("length", Ended.LENGTH)]
+)
+def test_an_answer_of_a_server_that_does_not_stream_is_whole(
+    server: ModelServer, reason: str | None, ended: Ended
+) -> None:
+    server.answer_with(document({"content": HALF, "reasoning_content": "hm"}, reason))
+    run = ask("hello", work(server))
+    assert (run.result.ended_by, run.result.reply, run.texts()) == (ended, HALF, [HALF]), run.result
+    assert [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_THOUGHT] == ["hm"]
+    assert (run.result.usage.input_tokens, run.result.usage.output_tokens) == (3, 2)
+
+
+def test_calls_of_a_server_that_does_not_stream_are_made(server: ModelServer) -> None:
+    made = [each | {"id": name} for name in "ab" for each in WRITE["tool_calls"]]
+    asked = [{name: value for name, value in each.items() if name != "index"} for each in made]
+    server.answer_with(document({"content": None, "tool_calls": asked}, "tool_calls"), chat("Done."))
+    ports = Ports()
+    run = drive(request("go", model="work:m", connections=(work(server),), tools=TOOLS), ports)
+    assert (run.result.reply, [each.id for each in ports.ran]) == ("Done.", ["a", "b"])
+
+
+@pytest.mark.rule("10.0")
+def test_a_document_without_an_end_is_not_read_on(server: ModelServer) -> None:
+    server.answer_with(plain(repeat("x" * 100_000, 1000)))
+    run = ask("hello", work(server), policy=TurnPolicy(max_attempts=1))
+    assert run.result.error_code == "model_unavailable"
+    assert "cannot be read" in str(run.result.error_text)
+    assert until(lambda: server.requests[0].state == "gone")
+
+
 HIDDEN = "secret plan"
 THOUGHTS: dict[str, tuple[list[str], str]] = {
     "split": (["<thi", "nk>", HIDDEN, "</thi", "nk>", "\n\nHel", "lo"], "Hello"),
@@ -209,6 +250,10 @@ THOUGHTS: dict[str, tuple[list[str], str]] = {
     "on a line of code": (["```\n", "<think>x</think>\n", "```"], "```\n<think>x</think>\n```"),
     "after code": ([f"```\na\n```\n<think>{HIDDEN}</think>Hello"], "```\na\n```\nHello"),
     "after a byte order mark": ([f"\ufeff<think>{HIDDEN}</think>Hello"], "Hello"),
+    "brackets": (["[TH", "INK]", HIDDEN, "[/TH", "INK]", "Hello"], "Hello"),
+    "brackets on a later line": (["So.\n[TH", f"INK]{HIDDEN}[/THI", "NK]Hello"], "So.\nHello"),
+    "brackets in code": (["Use `[THINK]`", " and `[/THINK]`."], "Use `[THINK]` and `[/THINK]`."),
+    "other brackets": (["[1] and\n[thin", "k](x)"], "[1] and\n[think](x)"),
     "no tag": ([" <b>Hello"], " <b>Hello"),
     "the beginning of one": (["<thin"], "<thin"),
 }

@@ -334,9 +334,23 @@ def test_parameters_keep_their_meaning_as_far_as_they_can() -> None:
     assert tree["properties"]["right"]["type"] == "object"
     named = usable_parameters({"type": "object", **STRANGE[3]})
     names = [*named.schema["properties"]]
-    restored = named.restore({name: [{name: 1}] for name in names})
-    assert restored.keys() == STRANGE[3]["properties"].keys()
-    assert all([*item] == [name] for name, [item] in restored.items())
+    assert named.restore(dict.fromkeys(names, 1)).keys() == STRANGE[3]["properties"].keys()
+
+
+def test_a_name_is_put_back_only_where_the_schema_has_it() -> None:
+    deep = {"type": "object", "additionalProperties": {"type": "object", "properties": {"$top": {}}}}
+    either = {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"a/b": deep}}]}
+    properties = {"$top": {}, "headers": {"type": "object"}, "filter": {"type": "array", "items": either}}
+    found = usable_parameters({"type": "object", "properties": properties})
+    free = {"_top": 1, "a_b": 2}
+    given = {"_top": free, "a_b": 3, "headers": free, "filter": ["x", {"a_b": {"_top": free}}]}
+    expected = {
+        "$top": free,
+        "a_b": 3,
+        "headers": free,
+        "filter": ["x", {"a/b": {"_top": {"$top": 1, "a_b": 2}}}],
+    }
+    assert found.restore(given) == expected
 
 
 LISTED: tuple[tuple[Any, str], ...] = (
