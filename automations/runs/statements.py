@@ -86,10 +86,6 @@ class RunParts:
         )
         return kept.cte("prompt_kept")
 
-    def end(self, ended: Any) -> Any:
-        """QUEUED or RUNNING → SUCCEEDED, FAILED or CANCELLED."""
-        return _end(ended).cte("run_ended")
-
 
 def _end_statement() -> Any:
     turn = (

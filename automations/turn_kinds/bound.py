@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from agent_core.types import Ending, TurnResult
-from automations.models.run import PINGS_KEY
 from automations.turn_kinds.slot import SlotKind, trigger_of
 from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.queue.kinds import Trigger
@@ -16,10 +14,6 @@ class AutomationKind(SlotKind):
 
     name = TurnKind.AUTOMATION
     uses_standing_route = True
-
-    def closes(self, turn: Turn, result: TurnResult) -> bool:
-        """A failure is tried again or reported, and a ping is stored; else the commit's statement ends the run."""
-        return result.ending is Ending.FAILED or PINGS_KEY in turn.metadata
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """The automation's message. The answer takes the session's route, never a legacy address (rule 4.9)."""

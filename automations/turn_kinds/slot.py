@@ -32,10 +32,6 @@ class SlotKind(Kind):
         """Report the refused call: to the bound session itself, a routine's home, or the primary session."""
         report.ask_for_consent(turn, call)
 
-    def run_outcome(self, result: TurnResult, closure: str) -> dict[str, Any]:
-        """What the run keeps of the turn."""
-        return record.run_outcome(result, closure)
-
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """Store the run's outcome, in the turn's own commit."""
         record.record_outcome(turn, result, closure)

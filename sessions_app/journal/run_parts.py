@@ -1,7 +1,7 @@
 """The parts of a turn's statements that change its run.
 
-Runs belong to the app above, which registers these parts. Claim, first step and commit are one statement each, so a
-turn and its run always agree, without a transaction of several statements.
+Runs belong to the app above, which registers these parts. Claim and first step are one statement each, so a turn and
+its run always agree, without a transaction of several statements.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ class RunParts(Protocol):
 
     def keep_prompt(self, fenced: Any) -> Any:
         """The prompt is about to be shown. Parameters: `prompt_ref` and `prompt_variables` (JSON), `prompt_text`."""
-
-    def end(self, ended: Any) -> Any:
-        """The turn ended, and the run with it. Parameters: those of `Kind.run_outcome`."""
 
 
 _loaders: list[Callable[[], RunParts]] = []

@@ -153,8 +153,6 @@ class Turn(models.Model):
     # not columns: whether this object was just queued, so nothing has happened to the turn yet, and whether another
     # turn waited in its lane then
     is_new = is_behind = False
-    # not a column: what the claim has read for `context_of`, until the turn is prepared
-    context: Any = None
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns", db_index=False)
     kind = models.CharField(max_length=20, choices=TurnKind)

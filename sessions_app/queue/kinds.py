@@ -66,13 +66,6 @@ class Kind:
     )
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
 
-    @property
-    def reads_with_claim(self) -> bool:
-        """Whether the claim reads its context: nothing is done before, and it is shown the messages of all turns."""
-        own = type(self)
-        is_plain = own.before is Kind.before and own.remembers is Kind.remembers
-        return is_plain and not self.trigger_only
-
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
         """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""
         return Usage()
@@ -97,14 +90,6 @@ class Kind:
 
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """Return the task against which the reply is judged before the commit; None: it is not judged."""
-
-    def closes(self, turn: Turn, result: TurnResult) -> bool:  # noqa: ARG002 - every kind is asked alike
-        """Whether `closed` is called. If not, most commits are one statement, which also ends the turn's run."""
-        return True
-
-    def run_outcome(self, result: TurnResult, closure: str) -> dict[str, Any]:
-        """Return the parameters of the part of the commit that ends the turn's run; `closure` as in `closed`."""
-        raise NotImplementedError
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """The turn ended; called in the transaction of its commit. `closure` is the last text people see.
@@ -172,13 +157,9 @@ class MessageKind(Kind):
         """Answer the command `/clear`, which needs no model."""
         return CLEARED if _clears(turn) else None
 
-    def closes(self, turn: Turn, result: TurnResult) -> bool:  # noqa: ARG002 - every kind is asked alike
-        """Only after `/clear`."""
-        return _clears(turn)
-
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:  # noqa: ARG002 - every kind is asked alike
         """After `/clear`, clear the conversation."""
-        if result.ending is Ending.SUCCEEDED:
+        if _clears(turn) and result.ending is Ending.SUCCEEDED:
             task_state.clear_conversation(turn.session_id)
 
 
@@ -203,11 +184,6 @@ def registered_kinds() -> frozenset[str]:
 def kinds_without_model() -> list[str]:
     """Return the names of the registered kinds whose turns ask no model."""
     return [str(kind.name) for kind in _KINDS.values() if not kind.asks_model]
-
-
-def kinds_read_with_claim() -> list[str]:
-    """Return the names of the registered kinds whose context is read by the claim."""
-    return [str(kind.name) for kind in _KINDS.values() if kind.reads_with_claim]
 
 
 def kind_of(turn: Turn) -> Kind:

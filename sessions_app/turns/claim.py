@@ -1,4 +1,4 @@
-"""Claim the next turn of a session for this worker, in one statement, which also reads the context of most turns.
+"""Claim the next turn of a session for this worker, in one statement.
 
 No turn begins for an owner whose account is inactive, or who has the maximum number of turns running. The claims of a
 user are made one at a time, so that the count is exact.
@@ -7,7 +7,6 @@ user are made one at a time, so that the count is exact.
 from __future__ import annotations
 
 import uuid
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,14 +18,11 @@ from sessions_app.models import EventType, Lane, Session, SessionState, Turn, Tu
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
-from sessions_app.queue.kinds import kinds_read_with_claim
-from sessions_app.turns.context_statement import context_parameters, select_context
 from sessions_app.turns.lost_workers import ASKER as _ME
 from sessions_app.turns.lost_workers import limits_of_silence, worker_is_gone
 
 MAX_RESCUES = 3
 MOST_ATTEMPTS = 100  # claims of one turn, including those that were not rescues
-LARGEST_CONTEXT = 50_000  # bytes of messages and documents; a longer context is read after the claim
 
 _turn, _step, _session = table(Turn), table(TurnStep), table(Session)
 _COLUMNS = len(_turn.c)
@@ -81,7 +77,7 @@ def may_go_on(turn: Any, owner: Any) -> Any:
     return sa.or_(turn.c.cancel_requested_at.is_not(None), owners.is_active(owner))
 
 
-def _claim_statement(*, with_run: bool) -> Any:
+def _claim_statement() -> Any:
     picked = _turn.alias()
     candidate = sa.select(picked.c.id).where(picked.c.id == next_id()).with_for_update().scalar_subquery()
     steps = sa.select(sa.func.coalesce(sa.func.max(_step.c.n) + 1, 0)).where(_step.c.turn_id == _turn.c.id)
@@ -139,35 +135,7 @@ def _claim_statement(*, with_run: bool) -> Any:
     attempt = {"kind": claimed.c.kind, "attempt": claimed.c.attempt}
     everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
     told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
-    parts = (start, run_parts().start(claimed)) if with_run else (start,)
-    # materialized: PostgreSQL would read it twice, the first time for its length
-    context = _context(claimed).cte("context").prefix_with("MATERIALIZED")
-    return (
-        sa.select(claimed, told, _without_flush(), context)
-        .select_from(claimed.outerjoin(context, _is_short(context)))
-        .add_cte(*parts)
-    )
-
-
-def _context(claimed: Any) -> Any:
-    """Select the context of a turn that begins; no row for a resumed one, or for a kind that reads it later.
-
-    The statement sees the database as it was before it waited for a lock. A turn that begins misses no turn of its
-    session then, since none was running, only edits made while the claim waited. A resumed one would miss what its lost
-    worker wrote last.
-    """
-    kinds: list[Any] = [sa.literal_column(f"'{kind}'") for kind in kinds_read_with_claim()]
-    return select_context(claimed.c.session_id, claimed.c.attempt == 1, claimed.c.kind.in_(kinds))
-
-
-def _is_short(context: Any) -> Any:
-    """Condition: the context fits in the buffers of the connection.
-
-    The locks of the claim last until its answer is sent, and a worker that stops meanwhile reads no more of it.
-    """
-    texts = (sa.func.octet_length(sa.cast(context.c[name], sa.Text())) for name in ("messages", "documents"))
-    length = sum(sa.func.coalesce(text, 0) for text in texts)
-    return length <= sa.literal_column(str(LARGEST_CONTEXT))
+    return sa.select(claimed, told, _without_flush()).add_cte(start, run_parts().start(claimed))
 
 
 def _without_flush() -> Any:
@@ -180,24 +148,16 @@ def _without_flush() -> Any:
     return sa.func.set_config(name, off, local).label("flush")
 
 
-# by whether automations are allowed: then a claimed turn may have a run, which starts with it
-CLAIM = {
-    with_run: Statement(partial(_claim_statement, with_run=with_run), prepared=True)
-    for with_run in (False, True)
-}
+CLAIM = Statement(_claim_statement, prepared=True)
 
 
 def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> Turn | None:
     """Claim the session's next turn; None if there is none to run. The caller holds the session's lock.
 
-    Its `context` is set if it was read; `prepare_turn` uses it.
-
     With `auto_allowed` false nothing is claimed if the next turn is an automation's. None also if the owner has no room
     for it: after the lock's release `next_lane` finds that out, and has the session woken when there is room.
     """
-    return _begin(
-        CLAIM[auto_allowed].first(**claim_parameters(session_id, worker, auto_allowed=auto_allowed))
-    )
+    return _begin(CLAIM.first(**claim_parameters(session_id, worker, auto_allowed=auto_allowed)))
 
 
 def claim_parameters(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> dict[str, Any]:
@@ -209,7 +169,6 @@ def claim_parameters(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: 
         "auto_allowed": auto_allowed,
         "max_wait": settings.AUTOMATION_MAX_WAIT,
         "everywhere": flags.tells_every_window(),
-        **context_parameters(),
         **limits_of_silence(),
         **owners.bounds(),
     }
@@ -219,9 +178,6 @@ def _begin(row: Any | None) -> Turn | None:
     if row is None:
         return None
     turn = instance_of(Turn, row[:_COLUMNS])
-    context = row[_COLUMNS + 2 :]  # after `told` and `flush`
-    if context[0] is not None:
-        turn.context = context
     if row.told is not None:
         events.announce(turn.session_id, row.told)
     if turn.attempt == 1:

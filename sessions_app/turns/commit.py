@@ -1,8 +1,8 @@
 """The commit of a turn: history, acknowledgements, run outcome and events in one transaction.
 
 One statement locks the session, ends the turn on the condition that the claim is still its own, and writes its messages
-and events. If it finds no such turn, this worker is stale and nothing is written. Most turns of people need nothing
-else; what the others add follows in the same transaction.
+and events. If it finds no such turn, this worker is stale and nothing is written. What hangs on the turn follows in the
+same transaction: acknowledgements, questions, guests, deliveries, and the end of its run.
 """
 
 from __future__ import annotations
@@ -65,20 +65,6 @@ class _End:
         )
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the statement is the whole commit, as far as this worker knows. It refuses a turn with guests."""
-        kind, turn = self.prepared.kind, self.prepared.turn
-        return not (
-            kind.closes(turn, self.result)
-            or self.acknowledges
-            or self.result.error_code in metrics.BUDGETS  # which is reported with it
-            or self.result.asks is not None
-            or self.result.answered is not None
-            or _may_have_planned(self.prepared, self.result)
-            or (kind.delivers_answer and self.route is not None and self.route["channel"] != WEB)
-        )
-
-    @property
     def said(self) -> str:
         """The last text people see."""
         return self.closure or self.result.reply
@@ -105,12 +91,10 @@ def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | No
             commit_events.announce_commit(prepared.session, [prepared.turn])
             return
         end = _End.of(prepared, result)
-        row = _execute(end, alone=True) if short is None and end.is_plain else None
-        if row is None:
-            with transaction.atomic():
-                _write(end)
-                if short is not None:
-                    _store_compression(prepared.session, short)
+        with transaction.atomic():
+            _write(end)
+            if short is not None:
+                _store_compression(prepared.session, short)
 
     retry_while_down(once)
 
@@ -134,7 +118,7 @@ def _was_committed(turn: Turn) -> bool:
 def _write(end: _End) -> None:
     """Write a commit with everything that it needs, in the caller's transaction. Stale."""
     prepared, turn, result = end.prepared, end.prepared.turn, end.result
-    row = _execute(end, alone=False)
+    row = _execute(end)
     if row is None:
         raise Stale
     if end.acknowledges:
@@ -144,27 +128,23 @@ def _write(end: _End) -> None:
     _settle_questions(prepared, result, end.messages)
     guests = _settle_guests(turn, result) if row.has_guests else []
     _enqueue_answer(prepared, end.messages, [end.route, *(guest.metadata.get("route") for guest in guests)])
-    if prepared.kind.closes(turn, result):
-        prepared.kind.closed(turn, result, end.said)
+    prepared.kind.closed(turn, result, end.said)
     if guests:
         ends = [each for guest in guests for each in commit_events.turn_end_events(guest, prepared.session)]
         Event.objects.bulk_create(ends)
         commit_events.announce_commit(prepared.session, guests)
 
 
-def _execute(end: _End, *, alone: bool) -> Any | None:
-    """Execute the statement. None, and nothing is written: the turn is not its own, or it is `alone` and has guests."""
+def _execute(end: _End) -> Any | None:
+    """Execute the statement. None, and nothing is written: the turn is not its own."""
     prepared, turn, result, messages = end.prepared, end.prepared.turn, end.result, end.messages
     said = recordset_of("messages", [_row(message, n) for n, message in enumerate(messages, 1)])
     stored = len(said["messages"])
     by_person = is_persons(turn)
-    ends_run = turn.origin_run != "" and not prepared.kind.closes(turn, result)
-    row = COMMIT[ends_run].first(
-        **(prepared.kind.run_outcome(result, end.said) if ends_run else {}),
+    row = COMMIT.first(
         session_id=turn.session_id,
         turn_id=turn.pk,
         claim=turn.claim,
-        alone=alone,
         **_end_turn(turn, result),
         count=len(messages),
         **_kept(messages, prepared.kind.keeps),
@@ -182,8 +162,6 @@ def _execute(end: _End, *, alone: bool) -> Any | None:
         return None
     quotas.count_stored(prepared.session.owner_id, stored)
     metrics.count_turn_limit(turn.error_code)
-    if ends_run:
-        metrics.count_run(result.ending, result.error_code)
     for number, message in enumerate(messages, 1):
         message.session, message.turn, message.seq = prepared.session, turn, row.seq_before + number
         message.pk = row.message_ids[number - 1]

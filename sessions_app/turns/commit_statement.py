@@ -7,7 +7,6 @@ and which session a thread shows.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +14,6 @@ from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 
 from agent_core.types import Role, StepKind
 from sessions_app.journal.journal_statements import next_step
-from sessions_app.journal.run_parts import run_parts
 from sessions_app.models import (
     PRIMARY_KEY,
     Agent,
@@ -65,12 +63,10 @@ def _has_guests() -> Any:
 def _end_turn() -> Any:
     """Return a CTE: RUNNING, own claim → ended, after the session is locked.
 
-    The claim stays in the row, to look up a COMMIT of unknown outcome. `alone` is true if the statement is a
-    transaction of its own; then a turn with guests is not ended.
+    The claim stays in the row, to look up a COMMIT of unknown outcome.
     """
     held = sa.select(_session.c.id).where(_session.c.id == _SESSION_ID).with_for_update(key_share=True)
     locked = held.cte("locked")
-    alone = sa.bindparam("alone", type_=sa.Boolean())
     return (
         sa.update(_turn)
         .where(
@@ -78,7 +74,6 @@ def _end_turn() -> Any:
             _turn.c.session_id == locked.c.id,
             _turn.c.claim == sa.bindparam("claim", type_=sa.Uuid()),
             _turn.c.state == sa.literal_column(f"'{TurnState.RUNNING}'"),
-            sa.or_(~alone, ~_has_guests()),
         )
         .values(
             state=_text("state"),
@@ -217,7 +212,7 @@ def _insert_answer(ended: Any) -> Any:
     return _insert(_step, columns, ended, answer.is_not(None)).cte("answer")
 
 
-def _commit_statement(*, ends_run: bool) -> Any:
+def _commit_statement() -> Any:
     ended = _end_turn()
     moved = _advance_session(ended)
     said = _insert_messages(moved)
@@ -227,8 +222,6 @@ def _commit_statement(*, ends_run: bool) -> Any:
         .label("message_ids")
     )
     written = [_insert_answer(ended), _insert_events(moved), _tell_of_thread(moved)]
-    if ends_run:
-        written.append(run_parts().end(ended))
     row = sa.select(
         moved.c.seq_before,
         moved.c.shown_in,
@@ -238,8 +231,4 @@ def _commit_statement(*, ends_run: bool) -> Any:
     return row.add_cte(*written)
 
 
-# by whether the turn's run ends with it
-COMMIT = {
-    ends_run: Statement(partial(_commit_statement, ends_run=ends_run), prepared=True)
-    for ends_run in (False, True)
-}
+COMMIT = Statement(_commit_statement, prepared=True)

@@ -32,7 +32,7 @@ from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
 from sessions_app.policies import policy_of
 from sessions_app.queue.kinds import Kind, Trigger, kind_of
-from sessions_app.turns.context_statement import Context, context_of, read_context
+from sessions_app.turns.context_statement import Context, read_context
 from sessions_app.turns.tool_calls import ToolContext
 
 log = structlog.get_logger(__name__)
@@ -97,7 +97,8 @@ class PromptStep:
 def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) -> Prepared:
     """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
     kind = kind_of(turn)
-    read = _read(turn, kind)
+    most = 0 if kind.trigger_only else history.WINDOW
+    read = read_context(turn.session_id, kind.remembers(turn), most=most)
     session = turn.session = read.session
     choice = _model_choice(session.agent)
     steps = journal.steps()
@@ -141,15 +142,6 @@ def _model_choice(agent: Agent) -> dict[str, Any]:
     choice = model_choice(agent)
     budget.use_model(choice["model"], choice["connections"])
     return choice
-
-
-def _read(turn: Turn, kind: Kind) -> Context:
-    """Return what the claim has read; if it has not, read it now."""
-    given, turn.context = turn.context, None
-    if given:
-        return context_of(given)
-    most = 0 if kind.trigger_only else history.WINDOW
-    return read_context(turn.session_id, kind.remembers(turn), most=most)
 
 
 def prepare_failure(

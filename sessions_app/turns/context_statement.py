@@ -1,7 +1,4 @@
-"""Read what a turn needs in one statement: its session with agent, task state, documents and newest messages.
-
-For most turns it is a part of the claim.
-"""
+"""Read what a turn needs in one statement: its session with agent, task state, documents and newest messages."""
 
 from __future__ import annotations
 

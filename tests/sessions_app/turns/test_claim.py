@@ -18,9 +18,7 @@ from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
 from sessions_app.journal.journal import Journal
 from sessions_app.models import Document, Lane, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
-from sessions_app.queue.kinds import kinds_read_with_claim
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.turns import commit as commit_module
 from sessions_app.turns.claim import CLAIM, claim_next, claim_parameters
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
@@ -163,22 +161,10 @@ def test_a_claim_is_committed_though_its_worker_reads_no_answer(session: Session
     Document.objects.create(agent=session.agent, name="MEMORY.md", content="word " * 2_000_000)
     turn = receive(session.pk, MessageInput(content="hello"))
     given = claim_parameters(session.pk, ME, auto_allowed=False)
-    statement = CLAIM[False]
     with closing(psycopg.connect(settings.DATABASE_LOCK_URL, autocommit=True)) as stopped:
-        text = psycopg.ClientCursor(stopped).mogrify(statement.text, statement._constants | given)
+        text = psycopg.ClientCursor(stopped).mogrify(CLAIM.text, CLAIM._constants | given)
         stopped.pgconn.send_query(text.encode())
         until(lambda: Turn.objects.filter(pk=turn.pk, state=TurnState.RUNNING).exists())
-
-
-def test_a_long_context_is_read_after_the_claim(session: Session) -> None:
-    Document.objects.create(agent=session.agent, name="MEMORY.md", content="word " * 20_000)
-    turn = claimed(session)
-    assert turn.context is None
-    assert prepare_turn(turn, Journal(turn)).request.system_prompt.count("word ") > 1_000
-
-
-def test_only_kinds_that_are_shown_all_messages_read_them_with_the_claim() -> None:
-    assert set(kinds_read_with_claim()) == {"message", "automation", "legacy", "job"}
 
 
 def test_a_claim_moves_past_a_concurrently_cancelled_turn(session: Session) -> None:
@@ -288,17 +274,16 @@ def test_a_connection_lost_during_commit_does_not_commit_twice(
 ) -> None:
     turn = claimed(session)
     prepared = prepare_turn(turn, Journal(turn))
-    execute, calls = commit_module._execute, []
+    own, calls = connection._commit, []
 
-    def lost(*given: Any, **more: Any) -> Any:
+    def lost() -> None:
         """The commit takes place, and its answer never comes."""
-        row = execute(*given, **more)
-        calls.append(row)
+        own()
+        calls.append(1)
         if len(calls) == 1:
             raise OperationalError("server closed the connection unexpectedly")
-        return row
 
-    monkeypatch.setattr(commit_module, "_execute", lost)
+    monkeypatch.setattr(connection, "_commit", lost)
     commit(prepared, ANSWER)
     assert len(calls) == 1
     session.refresh_from_db()

@@ -144,15 +144,16 @@ def test_a_commit_waits_for_a_change_of_its_session_and_keeps_it(
     assert ended(session) == [prepared.turn.pk]
 
 
-def test_a_plain_turn_is_three_statements_and_no_transaction(worker: WorkerProcess, person: Person) -> None:
+def test_a_plain_turn_is_four_statements(worker: WorkerProcess, person: Person) -> None:
     session = person.session()
     receive(session.pk, MessageInput(content="hello"))
     with CaptureQueriesContext(connection) as asked:
         prepared = claimed(session, worker)
-    assert len(asked) == 2, "the claim with the context, and step 0"
+    assert len(asked) == 3, "the claim, the context, and step 0"
     with CaptureQueriesContext(connection) as written:
         commit(prepared, ANSWER)
-    assert len(written) == 1
+    assert [each["sql"] for each in written][::2] == ["BEGIN", "COMMIT"]
+    assert len(written) == 3
 
 
 def test_a_commit_locks_its_session_before_its_turn(worker: WorkerProcess, person: Person) -> None:
