@@ -16,6 +16,7 @@ from sessions_app import selectors
 from sessions_app.ag_ui.threads import CLIENT_ID, CONSENT, PLAN, Consent, PlanAnswer
 from sessions_app.models import TurnState
 from sessions_app.sessions.history import some_messages
+from sessions_app.turns.question_reads import waiting_questions
 
 SHOWN = 100  # messages of a history
 
@@ -53,7 +54,7 @@ def _interrupts(user: User, session_id: uuid.UUID, asked: set[str] | None) -> li
     if asked is not None and not asked:
         return []
     session = selectors.session(user, session_id)
-    waiting = [*session.waiting_plans, *session.waiting_chats]
+    waiting = waiting_questions(session).shown
     return [_interrupt(each) for each in waiting if asked is None or each["question_id"] in asked]
 
 

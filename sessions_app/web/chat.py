@@ -17,6 +17,7 @@ from sessions_app.models import ExecutionState, MailboxEvent, SessionState, Sess
 from sessions_app.sessions.delete import must_be_deletable
 from sessions_app.sessions.dependents import blockers_of, companions_of
 from sessions_app.streams.event_log import now
+from sessions_app.turns.question_reads import waiting_questions
 from sessions_app.web import transcript
 from sessions_app.web.conversations import Listing, conversations, mark_read, search
 from sessions_app.web.pages import fragment, leave_to, page, parts, person, person_page
@@ -161,6 +162,7 @@ def _state(session: Any, turns: list[transcript.Waiting]) -> dict[str, Any]:
         "turns": turns,
         "running": next((turn for turn in turns if turn.state == "running"), None),
         "waiting": waiting,
+        "more_waiting": waiting_questions(session).is_more,
         "plan": _plan(session.target_id),
         "updates": _unread_updates(session.target_id),
     }
