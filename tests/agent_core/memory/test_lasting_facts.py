@@ -178,6 +178,10 @@ OF_LIVES = (
     "The factory has 3 automations",
     "Two reminders from the tax office are on the desk",
     "The reminder app costs 5 EUR a month",
+    "The automation at plant 7 is paused since the strike",
+    "The automation at the plant is paused since the strike",
+    "The automation on line 2 was paused",
+    "7号工厂的自动化已暂停",
 )
 # what a tool here can look up, whoever said it
 REPORTS = (
@@ -185,6 +189,8 @@ REPORTS = (
     "Her reminder is at 9:00 every day",
     "The user's reminder for the dentist is on 3 May",
     "Reminder to water the plants at 18:00",
+    "A reminder to pay the rent on Monday at 9",
+    "The reminder for the rent on May 3",
     "a reminder is set for 9",
     "The reminders are on",
     "There are 3 automations",
