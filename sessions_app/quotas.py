@@ -1,4 +1,4 @@
-"""How much one user may have. Requests at the same instant may exceed a quota by their number.
+"""How much one user may have.
 
 Stored bytes are looked at only now and then: each process counts in memory what it stores for a user, and adds up the
 user's sessions after each CHECKED_EACH bytes. If they are too many, the user is marked for FULL_SECONDS.
@@ -11,7 +11,7 @@ from collections import Counter
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import BigIntegerField, CharField, Exists, Func, OuterRef, QuerySet, Sum, Value
 from django.db.models.functions import Cast, Concat, Now
 
@@ -26,15 +26,26 @@ _guard = threading.Lock()
 _since_check: Counter[int] = Counter()  # bytes by user
 
 
+def one_at_a_time(quota: str, owner_id: int) -> None:
+    """Let transactions that add to a user's quota go one after the other, so that each counts what the others added."""
+    with connection.cursor() as cursor:
+        key = f"rondo:quota:{quota}:{owner_id}"
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [key])
+
+
 def check_agents(owner_id: int) -> None:
-    """Refuse another agent of this user. TooManyAgents."""
+    """Refuse another agent of this user, in the transaction that creates it. TooManyAgents."""
+    one_at_a_time("agents", owner_id)
     most = settings.RONDO_AGENTS_PER_USER
     if _has(Agent.objects.filter(owner_id=owner_id), most):
         raise TooManyAgents(f"you have {most:,} agents, as many as a user may have here; delete one first")
 
 
 def check_sessions(owner_id: int) -> None:
-    """Refuse another session of this user, beside those of agents and automations. TooManySessions."""
+    """Refuse another session of this user, beside those of agents and automations, in the transaction that creates it.
+    TooManySessions.
+    """
+    one_at_a_time("sessions", owner_id)
     most = settings.RONDO_SESSIONS_PER_USER
     if _has(Session.objects.filter(owner_id=owner_id, type=SessionType.SUB), most):
         raise TooManySessions(
