@@ -1,14 +1,18 @@
 """How much one user may have.
 
-Stored bytes are looked at only now and then: each process counts in memory what it stores for a user, and adds up the
-user's sessions after each CHECKED_EACH bytes. If they are too many, the user is marked for FULL_SECONDS.
+Stored bytes are looked at only now and then: each process counts in memory what it stores for a user, and adds up what
+the user has after each CHECKED_EACH bytes. If they are too many, the user is marked for FULL_SECONDS.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
+from functools import reduce
+from operator import add
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -16,7 +20,15 @@ from django.db.models import BigIntegerField, CharField, Exists, Func, OuterRef,
 from django.db.models.functions import Cast, Concat, Now
 
 from sessions_app.exceptions import TooManyAgents, TooManySessions
-from sessions_app.models import Agent, Allowance, MessageImage, Session, SessionType
+from sessions_app.models import (
+    Agent,
+    Allowance,
+    Document,
+    DocumentRevision,
+    MessageImage,
+    Session,
+    SessionType,
+)
 
 MEGABYTE = 1_000_000
 CHECKED_EACH = 16 * MEGABYTE
@@ -63,12 +75,38 @@ def count_stored(owner_id: int, size: int) -> None:
     transaction.on_commit(lambda: _check_stored(owner_id), robust=True)
 
 
-def _check_stored(owner_id: int) -> None:
+def count_texts(owner_id: int, *texts: str) -> None:
+    """Do what `count_stored` does for these texts."""
+    count_stored(owner_id, sum(len(text.encode()) for text in texts))
+
+
+def register_stored(stored: Callable[[int], int]) -> None:
+    """Register a function that returns the bytes that an app above stores for a user."""
+    if stored not in _stored:
+        _stored.append(stored)
+
+
+def octets(rows: QuerySet[Any], *columns: str) -> int:
+    """Return the bytes in these columns of the rows."""
+    sizes = (Func(name, function="octet_length", output_field=BigIntegerField()) for name in columns)
+    return rows.aggregate(bytes=Sum(reduce(add, sizes)))["bytes"] or 0
+
+
+def _stored_here(owner_id: int) -> int:
     sessions = Session.objects.filter(owner_id=owner_id).aggregate(bytes=Sum("stored_bytes"))
-    size = Func("content", function="octet_length", output_field=BigIntegerField())
-    images = MessageImage.objects.filter(session__owner_id=owner_id).aggregate(bytes=Sum(size))
-    stored = (sessions["bytes"] or 0) + (images["bytes"] or 0)
-    if stored > settings.RONDO_MEGABYTES_PER_USER * MEGABYTE:
+    return (
+        (sessions["bytes"] or 0)
+        + octets(MessageImage.objects.filter(session__owner_id=owner_id), "content")
+        + octets(Document.objects.filter(agent__owner_id=owner_id), "content")
+        + octets(DocumentRevision.objects.filter(document__agent__owner_id=owner_id), "content")
+    )
+
+
+_stored: list[Callable[[int], int]] = [_stored_here]
+
+
+def _check_stored(owner_id: int) -> None:
+    if sum(stored(owner_id) for stored in _stored) > settings.RONDO_MEGABYTES_PER_USER * MEGABYTE:
         mark = Allowance(key=f"{FULL}{owner_id}", full_at=Now() + timedelta(seconds=FULL_SECONDS))
         Allowance.objects.bulk_create(
             [mark], update_conflicts=True, update_fields=["full_at"], unique_fields=["key"]
@@ -85,8 +123,8 @@ def full_text() -> str:
     """Return the text of a refusal."""
     most = settings.RONDO_MEGABYTES_PER_USER
     return (
-        f"your conversations hold more than {most:,} MB, as much as a user may store here; delete some, and try again"
-        f" in {FULL_SECONDS // 60} minutes"
+        f"your conversations, documents and automations hold more than {most:,} MB, as much as a user may store here;"
+        f" delete some, and try again in {FULL_SECONDS // 60} minutes"
     )
 
 

@@ -7,8 +7,8 @@ from django.db.models import QuerySet
 
 from automations.exceptions import AutomationsError, TooManyMessages
 from automations.models import CronJob, MessageStatus, ScheduledMessage
+from sessions_app import quotas
 from sessions_app.models import Session
-from sessions_app.quotas import one_at_a_time
 
 FREQUENT = 60  # seconds; a shorter interval counts as frequent
 MOST_FREQUENT = 10  # automations and routines of one user with such an interval
@@ -20,7 +20,7 @@ def check_quota(job: CronJob, error: type[AutomationsError]) -> None:
     Jobs without slots left and those of the system do not count. Call it in the transaction that stores the job, after
     its locks.
     """
-    one_at_a_time("automations", job.agent.owner_id)
+    quotas.one_at_a_time("automations", job.agent.owner_id)
     others = CronJob.objects.filter(
         agent__owner_id=job.agent.owner_id, enabled=True, system_event="", clock__next_run_at__isnull=False
     ).exclude(pk=job.pk)
@@ -40,7 +40,7 @@ def check_message_quota(session: Session, *, replaces: bool) -> None:
 
     Call it in the transaction that stores the message.
     """
-    one_at_a_time("messages", session.owner_id)
+    quotas.one_at_a_time("messages", session.owner_id)
     pending = ScheduledMessage.objects.filter(
         status=MessageStatus.PENDING, session__owner_id=session.owner_id
     )
@@ -49,6 +49,16 @@ def check_message_quota(session: Session, *, replaces: bool) -> None:
         raise TooManyMessages(
             f"you have {most:,} pending scheduled messages, as many as a user may have here; cancel some first"
         )
+
+
+def count_texts(job: CronJob) -> None:
+    """Count the texts of a job that is stored among what its user stores."""
+    quotas.count_texts(job.agent.owner_id, job.message, job.description)
+
+
+def stored_texts(owner_id: int) -> int:
+    """Return the bytes of the texts of a user's automations and routines."""
+    return quotas.octets(CronJob.objects.filter(agent__owner_id=owner_id), "message", "description")
 
 
 def _has(rows: QuerySet[CronJob] | QuerySet[ScheduledMessage], most: int) -> bool:
