@@ -1,7 +1,8 @@
 """Looks up host names for the whole process, so that a slow name server of a stranger's host holds up nobody else.
 
 The system's resolver has no timeout of its own, so each look-up has a thread. Each user may have a few at once and is
-given no other user's answers. Answers are kept for a short time.
+given no other user's answers. As many are reserved for the server's own, whose user is empty. Answers are kept for a
+short time.
 """
 
 from __future__ import annotations
@@ -75,12 +76,16 @@ class NameLookups:
         for lookup in self._waiting:
             if now > lookup.begin_by:
                 lookup.answer.set_exception(TimeoutError())
-            elif self._running.total() >= MOST or self._running[lookup.user] >= MOST_EACH:
+            elif not self._has_room(lookup.user):
                 still.append(lookup)
             else:
                 self._running[lookup.user] += 1
                 threading.Thread(target=self._run, args=[lookup], name="rondo-resolve", daemon=True).start()
         self._waiting = still
+
+    def _has_room(self, user: str) -> bool:
+        of_users = self._running.total() - self._running[""]
+        return self._running[user] < MOST_EACH and (not user or of_users < MOST - MOST_EACH)
 
     def _run(self, lookup: _Lookup) -> None:
         found: list[str] = []

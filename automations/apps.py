@@ -12,10 +12,11 @@ class AutomationsConfig(AppConfig):
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
         from automations import retention
-        from automations.jobs import bindings, system
+        from automations.jobs import bindings, quota, system
         from automations.routines import heartbeat_document
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import bound, dream, heartbeat, isolated, legacy, scheduled_message
+        from sessions_app import quotas
         from sessions_app.agents import dependents, documents
         from sessions_app.deliveries import outbox
         from sessions_app.journal import run_parts
@@ -34,6 +35,7 @@ class AutomationsConfig(AppConfig):
         dependents.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
+        quotas.register_stored(quota.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         cron.register_cron_tool()
         routines.register_routine_tools()

@@ -58,6 +58,8 @@ _WHICH: Final = {
     "上": -1,
 }
 _WEEKDAYS: Final = "mon tues wednes thurs fri satur sun".split()  # noqa: SIM905
+_SATURDAY: Final = 5
+_LONGEST_CLAUSE: Final = 200  # characters
 _WEEKDAYS_CHINESE: Final = "一二三四五六日"
 
 # Chinese words that only look like days: 目前天气, 以后天天, 过去年代, 以前年轻; not 可以后天, 所以前天
@@ -69,6 +71,15 @@ _IS_PERIOD: Final = "(?<![早晚马网线路身一])"  # 晚上月亮, 看一下
 # a duration, or one of several: "over the past year", "her last year of school"
 _IS_NEXT: Final = "".join(rf"(?<!\b{word} )" for word in "the her his my your our their its".split())  # noqa: SIM905
 
+# without one of these, "in 3 days" may be a duration: "she ran 100 km in 3 days"
+_COMES: Final = re.compile(
+    r"(?:^|[.,;:!?] |\b(?:is|are|due|starts?|begins?|ends?|comes?|leaves?|arrives?|moves?|fly|flies|expires?) )$"
+    r"|(?:\bwill\b|'ll\b|(?:\b(?:am|is|are)|'[ms]|'re) \w+ing\b)[^.,;:!?]*$",
+    re.IGNORECASE,
+)
+# not after the name of an event: 手术3天后
+_IS_FROM_NOW: Final = "(?:(?<![\u3400-\u9fff])|(?<=[我你您他她它们在将要会说就约]))"
+
 _NUMBER: Final = r"\d{1,3}|a|one|two|three|four|five|six|seven|eight|nine|ten"
 _NUMBER_CHINESE: Final = "[0-9]{1,3}|[一两二三四五六七八九十]"
 _WEEKDAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
@@ -77,15 +88,14 @@ _RELATIVE: Final = re.compile(
     rf"|{_IS_DAY}(?P<day2>{'|'.join(sorted((day for day in _DAYS if not day.isascii()), key=len, reverse=True))})"
     rf"|\b(?P<weekday>{_WEEKDAY})(?: of)? (?P<week>this|next|last) week\b"
     rf"|\b(?P<week2>this|next|last) week(?: on|'s)? (?P<weekday2>{_WEEKDAY})\b"
-    rf"|(?:{_IS_NEXT}|(?=\w+ {_WEEKDAY}))\b(?P<which>this|next|coming|last|past) (?P<what>{_WEEKDAY}|week|month|year)\b"
-    r"(?! of\b)"
+    rf"|(?:(?:the )?(?=\w+ weekend)|{_IS_NEXT}|(?=\w+ {_WEEKDAY}))\b(?P<which>this|next|coming|last|past)"
+    rf" (?P<what>{_WEEKDAY}|week(?:end)?|month|year)\b(?! of\b)"
     rf"|{_IS_PERIOD}(?P<which2>下下|上上|[这本下上])(?:个|一个)?(?:周|星期|礼拜)(?P<weekday3>[一二三四五六日天]?)"
     r"(?![围边刊]|期(?![末中]))"
     rf"|{_IS_PERIOD}(?P<which3>下下|上上|[这本下上])个?月(?![亮季经饼光球])"
     rf"|{_IS_DAY}(?P<year>[明后今去前]年)"
-    rf"|\b(?:(?P<comes>is|are|due|starts?|begins?|ends?|comes?|leaves?|arrives?|moves?|flies|expires?) in )?"
-    rf"(?P<number>{_NUMBER}) (?P<unit>day|week|month|year)s?\b(?P<way> ago| from now| from today)?"
-    rf"|(?P<number2>{_NUMBER_CHINESE})(?P<unit2>天|周|个星期|个月|年)(?P<way2>之?后|以后|之?前|以前)",
+    rf"|\b(?P<in>in )?(?P<number>{_NUMBER}) (?P<unit>day|week|month|year)s?\b(?P<way> ago| from now| from today)?"
+    rf"|{_IS_FROM_NOW}(?P<number2>{_NUMBER_CHINESE})(?P<unit2>天|周|个星期|个月|年)(?P<way2>之?后|以后|之?前|以前)",
     re.IGNORECASE,
 )
 _DATE: Final = re.compile(r"\d{4}(?:-\d\d)*")
@@ -140,43 +150,45 @@ def _read(found: re.Match[str]) -> _DateOf | None:
         return lambda on: _month(on, months)
     if year := group.get("year"):
         return lambda on: f"{on.year + _YEARS[year]}年"
-    return _counted(found[0], group)
+    return _counted(found.string[: found.start()], group)
 
 
 def _of_period(which: str, what: str) -> _DateOf:
     number = _WHICH[which]
     match what:
+        case "weekend" if which != "coming":
+            return lambda on: f"the weekend of {_in_week(on, number, _SATURDAY)}"
         case "week":
             return lambda on: f"the week of {_in_week(on, number, 0)}"
         case "month":
             return lambda on: _month(on, number)
         case "year":
             return lambda on: str(on.year + number)
-    weekday = _WEEKDAYS.index(what[:-3])
+    weekday = _SATURDAY if what == "weekend" else _WEEKDAYS.index(what[:-3])
     if which in ("this", "next"):
         return lambda on: f"{_in_week(on, number, weekday)}"
     if which == "coming":
-        return lambda on: f"{on + timedelta(days=(weekday - on.weekday() - 1) % 7 + 1)}"
+        named = "the weekend of " if what == "weekend" else ""
+        return lambda on: f"{named}{on + timedelta(days=(weekday - on.weekday() - 1) % 7 + 1)}"
     return lambda on: f"{on - timedelta(days=(on.weekday() - weekday - 1) % 7 + 1)}"
 
 
-def _counted(text: str, group: dict[str, str]) -> _DateOf | None:
-    """Days and weeks before or after. "in 3 days" may be a duration, except after words such as "is" and "starts"."""
+def _counted(before: str, group: dict[str, str]) -> _DateOf | None:
+    """Days and weeks before or after. "in 3 days" may be a duration, unless the words before it say what comes."""
     way = group.get("way") or group.get("way2", "")
-    if not (way or "comes" in group):
+    if not (way or ("in" in group and _COMES.search(before[-_LONGEST_CLAUSE:]))):
         return None
     number = group.get("number") or group["number2"]
     count = int(number) if number.isdecimal() else _NUMBERS[number]
     count *= -1 if way == " ago" or "前" in way else 1
-    verb = f"{text.split(maxsplit=1)[0]} " if "comes" in group else ""
     match group.get("unit") or group["unit2"]:
         case "month" | "个月":
-            return lambda on: f"{verb}{_month(on, count)}"
+            return lambda on: _month(on, count)
         case "year" | "年":
-            return lambda on: f"{verb}{on.year + count}"
+            return lambda on: f"{on.year + count}"
         case unit:
             days = count * (1 if unit in ("day", "天") else 7)
-            return lambda on: f"{verb}{on + timedelta(days=days)}"
+            return lambda on: f"{on + timedelta(days=days)}"
 
 
 def _in_week(on: date, weeks: int, weekday: int) -> date:

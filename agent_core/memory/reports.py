@@ -31,8 +31,12 @@ _WHICH: Final = (
 )
 _OWNER: Final = r"(?:(?:the )?(?:user|person|agent)|(?:(?:currently|now|today) )?[\w-]+)"
 _KIND: Final = r"(?:(?!(?:in|of|for|with|at|on|to|from|about|as)\b)[\w-]+\s+){0,2}"  # "the water reminder"
-_DAY: Final = r"\w*\d|now|noon|midnight|(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_WEEKDAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_DAY: Final = rf"\w*\d|now|noon|midnight|{_WEEKDAY}"
 _WHEN: Final = rf"(?:on|off|in|at|active|running|there)(?=$|\s+(?:{_DAY}))"
+_AT: Final = (  # a time, and not a place, as in "the automation at plant 7"
+    rf"(?:every|each|(?:at|on)\s+(?:\d|noon|midnight|{_WEEKDAY}|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))"
+)
 _STILL: Final = r"(?:(?:currently|now|still|also|not|already|only)\s+)*"
 _STATE: Final = (
     rf"(?:(?:(?:(?:is|are|was|were|has been|have been)\s+)?{_STILL}"
@@ -48,7 +52,7 @@ _SOME_CHINESE: Final = "(?:[0-9]+|[一二两三四五六七八九十几])?[个�
 _SUBJECT_CHINESE: Final = (
     f"^(?:目前|当前|现在)?(?:用户|我|你|您|他|她)?的?(?:所有|全部|这|那)?{_SOME_CHINESE}"
 )
-_TIME_CHINESE: Final = "(?:(?:每|[0-9]|[早晚周]).*的)?"  # "每天9点的提醒"
+_TIME_CHINESE: Final = "(?:(?:每|[0-9]+[:点时月日]|[早晚周]).*的)?"  # "每天9点的提醒", not "7号工厂的自动化"
 
 _US: Final = r"(?:(?:the|an?) )?(?:user|person|tool|you)\b"
 _STEP_WAITS: Final = re.compile(
@@ -89,7 +93,7 @@ def _form(things: frozenset[str]) -> re.Pattern[str] | None:
         forms += [
             rf"^(?:{_WHICH}+{_KIND})?{thing}\s+(?:(?:that|which|to|for)\s.*\s)?{_STATE}",
             rf"^{_WHICH}+{thing}$",
-            rf"^{_PAST}{_WHICH}*{thing}(?:\s+(?:to|for)\s.*)?\s+(?:at|on|every|each)\s",
+            rf"^{_PAST}{_WHICH}*{thing}(?:\s+(?:to|for)\s.*)?\s+{_AT}",
             rf"^{_PAST}(?:{_OWNER}\s+)?(?:there (?:is|are)|has|have)\s+(?:{_WHICH}+{_KIND})?{thing}{after}",
         ]
     if chinese:

@@ -76,7 +76,7 @@ def decide_message(
     if waiting is not None:
         if answer:
             return MessageDecision(meaning=Meaning.CONFIRMATION, execution=waiting)
-        if live_request and not ids & _ids(waiting) and _is_new(text, waiting.question):
+        if live_request and not ids & _ids(waiting) and _is_new(text, waiting):
             return MessageDecision(meaning=Meaning.NEW_REQUEST)
         return MessageDecision(meaning=Meaning.REPLY, execution=waiting)
     last = executions[0] if executions else None
@@ -94,22 +94,33 @@ def _ids(execution: Execution) -> set[str]:
     return {each.lower() for each in (execution.id, execution.question_id) if each}
 
 
-def _is_new(text: str, question: str) -> bool:
-    """Whether a sentence about live state asks for it, or for a change of it, and does not answer the question.
+def _is_new(text: str, asked: Execution) -> bool:
+    """Whether the message does not answer the question but asks for live state, or for a change of it.
 
-    An answer begins with yes or no, or shares words with the question. A request to see things shares their names with
-    a question about them.
+    One sentence that does so is enough. An answer begins with yes or no.
     """
     if phrases.starts_with_answer(text):
         return False
-    for sentence in phrases.sentences(text[:_LONGEST_REQUEST]):
-        if not live.kinds_mentioned(sentence):
-            continue
-        parts = phrases.parts(sentence)
-        if any(map(phrases.asks, parts)):
-            return not phrases.shares_words(text, question, live.all_words())
-        if orders := [part for part in parts if phrases.orders(part) and live.kinds_mentioned(part)]:
-            # "remind me at nine" answers "When shall the reminder come?"
-            is_answer = all(map(phrases.is_bare_reminder, orders)) and bool(live.kinds_mentioned(question))
-            return not (is_answer or phrases.shares_words(text, question))
-    return False
+    return any(_is_request(sentence, asked) for sentence in phrases.sentences(text[:_LONGEST_REQUEST]))
+
+
+def _is_request(sentence: str, asked: Execution) -> bool:
+    """Whether a sentence asks for live state, or for a change of it.
+
+    One that shares words with the question answers it. A request to see things shares their names with a question about
+    them. "Reminders?" is such a request, unless the question offers them. To "Title?" a change is the text asked for.
+    """
+    if not live.kinds_mentioned(sentence):
+        return False
+    parts, words, question = phrases.parts(sentence), live.all_words(), asked.question
+    if any(map(phrases.asks, parts)):
+        return not phrases.shares_words(sentence, question, words)
+    if phrases.only_asks_for(sentence, words):
+        return not live.kinds_mentioned(question)
+    orders = [part for part in parts if phrases.orders(part) and live.kinds_mentioned(part)]
+    takes_any_text = asked.status == Status.WAITING_USER and phrases.is_label(question)
+    if not orders or takes_any_text:
+        return False
+    # "remind me at nine" answers "When shall the reminder come?"
+    is_answer = all(map(phrases.is_bare_reminder, orders)) and bool(live.kinds_mentioned(question))
+    return not (is_answer or phrases.shares_words(sentence, question))

@@ -122,6 +122,17 @@ def shares_words(answer: str, question: str, besides: Iterable[str] = ()) -> boo
     return bool(_significant(answer, besides) & _significant(question, besides))
 
 
+def only_asks_for(text: str, names: Iterable[str]) -> bool:
+    """Whether the text is a question of these names alone, as in "And my reminders?"."""
+    return _is_question(text) and not _significant(text, names)
+
+
+def is_label(question: str) -> bool:
+    """Whether a question is the name of a text and no more, as in "Title?" or "Subject line?"."""
+    words = normalized(question)
+    return _FILLING.isdisjoint(words.split()) and _FILLING_CHINESE.isdisjoint(words)
+
+
 def stated_words(text: str) -> list[frozenset[str]]:
     """Return the significant words of each sentence, without endings. Questions state nothing."""
     return [

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 
 from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
-from automations.jobs.quota import check_quota
+from automations.jobs.quota import check_quota, count_texts
 from automations.jobs.removed_routines import remember_removed_titles
 from automations.jobs.validate import validated
 from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source
@@ -93,6 +93,7 @@ def create_job(given: NewJob) -> CronJob:
             if given.enabled:
                 check_quota(job, TooManyJobs)
             job.save(force_insert=True)
+            count_texts(job)
             job.clock = JobClock.objects.create(
                 job=job, next_run_at=first if given.enabled else None, planned_from=now
             )
@@ -191,6 +192,8 @@ def save_columns(job: CronJob, columns: Mapping[str, Any]) -> None:
         setattr(job, name, value)
     job.revision += 1
     job.save(update_fields=[*columns, "fault", "revision", "updated_at"])
+    if not columns.keys().isdisjoint({"message", "description"}):
+        count_texts(job)
 
 
 def delete_job(job_id: str, *, revision: int | None = None) -> None:

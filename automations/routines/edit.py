@@ -23,7 +23,7 @@ from automations.exceptions import (
 )
 from automations.jobs.clock import database_now, notify_beats, skip_overdue_slots
 from automations.jobs.edit import delete_job, lock_job, lock_session, move_clock, prepare_switch, save_columns
-from automations.jobs.quota import check_quota
+from automations.jobs.quota import check_quota, count_texts
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import validated
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
@@ -125,6 +125,7 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
             if waits:
                 check_quota(job, TooManyRoutines)
             _insert(job, given.routine_id)
+            count_texts(job)
             job.clock = JobClock.objects.create(
                 job=job,
                 inline=is_started_by_heartbeat(job),

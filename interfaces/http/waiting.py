@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from rest_framework import serializers
 
-from agent_core.execution import WAITING, Status
+from agent_core.execution import WAITING
 from interfaces.http.fields import Output, StoredMoment
+from sessions_app.questions.question_reads import waiting_questions
 
 
 class AskedCallOut(Output):
@@ -30,12 +30,10 @@ class WaitingOut(Output):
 
 
 def waiting_of(session: Any) -> list[dict[str, Any]]:
-    """The open questions of plans and chats, the newest first."""
-    of_a_chat = {"execution": None, "status": str(Status.WAITING_CONFIRMATION)}
-    asked = [*session.waiting_plans, *(of_a_chat | each for each in session.waiting_chats)]
+    """The open questions of plans and chats that fit in a page, the newest first."""
+    asked = waiting_questions(session).shown
     if not asked:
         return []  # as for nearly every session of a list
-    asked.sort(key=lambda each: datetime.fromisoformat(each["asked_at"]), reverse=True)
     shown = [
         each | {"question_id": each["question_id"] or None, "calls": each["calls"] or []} for each in asked
     ]

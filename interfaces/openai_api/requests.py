@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rest_framework.request import Request
@@ -22,10 +22,11 @@ CHAT_HEADERS = ("X-Rondo-Chat-Id", "X-OpenWebUI-Chat-Id", "X-Conversation-Id")
 CHAT_FIELDS = ("chat_id", "session_id", "conversation_id")  # of `metadata`
 NO_IDS = {"new", "null", "none", "undefined"}  # what front ends send before a chat has an id
 MOST_MESSAGES = 2_000
+LONGEST_TOOL_TEXT = 4_000  # characters of a tool's result, or of the calls of a message
 LONGEST_ID = 500  # characters of an id of a chat or an end user
 AGENTS_OWN = "the agent calls its own tools only, so it cannot be made to call one of the client's"
 SAID = {"user", "assistant"}
-ROLES = {"system", "developer", *SAID}
+ROLES = {"system", "developer", "tool", *SAID}
 # what Open WebUI writes before a message with images, which names files that only it can read
 _ATTACHED = re.compile(r"\A<attached_files>\n.*?</attached_files>\s*", re.DOTALL)
 # values that ask for nothing, by field; any other value would be a promise that is not kept
@@ -149,10 +150,33 @@ def _message(given: Any, where: str) -> _Message:
     if content is None and role == "assistant":
         content = given.get("refusal") or ""
     if isinstance(content, str):
-        return _Message(role=role, text=content)
-    if not isinstance(content, list):
+        message = _Message(role=role, text=content)
+    elif isinstance(content, list):
+        message = _of_parts(role, content, f"{where}.content")
+    else:
         raise BadParam(f"{where}.content", "`content` must be a text or a list of parts")
-    return _of_parts(role, content, f"{where}.content")
+    if role == "tool":  # of the client's own tools, for a chat that began elsewhere
+        text = f"[Result of {_text(given, 'tool_call_id') or 'a call'}: {message.text}]"
+        return _Message(role="assistant", text=_shortened(text))
+    if role == "assistant" and (calls := given.get("tool_calls")):
+        return replace(message, text=f"{message.text}\n{_shortened(_as_text(calls, where))}".strip())
+    return message
+
+
+def _as_text(calls: Any, where: str) -> str:
+    """The calls of the client's own tools."""
+    lines = []
+    for call in calls if isinstance(calls, list) else [None]:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not (isinstance(call, Mapping) and isinstance(function, Mapping)):
+            raise BadParam(f"{where}.tool_calls", "`tool_calls` must be a list of calls of functions")
+        named = f"{_text(function, 'name', required=True)} ({_text(call, 'id')})"
+        lines.append(f"[Called {named} with {function.get('arguments') or ''}]")
+    return "\n".join(lines)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_TOOL_TEXT else f"{text[: LONGEST_TOOL_TEXT - 2]}…]"
 
 
 def _of_parts(role: str, parts: list[Any], where: str) -> _Message:

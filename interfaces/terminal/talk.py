@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -64,8 +63,7 @@ class Talk:
             return None
         found = selectors.session(self.agent.owner, self.session.pk)
         # not by the API's serializer: Django REST framework takes long to load
-        asked = [*found.waiting_plans, *({"execution": None} | each for each in found.waiting_chats)]
-        asked.sort(key=lambda each: datetime.fromisoformat(each["asked_at"]), reverse=True)
+        asked = question_reads.waiting_questions(found).shown
         answerable = [each for each in asked if each["calls"] or each["execution"]]
         return next((each for each in answerable if _name(each) not in self._left), None)
 

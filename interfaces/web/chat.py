@@ -17,6 +17,7 @@ from interfaces.web.conversations import Listing, conversations, mark_read, sear
 from interfaces.web.pages import PARTS, fragment, leave_to, page, person, person_page
 from interfaces.web.rendering import LONGEST, render_growing
 from sessions_app.models import ExecutionState, MailboxEvent, SessionState, SessionType
+from sessions_app.questions.question_reads import waiting_questions
 from sessions_app.reads import selectors
 from sessions_app.sessions.delete import must_be_deletable
 from sessions_app.sessions.dependents import blockers_of, companions_of
@@ -161,6 +162,7 @@ def _state(session: Any, turns: list[transcript.Waiting]) -> dict[str, Any]:
         "turns": turns,
         "running": next((turn for turn in turns if turn.state == "running"), None),
         "waiting": waiting,
+        "more_waiting": waiting_questions(session).is_more,
         "plan": _plan(session.target_id),
         "updates": _unread_updates(session.target_id),
     }

@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from sessions_app.models import ReadMark, Session, SessionState, SessionType
-from sessions_app.reads.session_reads import LISTED_SESSIONS
+from sessions_app.reads.session_reads import LINES
 from sessions_app.single_line import one_line
 
 MOST = 60  # conversations that the list has at first, and that each “more” adds
@@ -129,7 +129,7 @@ def _latest(user: User) -> QuerySet[Session]:
 def _shown(
     user: User, ids: Sequence[uuid.UUID], texts: dict[uuid.UUID, str] | None = None
 ) -> list[Conversation]:
-    rows = {row.pk: row for row in LISTED_SESSIONS.all(owner=user.pk, ids=list(ids))} if ids else {}
+    rows = {row.pk: row for row in LINES.all(owner=user.pk, ids=list(ids))} if ids else {}
     targets = {row.target_id for row in rows.values()}
     read = dict(ReadMark.objects.filter(pk__in=targets).values_list("pk", "seq"))
     found = texts or {}
@@ -147,7 +147,7 @@ def _line(row: Any, read: dict[uuid.UUID, int], text: str | None) -> Conversatio
         state=row.shown_state,
         is_primary=is_primary,
         is_unread=(row.shown_seq or 0) > read.get(row.target_id, 0),
-        is_waiting=bool(row.waiting_plans or row.waiting_chats),
+        is_waiting=row.a_question is not None,
         at=row.updated_at,
     )
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from django.db import IntegrityError, transaction
 
+from sessions_app import quotas
 from sessions_app.agents import document_revisions
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
 from sessions_app.models import Agent, Document
@@ -161,4 +162,6 @@ def _write(agent_id: int, name: str, content: str, revision: int | None, basis: 
     document_revisions.keep_revision(document)
     document.content, document.revision = content, document.revision + 1
     document.save()
+    for owner_id in Agent.objects.filter(pk=agent_id).values_list("owner_id", flat=True):
+        quotas.count_texts(owner_id, content)
     return Written(document=document, taken=taken)

@@ -232,7 +232,6 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
 
 def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
     """Create an agent with its primary session; `fields` are its columns. AgentExists, BadInput, TooManyAgents."""
-    quotas.check_agents(int(owner.pk))
     agent = Agent(owner=owner, name=name, **fields)  # type: ignore[misc]
     try:
         agent.clean_fields()
@@ -240,6 +239,7 @@ def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
         raise BadInput("; ".join(error.messages)) from error
     try:
         with transaction.atomic():
+            quotas.check_agents(agent.owner_id)
             agent.save(force_insert=True)
             Session.objects.create(
                 agent=agent,

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db.models import (
     Expression,
+    F,
     Func,
     IntegerField,
     JSONField,
@@ -76,12 +77,19 @@ class SizeBeside(Expression):
 def bytes_of(rows: QuerySet[Any], *columns: str) -> Any:
     """Return an expression for the bytes in these columns of a subquery's `rows`: of all, or of the one of a slice."""
     number = IntegerField()
-    texts = [Cast(each, TextField()) for each in columns]
-    size: Any = reduce(add, (Func(each, function="octet_length", output_field=number) for each in texts))
+    size = octets(*(F(each) for each in columns))
     if not rows.query.is_sliced:
         rows = rows.order_by()
         size = Func(size, function="sum", output_field=number)  # not Django's Sum: it would group the rows
     return Coalesce(Subquery(rows.values(size=size)), Value(0), output_field=number)
+
+
+def octets(*values: Any) -> Any:
+    """Return an expression for the bytes of these expressions, written as text. Null has none."""
+    texts = (
+        Func(Cast(each, TextField()), function="octet_length", output_field=IntegerField()) for each in values
+    )
+    return reduce(add, (Coalesce(each, Value(0)) for each in texts))
 
 
 class _RowSize(Expression):

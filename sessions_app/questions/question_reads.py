@@ -3,47 +3,88 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import JSONObject
+from django.db.models import Case, F, OuterRef, Q, QuerySet, RowRange, Subquery, Sum, When, Window
+from django.db.models.functions import Coalesce, JSONObject
+from django.db.models.lookups import Exact, LessThanOrEqual
 
-from agent_core.execution import WAITING
+from agent_core.execution import WAITING, Status
 from sessions_app.exceptions import NotFound
 from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Session, Turn
-from sessions_app.postgres.sizes import SizeBeside, bytes_of
+from sessions_app.postgres.sizes import LARGEST_PAGE, SizeBeside, bytes_of, how_many_fit, octets
 from sessions_app.queue.threads import with_target
 from sessions_app.tokens.limits import in_sessions
 
 MOST_WAITING = 20  # questions of one session that are listed
 
 
+def _plans() -> QuerySet[ExecutionState]:
+    rows = ExecutionState.objects.filter(session=OuterRef("target_id"), status__in=WAITING)
+    return rows.order_by("-asked_at")
+
+
+def _chats() -> QuerySet[ConsentQuestion]:
+    rows = ConsentQuestion.objects.filter(
+        session=OuterRef("target_id"), execution="", state=ConsentState.OPEN
+    )
+    return rows.order_by("-asked_seq")
+
+
+def a_question() -> Coalesce:
+    """Column: the id of an open question of the session, or of its execution; null without one."""
+    return Coalesce(*(Subquery(rows.values("pk")[:1]) for rows in (_plans(), _chats())))
+
+
 def waiting_plans() -> ArraySubquery:
     """Column: the questions of waiting executions, newest first; those for consent with their calls."""
-    asked = ExecutionState.objects.filter(session=OuterRef("target_id"), status__in=WAITING)
-    calls = ConsentQuestion.objects.filter(pk=OuterRef("question_id"), execution=OuterRef("pk")).values(
-        "calls"
-    )
-    shown = JSONObject(
-        execution="id",
-        question_id="question_id",
-        question="question",
-        status="status",
-        asked_at="asked_at",
-        calls=Subquery(calls[:1]),
-    )
-    return ArraySubquery(asked.order_by("-asked_at").values(shown=shown)[:MOST_WAITING])
+    consents = ConsentQuestion.objects.filter(pk=OuterRef("question_id"), execution=OuterRef("pk"))
+    calls = Subquery(consents.values("calls")[:1])
+    columns = {
+        "execution": "id",
+        "question_id": "question_id",
+        "question": "question",
+        "status": "status",
+        "asked_at": "asked_at",
+    }
+    return _fitting(_plans(), [F("question"), calls], columns | {"calls": calls})
 
 
 def waiting_chats() -> ArraySubquery:
     """Column: the open questions for consent of a chat, newest first."""
-    asked = ConsentQuestion.objects.filter(
-        session=OuterRef("target_id"), execution="", state=ConsentState.OPEN
-    )
-    shown = JSONObject(question_id="id", question="text", asked_at="asked_at", calls="calls")
-    return ArraySubquery(asked.order_by("-asked_seq").values(shown=shown)[:MOST_WAITING])
+    columns = {"question_id": "id", "question": "text", "asked_at": "asked_at", "calls": "calls"}
+    return _fitting(_chats(), [F("text"), F("calls")], columns)
+
+
+def _fitting(asked: QuerySet[Any], long: list[Any], columns: dict[str, Any]) -> ArraySubquery:
+    """Column: one question more than are listed. One that does not fit in a page with those before it is null."""
+    size = octets(*long)
+    order: Any = asked.query.order_by
+    up_to = Window(Sum(size), order_by=order, frame=RowRange(start=None, end=0))
+    fits = Q(LessThanOrEqual(up_to, LARGEST_PAGE)) | Q(Exact(up_to, size))
+    shown = Case(When(fits, then=JSONObject(**columns, size=size)))
+    return ArraySubquery(asked.values(shown=shown)[: MOST_WAITING + 1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingQuestions:
+    """The open questions of a session, newest first, each whole, as many as fit in a page. `is_more`: others wait."""
+
+    shown: list[dict[str, Any]]
+    is_more: bool
+
+
+def waiting_questions(session: Any) -> WaitingQuestions:
+    """Return the open questions of plans and chats of a session with `waiting_plans` and `waiting_chats`."""
+    of_a_chat = {"execution": None, "status": str(Status.WAITING_CONFIRMATION)}
+    chats = [each and of_a_chat | each for each in session.waiting_chats]
+    asked = [each for each in (*session.waiting_plans, *chats) if each is not None]
+    asked.sort(key=lambda each: datetime.fromisoformat(each["asked_at"]), reverse=True)
+    shown = asked[: how_many_fit(asked)][:MOST_WAITING]
+    return WaitingQuestions(shown=shown, is_more=len(shown) < len(session.waiting_plans) + len(chats))
 
 
 def _size_of_waiting() -> Any:

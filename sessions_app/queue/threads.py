@@ -76,5 +76,10 @@ def must_be_open(session: Session | None) -> Session:
     if session is None:
         raise NotFound("there is no such session")
     if session.state != SessionState.OPEN:
-        raise SessionClosed(f"the session is {session.state}")
+        raise SessionClosed(
+            "the session is archived; open it again on its page, or by PATCH of"
+            f' /api/sessions/{session.pk}/ with {{"archived": false}}'
+            if session.state == SessionState.ARCHIVED
+            else "the session is being deleted"
+        )
     return session

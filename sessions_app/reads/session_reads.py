@@ -11,7 +11,7 @@ from sessions_app.models import Message, Session, SessionState, Turn, TurnState
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Parameter, is_any_of
-from sessions_app.questions.question_reads import waiting_chats, waiting_plans
+from sessions_app.questions.question_reads import a_question, waiting_chats, waiting_plans
 from sessions_app.queue.threads import with_target
 
 ACTIVE, IDLE = "active", "idle"  # states of an open session, as it is shown
@@ -27,13 +27,16 @@ def _sessions() -> QuerySet[Any]:
     rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=Parameter("owner")))
     last_seq = Subquery(Session.objects.filter(pk=OuterRef("target_id")).values("last_seq"))
     return rows.annotate(
-        waiting_plans=waiting_plans(),
-        waiting_chats=waiting_chats(),
         shown_state=shown_state(),
         agent_name=F("agent__name"),
         shown_seq=last_seq,
         last_words=_last_words(),
     )
+
+
+def _with_questions() -> QuerySet[Any]:
+    rows: QuerySet[Session] = _sessions()
+    return rows.annotate(waiting_plans=waiting_plans(), waiting_chats=waiting_chats())
 
 
 def shown_state() -> Case:
@@ -82,10 +85,13 @@ def _last_words() -> Subquery:
     return Subquery(text.order_by("-seq").values("text")[:1])
 
 
-ONE_SESSION = CompiledQuery(lambda: _sessions().filter(pk=Parameter("session")))
-LISTED_SESSIONS = CompiledQuery(lambda: _sessions().filter(is_any_of("pk", "ids")))
+ONE_SESSION = CompiledQuery(lambda: _with_questions().filter(pk=Parameter("session")))
+LISTED_SESSIONS = CompiledQuery(lambda: _with_questions().filter(is_any_of("pk", "ids")))
+LINES = CompiledQuery(  # of a list of conversations
+    lambda: _sessions().annotate(a_question=a_question()).filter(is_any_of("pk", "ids"))
+)
 LOCKED_SESSION = CompiledQuery(
-    lambda: _sessions().filter(pk=Parameter("session")).select_for_update(no_key=True, of=("self",))
+    lambda: _with_questions().filter(pk=Parameter("session")).select_for_update(no_key=True, of=("self",))
 )
 TARGET: CompiledQuery[Any] = CompiledQuery(
     lambda: with_target(

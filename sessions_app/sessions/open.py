@@ -45,7 +45,6 @@ def open_session(
     _check_key(key, channel)
     _check_address(channel, address, agent.pk, unserved=served_elsewhere)
     meta = chats.check_channel_meta(channel, {} if channel_meta is None else channel_meta)
-    quotas.check_sessions(agent.owner_id)
     session = Session(
         id=uuid.uuid4(),
         agent=agent,
@@ -64,10 +63,13 @@ def open_session(
 
 
 def _insert(session: Session) -> None:
-    """Store a new session. SessionExists if its key is taken, NotFound if its agent was deleted, BadInput."""
+    """Store a new session. SessionExists if its key is taken, NotFound if its agent was deleted; BadInput;
+    TooManySessions.
+    """
     try:
         session.clean_fields()
         with transaction.atomic():
+            quotas.check_sessions(session.owner_id)
             session.save(force_insert=True)
     except ValidationError as error:
         raise BadInput("; ".join(error.messages)) from error

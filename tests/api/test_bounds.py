@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
+from django.test import Client
 
 from agent_core.memory.task_state import LONGEST_ITEM, MOST_ITEMS
 from automations.models import CronJob
@@ -18,6 +20,7 @@ from interfaces.http.fields import MOST_ERRORS
 from interfaces.http.server.body_limit import LONGEST_BODY
 from interfaces.http.strict_json import DEEPEST, MOST_VALUES, read_json
 from interfaces.web import transcript
+from interfaces.web.conversations import conversations
 from sessions_app.models import ConsentQuestion, ExecutionState, Message, Session, Turn
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from tests.api.conftest import Caller, for_each, problem
@@ -291,6 +294,50 @@ def test_what_a_list_adds_to_its_rows_counts_in_a_page(ada: Caller) -> None:
         ],
         check,
     )
+
+
+@pytest.mark.rule("3.5")
+def test_a_session_shows_as_many_whole_questions_as_fit_and_that_more_wait(ada: Caller) -> None:
+    session = ada.session()
+    for number in range(1, 6):
+        consent(session, number)
+    plan = ExecutionState.objects.create(
+        id="e1", session_id=session, status="waiting_user", request="go", question="Which?", asked_at=Now()
+    )
+    browser = Client()
+    browser.force_login(ada.user)
+
+    def shown() -> list[str]:
+        """Answer what is shown, so that the next questions are."""
+        answer = ada.get(f"/api/sessions/{session}/")
+        waiting = answer.json()["waiting"]
+        page = browser.get(f"/sessions/{session}/").content.decode()
+        assert len(answer.content) < 1_200_000
+        assert len(page) < 1_200_000
+        assert all(each["calls"] == [] or each["calls"][0]["arguments"]["text"] == LONG for each in waiting)
+        ids = [each["question_id"] or each["execution"] for each in waiting]
+        assert [each for each in ("e1", *(f"c{n}" for n in range(5, 0, -1))) if f"ask-{each}" in page] == ids
+        is_more = answer.json()["more_waiting"]
+        assert is_more == ("More questions wait" in page)
+        ConsentQuestion.objects.filter(pk__in=ids).update(state="closed", answered_at=Now())
+        ExecutionState.objects.filter(pk__in=ids).update(status="cancelled")
+        return [*ids, *(["more"] if is_more else [])]
+
+    found = [shown() for _ in range(4)]
+    assert found == [[plan.pk, "c5", "c4", "more"], ["c3", "c2", "more"], ["c1"], []]
+
+
+def test_the_list_of_conversations_reads_no_question(ada: Caller) -> None:
+    for number in range(1, 6):
+        consent(ada.session(), number)
+    listed = conversations(ada.user)
+    tracemalloc.start()
+    try:
+        listed = conversations(ada.user)
+        assert tracemalloc.get_traced_memory()[1] < len(LONG)
+    finally:
+        tracemalloc.stop()
+    assert [each.is_waiting for each in listed.rows if not each.is_primary] == [True] * 5
 
 
 def test_a_page_for_people_holds_no_more_than_one_of_a_list(ada: Caller) -> None:

@@ -14,8 +14,9 @@ from automations.exceptions import BadJob
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord
-from automations.routines.edit import NewRoutine, add_routine
+from automations.routines.edit import NewRoutine, add_routine, update_routine
 from sessions_app import quotas
+from sessions_app.agents.documents import write_document
 from sessions_app.exceptions import BadInput, StorageFull
 from sessions_app.journal.journal import Journal
 from sessions_app.models import Agent, Allowance, MessageImage, Session
@@ -151,3 +152,25 @@ def test_a_user_who_has_stored_too_much_sends_no_more(
     receive(person.session().pk, MessageInput(content="there is room again"))
     quotas.count_stored(person.user.pk, 400_000)
     receive(person.session().pk, MessageInput(content="and still"))
+
+
+@pytest.mark.parametrize("stores", ["documents", "routines", "changed routines"])
+def test_documents_and_the_texts_of_routines_count_as_stored(
+    inside: Inside, settings: Any, monkeypatch: pytest.MonkeyPatch, stores: str
+) -> None:
+    monkeypatch.setattr(quotas, "CHECKED_EACH", 400_000)
+    settings.RONDO_MEGABYTES_PER_USER = 1
+    agent, session = inside.person.agent, inside.person.session()
+    if stores == "documents":
+        for _ in range(6):  # with what they replace
+            write_document(agent.pk, "MEMORY.md", "x" * 200_000)
+    else:
+        long = {"description": "\u00e9" * 20_000, "instructions": "\u00e9" * 20_000}
+        texts: dict[str, Any] = long if stores == "routines" else {}
+        for number in range(15):
+            plan = NewRoutine(agent_id=agent.pk, title=f"{number}", schedule="1h", enabled=False, **texts)
+            routine = add_routine(plan)
+            if stores == "changed routines":
+                update_routine(routine.pk, long)
+    with pytest.raises(StorageFull, match="1 MB"):
+        receive(session.pk, MessageInput(content="more"))

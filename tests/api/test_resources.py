@@ -132,6 +132,7 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller, telegram: No
         "title": "T",
         "preview": "",
         "waiting": [],
+        "more_waiting": False,
         "warnings": [],
     }
     for query, count in (

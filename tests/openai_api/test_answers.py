@@ -154,7 +154,12 @@ def test_what_is_not_served_is_refused_with_its_name(ada: Chatter) -> None:
             ("stream_options", {"extra_body": {"stream_options": "x"}}),
             ("messages", {"extra_body": {"messages": []}}),
             ("messages", {"extra_body": {"messages": [{"role": "assistant", "content": "x"}]}}),
-            ("messages[0].role", {"extra_body": {"messages": [{"role": "tool", "content": "x"}]}}),
+            ("messages[0].role", {"extra_body": {"messages": [{"role": "function", "content": "x"}]}}),
+            ("messages", {"extra_body": {"messages": [{"role": "tool", "content": "x"}]}}),
+            (
+                "messages[0].tool_calls",
+                {"extra_body": {"messages": [{"role": "assistant", "tool_calls": [{"function": "x"}]}]}},
+            ),
             (
                 "messages[0].content",
                 {"extra_body": {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}},

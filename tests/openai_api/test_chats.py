@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from agent_core.llm.protocol import ModelReply
+from interfaces.openai_api.requests import LONGEST_TOOL_TEXT
 from sessions_app.models import ClientChat, Session, Turn
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from tests.openai_api.conftest import Chatter, turns
@@ -126,6 +127,51 @@ def test_a_history_that_is_not_ours_is_kept_as_the_clients(ada: Chatter) -> None
     assert history(first)[:5] == examples + own
     assert ada.said(first)[-1] == "[[reply:8]]4+4"
     assert history(branch)[:4] == [*examples, ("user", "[[reply:0]]1-1", False)]
+
+
+def test_calls_of_a_foreign_history_are_kept_as_texts_of_the_client(ada: Chatter) -> None:
+    arguments = '{"city": "Rome"}'
+    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    long = call | {"id": "call_2", "function": {"name": "weather", "arguments": "x" * 50_000}}
+    messages: Any = [
+        {"role": "user", "content": "How is the weather?"},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+        {"role": "assistant", "content": None, "tool_calls": [long] * 3},
+        {"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "y" * 50_000}]},
+        {"role": "user", "content": "[[reply:Yes.]]Is it warm?"},
+    ]
+    ada.client.chat.completions.create(model="demo", messages=messages)
+    messages += [
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": "[[reply:Sure.]]Sure?"},
+    ]
+    ada.client.chat.completions.create(model="demo", messages=messages)
+    [session] = ada.sessions()
+    found = history(session)
+    assert [(role, mark) for role, _, mark in found[:5]] == [("user", True), *[("assistant", True)] * 4]
+    called, result, *cut = [text for _, text, _ in found[1:5]]
+    assert called.startswith("I look.")
+    assert all(word in called for word in ("weather", "call_1", arguments))
+    assert all(word in result for word in ("call_1", "sunny"))
+    assert [len(text) <= LONGEST_TOOL_TEXT for text in cut] == [True, True]
+    assert not any("calls" in row.parts or "results" in row.parts for row in session.messages.all())
+    assert ada.said(session)[1:] == ["[[reply:Yes.]]Is it warm?", "[[reply:Sure.]]Sure?"]
+
+
+def test_an_archived_chat_says_how_it_is_opened_again(ada: Chatter) -> None:
+    ada.say("a", chat="c")
+    [session] = ada.sessions()
+    address = f"/api/sessions/{session.pk}/"
+    with ada.site.client(ada.token) as http:
+        http.patch(address, json={"archived": True})
+        with pytest.raises(openai.ConflictError) as refused:
+            ada.say("a", "b", chat="c")
+        assert refused.value.code == "session_closed"
+        assert address in refused.value.message
+        http.patch(address, json={"archived": False})
+    ada.say("a", "b", chat="c")
+    assert ada.said(session) == ["a", "b"]
 
 
 def test_a_message_that_was_refused_does_not_end_its_chat(ada: Chatter) -> None:

@@ -39,6 +39,7 @@ from sessions_app.models import (
     TurnState,
 )
 from sessions_app.models.session import LONGEST_ADDRESS, WEB
+from sessions_app.questions.question_reads import waiting_questions
 
 SESSION_STATES = ["active", "idle", "archived", "deleting"]
 LONGEST_PREVIEW = 100  # characters
@@ -218,7 +219,10 @@ class SessionOut(Output):
         help_text=f"The first {LONGEST_PREVIEW} characters of the last message; not an automation's trigger.",
     )
     waiting = serializers.SerializerMethodField(
-        help_text="Open questions of its agent, at most 20, the newest first."
+        help_text="Open questions of its agent, the newest first: at most 20, of 1 MB together, but at least one."
+    )
+    more_waiting = serializers.SerializerMethodField(
+        help_text="Whether older questions wait that `waiting` has no room for."
     )
     warnings = serializers.SerializerMethodField(
         help_text="Why its answers cannot be delivered; empty when they can."
@@ -228,6 +232,9 @@ class SessionOut(Output):
     @extend_schema_field(WaitingOut(many=True))
     def get_waiting(self, session: Any) -> list[dict[str, Any]]:
         return waiting_of(session)
+
+    def get_more_waiting(self, session: Any) -> bool:
+        return waiting_questions(session).is_more
 
     def get_warnings(self, session: Session) -> list[str]:
         reason = why_unserved(session.standing_route, session.agent_id)

@@ -125,7 +125,7 @@ CONFLICT = {
     "question_closed": "The question was answered, or is out of date.",
     "question_taken": "Another answer to this question is being processed. Wait for its turn to end.",
     "session_busy": "A turn runs in the session. Wait for it to end, or choose another `on_busy`.",
-    "session_closed": "The session is archived or being deleted, and takes no messages.",
+    "session_closed": "The session is archived or being deleted. `archived`: false opens it again.",
     "session_exists": "The agent has a session with this key.",
     "storage_full": "You have stored as much as a user may (`RONDO_MEGABYTES_PER_USER`). Delete conversations.",
     "telegram_away": "Telegram does not answer. Try again.",

@@ -178,6 +178,10 @@ OF_LIVES = (
     "The factory has 3 automations",
     "Two reminders from the tax office are on the desk",
     "The reminder app costs 5 EUR a month",
+    "The automation at plant 7 is paused since the strike",
+    "The automation at the plant is paused since the strike",
+    "The automation on line 2 was paused",
+    "7号工厂的自动化已暂停",
 )
 # what a tool here can look up, whoever said it
 REPORTS = (
@@ -185,6 +189,8 @@ REPORTS = (
     "Her reminder is at 9:00 every day",
     "The user's reminder for the dentist is on 3 May",
     "Reminder to water the plants at 18:00",
+    "A reminder to pay the rent on Monday at 9",
+    "The reminder for the rent on May 3",
     "a reminder is set for 9",
     "The reminders are on",
     "There are 3 automations",
@@ -495,7 +501,15 @@ RELATIVE_DAYS = {
     "since last year": "since 2025",
     "the visa expires in two weeks": "the visa expires 2026-05-12",
     "the fair is in 3 days": "the fair is 2026-05-01",
+    "In two weeks she moves": "2026-05-12 she moves",
+    "Fine, in 3 days I fly": "Fine, 2026-05-01 I fly",
+    "She will see Ana in two weeks": "She will see Ana 2026-05-12",
+    "I'm flying to Rome in 3 days": "I'm flying to Rome 2026-05-01",
+    "the fair this weekend": "the fair the weekend of 2026-05-02",
+    "last weekend, not the coming weekend": "the weekend of 2026-04-25, not the weekend of 2026-05-02",
+    "we meet next weekend": "we meet the weekend of 2026-05-09",
     "she came 3 days ago": "she came 2026-04-25",
+    "她说3天后来\uff0c我两周后走": "她说2026-05-01来\uff0c我2026-05-12走",
     "a week from now": "2026-05-05",
     "the day after tomorrow or day after tomorrow": "2026-04-30 or 2026-04-30",
     "last night, and this morning": "2026-04-27 evening, and 2026-04-28 morning",
@@ -523,6 +537,10 @@ NO_DAYS = (
     "every Monday",
     "on Mondays",
     "She ran 100 km in 3 days",
+    "She will, and she learned to swim in 3 days",
+    "手术3天后复查",
+    "出院两周前",
+    "十三天后",
     "the next station",
     "\u6bcf\u5468\u4e00",
     "for 2 weeks",
@@ -551,6 +569,9 @@ def test_days_are_written_by_their_dates() -> None:
     assert {text: with_dates(text, TUESDAY) for text in RELATIVE_DAYS} == RELATIVE_DAYS
     assert [text for text in NO_DAYS if with_dates(text, TUESDAY) != text] == []
     assert with_dates("last month", date(2027, 1, 31)) == "2026-12"
+    sunday = date(2026, 5, 3)
+    assert with_dates("this weekend", sunday) == "the weekend of 2026-05-02"
+    assert with_dates("last weekend", sunday) == "the weekend of 2026-04-25"
 
 
 def test_relative_days_of_all_parts_count_from_the_message_that_says_them(server: ModelServer) -> None:

@@ -186,6 +186,13 @@ MORE_REQUESTS = (
     "Is there a reminder for tomorrow?",
     "My reminders \u2014 which are on?",
     "Let me know which reminders I have",
+    "Reminders?",
+    "And my reminders?",
+    "What's scheduled?",
+    "Forget the cake. What reminders do I have?",
+    "Forget the cake. Delete the automation.",
+    "我的提醒\uff1f",
+    "不要蛋糕了\u3002我有哪些提醒\uff1f",
     "把我的提醒列出来",
     "帮我把提醒改到10点",
     "我想看我的提醒",
@@ -236,6 +243,10 @@ MORE_REPLIES = (
     ("Which reminder shall I delete, tea or water?", "Is it the tea reminder that is first? That one."),
     ("Which reminder shall I delete, tea or water?", "the reminder for tea"),
     ("How shall I tell you?", "tell me by reminder"),
+    ("Shall I delete the automation or the reminder?", "The reminder?"),
+    ("Title?", "Remind me to breathe"),
+    ("Title?", "Delete the automation"),
+    ("标题\uff1f", "明天提醒我吃药"),
     ("用哪种颜色\uff1f", "和提醒一样的颜色"),
     ("用哪种颜色\uff1f", "自动化里的那种"),
     ("什么时候\uff1f", "提醒设置在9点"),
@@ -253,6 +264,9 @@ COMMON = (
     ("How many reminders do you want?", "How many reminders do I have?"),
     ("What time shall I book the table?", "What time is my reminder?"),
     ("Which reminder shall I delete, tea or water?", "Remind me tomorrow at nine to call Ana"),
+    ("Title?", "What reminders do I have?"),
+    ("What title shall it have?", "Remind me to breathe"),
+    ("蛋糕用哪种颜色\uff1f", "不要蛋糕了\u3002我有哪些提醒\uff1f"),
 )
 
 
@@ -270,6 +284,7 @@ def test_a_new_live_state_request_is_no_answer_to_the_question() -> None:
         is not Meaning.REPLY
     ]
     assert taken == []
+    all_mean(Meaning.NEW_REQUEST, ("Remind me to breathe",), TO_CONFIRM, live_request=True)
     for question, text in COMMON:
         all_mean(Meaning.NEW_REQUEST, (text,), replace(ASKED, question=question), live_request=True)
 

@@ -10,7 +10,7 @@ import pytest
 from automations.exceptions import AutomationsError, TooManyJobs, TooManyMessages, TooManyRoutines
 from automations.jobs.edit import update_job
 from automations.jobs.quota import MOST_FREQUENT
-from automations.models import CronJob
+from automations.models import CronJob, ScheduledMessage
 from automations.routines.edit import NewRoutine, add_routine, update_routine
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.agents.documents import write_document
@@ -31,11 +31,10 @@ def routine(person: Person, schedule: str, **fields: Any) -> CronJob:
     )
 
 
-def message(session: Session, **fields: Any) -> None:
+def message(session: Session, **fields: Any) -> ScheduledMessage:
     send_at = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    schedule_message(
-        MessageToSchedule(session_id=session.pk, send_at=send_at, message_text="Hello", **fields)
-    )
+    given = MessageToSchedule(session_id=session.pk, send_at=send_at, message_text="Hello", **fields)
+    return schedule_message(given).message
 
 
 def test_a_user_has_a_quota_of_appointments(person: Person, settings: Any) -> None:
