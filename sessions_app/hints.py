@@ -5,11 +5,13 @@ A separate thread sends them after the commit, so a hung broker blocks nobody.
 
 from __future__ import annotations
 
-import json
+import itertools
+import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -28,7 +30,7 @@ DELIVER = "rondo.deliver"
 MAINTENANCE_QUEUE = "auto.any"
 DELIVERY_QUEUE = "deliveries"
 STALE_AFTER = 10.0  # seconds
-BATCH = 25  # hints that are published together; a person's hint waits for these at most
+MOST_WAITING = 10_000  # hints of a process that wait to be sent
 
 log = structlog.get_logger(__name__)
 
@@ -85,6 +87,7 @@ class DeliveryLane:
 
 
 AnyHint = Hint | MaintenanceHint | DeliveryLane
+_Waiting = tuple[bool, int, float, AnyHint]  # is no person's, number, when it was added
 _apps: list[Callable[[], Any]] = []
 
 
@@ -145,78 +148,61 @@ def flush_hints(timeout: float) -> None:
 
 
 class _Sender:
-    """One thread that publishes hints, `BATCH` at a time. Hints for people's turns go before all others.
+    """One thread that publishes hints. Hints for people's turns go before all others.
 
-    A hint that has waited for `STALE_AFTER` is dropped, since the sweep hints at its session again. So with a slow
-    broker people wait for the hints of other people at most, and the queue stays bounded.
+    A hint that has waited for `STALE_AFTER` is dropped, and so are all that wait when the broker refuses one: the sweep
+    hints at their sessions again.
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._people: dict[AnyHint, float] = {}  # each with the time it was added, oldest first
-        self._others: dict[AnyHint, float] = {}
-        self._declared: set[str] = set()
-        self._busy = False
+        self._waiting: queue.PriorityQueue[_Waiting] = queue.PriorityQueue(MOST_WAITING)
+        self._number = itertools.count()
+        self._start = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def put(self, hints: Iterable[AnyHint]) -> None:
-        with self._changed:
-            now = time.monotonic()
-            for hint in hints:
-                waiting = self._people if _is_persons(hint) else self._others
-                waiting.setdefault(hint, now)
+        """Add hints. Those beyond MOST_WAITING are dropped."""
+        with self._start:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="rondo-hints", daemon=True)
                 self._thread.start()
-            self._changed.notify_all()
+        with suppress(queue.Full):
+            for hint in hints:
+                is_persons = isinstance(hint, Hint) and hint.lane == Lane.PEOPLE
+                self._waiting.put_nowait((not is_persons, next(self._number), time.monotonic(), hint))
 
     def flush(self, timeout: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not (self._people or self._others or self._busy), timeout)
+        """Wait until every hint was sent or dropped."""
+        with self._waiting.all_tasks_done:
+            self._waiting.all_tasks_done.wait_for(lambda: not self._waiting.unfinished_tasks, timeout)
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._busy = False
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._people or self._others)
-                hints = self._take()
-                self._busy = bool(hints)
-            if hints:
-                self._publish(hints)
-
-    def _take(self) -> list[AnyHint]:
-        """Take the next hints. None of them when all were stale and have been dropped."""
-        stale = time.monotonic() - STALE_AFTER
-        taken: list[AnyHint] = []
-        dropped = 0
-        for waiting in (self._people, self._others):
-            while waiting and len(taken) < BATCH:
-                hint = next(iter(waiting))
-                if waiting.pop(hint) > stale:
-                    taken.append(hint)
+            _, _, since, hint = self._waiting.get()
+            try:
+                if time.monotonic() - since > STALE_AFTER:
+                    log.warning("hints_dropped", dropped=1 + self._drop(), error="the broker is slow")
                 else:
-                    dropped += 1
-        if dropped:
-            log.warning("hints_dropped", dropped=dropped, error="the broker is slow")
-        return taken
+                    self._publish(hint)
+            finally:
+                self._waiting.task_done()
 
-    def _publish(self, hints: Sequence[AnyHint]) -> None:
-        """Publish one message for each hint; with Redis all of them in one round trip."""
+    def _publish(self, hint: AnyHint) -> None:
         app = celery_app()
         try:
-            with app.producer_or_acquire() as producer, producer.batch(BATCH):
-                for hint in hints:
-                    # looking up whether the queue was declared costs as much as the rest
-                    declare = [] if hint.queue in self._declared else [app.amqp.queues[hint.queue]]
-                    producer.publish(**_message(hint), declare=declare)
-                    self._declared.add(hint.queue)
+            app.send_task(hint.task, hint.args, queue=hint.queue, ignore_result=True, retry=False)
         except Exception as error:  # noqa: BLE001 - the broker's client may raise anything; the sweep hints again
-            with self._changed:
-                dropped = len(hints) + len(self._people) + len(self._others)
-                self._people, self._others = {}, {}
-            self._declared.clear()  # the broker may have lost its queues
-            log_failure(log, "hints_dropped", error, _refusals(app), dropped=dropped)
+            log_failure(log, "hints_dropped", error, _refusals(app), dropped=1 + self._drop())
+
+    def _drop(self) -> int:
+        """Drop all that wait; returns their number."""
+        for dropped in itertools.count():
+            try:
+                self._waiting.get_nowait()
+            except queue.Empty:
+                return dropped
+            self._waiting.task_done()
+        raise AssertionError
 
 
 def _refusals(app: Any) -> tuple[type[Exception], ...]:
@@ -225,35 +211,6 @@ def _refusals(app: Any) -> tuple[type[Exception], ...]:
 
     link = app.connection_for_write()
     return (KombuError, OSError, *link.connection_errors, *link.channel_errors)
-
-
-def _message(hint: AnyHint) -> dict[str, Any]:
-    """A task by Celery's message protocol, version 2, without what it leaves open and hints do not use.
-
-    `send_task` makes the same message, at several times the cost.
-    """
-    task_id = str(uuid.uuid4())
-    more = dict.fromkeys(("callbacks", "errbacks", "chain", "chord"))
-    return {
-        "exchange": "",  # a broker's default exchange: the routing key names the queue
-        "routing_key": hint.queue,
-        "headers": {
-            "lang": "py",
-            "task": hint.task,
-            "id": task_id,
-            "root_id": task_id,
-            "parent_id": None,
-            "group": None,
-        },
-        "correlation_id": task_id,
-        "content_type": "application/json",
-        "content_encoding": "utf-8",
-        "body": json.dumps([hint.args, {}, more]),
-    }
-
-
-def _is_persons(hint: AnyHint) -> bool:
-    return isinstance(hint, Hint) and hint.lane == Lane.PEOPLE
 
 
 _dispatcher: PerProcess[Callable[[DeliveryLane], None]] = PerProcess()
