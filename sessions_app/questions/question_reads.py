@@ -70,21 +70,21 @@ def _fitting(asked: QuerySet[Any], long: list[Any], columns: dict[str, Any]) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaitingQuestions:
-    """The open questions of a session, newest first, each whole, as many as fit in a page. `is_more`: others wait."""
+class FittingQuestions:
+    """Questions, each whole, as many as fit in a page. `is_more`: there are others."""
 
     shown: list[dict[str, Any]]
     is_more: bool
 
 
-def waiting_questions(session: Any) -> WaitingQuestions:
-    """Return the open questions of plans and chats of a session with `waiting_plans` and `waiting_chats`."""
+def waiting_questions(session: Any) -> FittingQuestions:
+    """Return the open questions of plans and chats of a session that was read with them, newest first."""
     of_a_chat = {"execution": None, "status": str(Status.WAITING_CONFIRMATION)}
     chats = [each and of_a_chat | each for each in session.waiting_chats]
     asked = [each for each in (*session.waiting_plans, *chats) if each is not None]
     asked.sort(key=lambda each: datetime.fromisoformat(each["asked_at"]), reverse=True)
     shown = asked[: how_many_fit(asked)][:MOST_WAITING]
-    return WaitingQuestions(shown=shown, is_more=len(shown) < len(session.waiting_plans) + len(chats))
+    return FittingQuestions(shown=shown, is_more=len(shown) < len(session.waiting_plans) + len(chats))
 
 
 def _size_of_waiting() -> Any:
@@ -104,20 +104,27 @@ SIZE_OF_CONSENTS = SizeBeside(ExecutionState, lambda: bytes_of(_consents(), "tex
 
 
 def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:
-    """Annotate the executions with `agent_name`, and `consents`: the questions and answers, oldest first."""
-    shown = JSONObject(
-        question_id="id",
-        question="text",
-        calls="calls",
-        state="state",
-        asked_at="asked_at",
-        answered_at="answered_at",
-        answered_by="answered_by_id",
-    )
+    """Annotate the executions with `agent_name`, and `consents`, for `consents_of`."""
+    columns = {
+        "question_id": "id",
+        "question": "text",
+        "calls": "calls",
+        "state": "state",
+        "asked_at": "asked_at",
+        "answered_at": "answered_at",
+        "answered_by": "answered_by_id",
+    }
+    asked = _consents().order_by("-asked_seq")
     return rows.annotate(
         agent_name=F("session__agent__name"),
-        consents=ArraySubquery(_consents().order_by("asked_seq").values(shown=shown)),
+        consents=_fitting(asked, [F("text"), F("calls")], columns),
     )
+
+
+def consents_of(execution: Any) -> FittingQuestions:
+    """Return the newest questions for consent of an execution and their answers, as many as fit, oldest first."""
+    asked = [each for each in execution.consents if each is not None][:MOST_WAITING]
+    return FittingQuestions(shown=asked[::-1], is_more=len(asked) < len(execution.consents))
 
 
 def question(user: AbstractBaseUser, question_id: str) -> ConsentQuestion:

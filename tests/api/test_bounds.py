@@ -327,6 +327,24 @@ def test_a_session_shows_as_many_whole_questions_as_fit_and_that_more_wait(ada: 
     assert found == [[plan.pk, "c5", "c4", "more"], ["c3", "c2", "more"], ["c1"], []]
 
 
+def test_an_execution_shows_its_newest_consents_that_fit(ada: Caller) -> None:
+    session = ada.session()
+    ExecutionState.objects.create(id="e1", session_id=session, status="failed", request="go")
+    for number in range(1, 6):
+        consent(session, number, "e1")
+        ConsentQuestion.objects.update(state="closed", answered_at=NOON)
+    for address in ("/api/executions/e1/", f"/api/sessions/{session}/executions/"):
+        answer = ada.get(address)
+        assert len(answer.content) < 1_200_000
+        body = answer.json()
+        shown = body["results"][0] if "results" in body else body
+        assert [each["question_id"] for each in shown["consents"]] == ["c4", "c5"]
+        assert shown["more_consents"]
+    ConsentQuestion.objects.exclude(pk="c5").delete()
+    shown = ada.get("/api/executions/e1/").json()
+    assert ([each["question_id"] for each in shown["consents"]], shown["more_consents"]) == (["c5"], False)
+
+
 def test_the_list_of_conversations_reads_no_question(ada: Caller) -> None:
     for number in range(1, 6):
         consent(ada.session(), number)

@@ -11,6 +11,7 @@ from agent_core.execution import Status, StepStatus, StepType
 from interfaces.http.fields import Input, Items, NeededText, Output, StoredMoment, Text, TextOrNull
 from interfaces.http.waiting import AskedCallOut
 from sessions_app.models import ConsentState, TurnKind
+from sessions_app.questions.question_reads import consents_of
 from sessions_app.queue.receive import LONGEST_MESSAGE
 
 
@@ -97,7 +98,12 @@ class ExecutionOut(Output):
     question = TextOrNull(allow_null=True, help_text="The open question, or the last one.")
     question_id = TextOrNull(allow_null=True)
     asked_at = serializers.DateTimeField(allow_null=True, help_text="When the question was asked.")
-    consents = ConsentOut(many=True, help_text="Questions for consent and their answers.")
+    consents = serializers.SerializerMethodField(
+        help_text="The newest questions for consent and their answers, oldest first: at most 20, of 1 MB together."
+    )
+    more_consents = serializers.SerializerMethodField(
+        help_text="Whether there are older ones that `consents` has no room for."
+    )
     reply = TextOrNull(allow_null=True)
     final_answer = TextOrNull(allow_null=True)
     last_error = TextOrNull(allow_null=True)
@@ -107,6 +113,13 @@ class ExecutionOut(Output):
     revision = serializers.IntegerField()
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+
+    @extend_schema_field(ConsentOut(many=True))
+    def get_consents(self, execution: Any) -> list[dict[str, Any]]:
+        return list(ConsentOut(consents_of(execution).shown, many=True).data)
+
+    def get_more_consents(self, execution: Any) -> bool:
+        return consents_of(execution).is_more
 
 
 class AnswerIn(Input):
