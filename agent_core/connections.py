@@ -12,6 +12,7 @@ from typing import Final
 
 from agent_core.addresses import Reach
 from agent_core.exceptions import BROKEN_CODES, NOT_FOUND, ModelError
+from agent_core.telemetry.spans import Attributes
 
 EFFORTS: Final = ("off", "minimal", "low", "medium", "high", "xhigh", "max")  # of reasoning
 LARGEST_TEMPERATURE: Final = 2.0
@@ -220,3 +221,30 @@ def report(connection: Connection, error: str) -> None:
     """Report how a call ended, if that is news."""
     if error != connection.error:
         _report(connection, error)
+
+
+OWN: Final = "rondo"  # models that need no provider
+# where the name of the conventions is not ours
+_PROVIDERS: Final = {
+    "azure": "azure.ai.openai",
+    "azure-responses": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "google": "gcp.gemini",
+    "google-cloud": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+    "moonshotai": "moonshot_ai",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "xai": "x_ai",
+}
+
+
+def model_attributes(model: str, connection: Connection | None) -> Attributes:
+    """Return the provider, and the model's name there. A connection's own name is not part of it."""
+    if connection is not None:
+        provider, name = connection.provider, connection_of(model, [connection])[1]
+    elif (prefix := prefix_of(model)) in PREFIXES:
+        provider, name = prefix, model.removeprefix(f"{prefix}:")
+    else:
+        provider, name = OWN, model
+    return {"gen_ai.provider.name": _PROVIDERS.get(provider, provider or OWN), "gen_ai.request.model": name}

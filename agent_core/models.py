@@ -15,7 +15,7 @@ from typing import Final
 from agent_core.connections import Connection, connection_of
 from agent_core.exceptions import ModelNotConfigured
 from agent_core.llm.protocol import Model
-from agent_core.per_process import PerProcess
+from agent_core.process import PerProcess
 
 
 def _offline() -> Model:

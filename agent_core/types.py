@@ -9,15 +9,70 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from agent_core.connections import DEFAULT, CallSettings, Connection
-from agent_core.ended import Ended
 from agent_core.execution import ConsentRequest, Execution
-from agent_core.images import Image
 from agent_core.policy import TurnPolicy
 from agent_core.tool_spec import ToolSpec
-from agent_core.verdict import Verdict
+
+
+class Ended(StrEnum):
+    """How an answer ended. Only one that ended by ``STOP`` is whole.
+
+    ``CUT``: the connection or the provider broke it off. Such an answer is asked for again; it is never stored.
+    """
+
+    STOP = "stop"
+    LENGTH = "length"
+    FILTER = "filter"
+    REFUSAL = "refusal"
+    CUT = "cut"
+
+
+# the line below the text of an answer that is not whole
+NOTES: Final[dict[str, str]] = {
+    Ended.LENGTH: "The answer was cut at its length limit.",
+    Ended.FILTER: "The model provider's content filter stopped the answer.",
+    Ended.REFUSAL: "The model refused to answer.",
+}
+# what stands in place of an answer without text
+EMPTY: Final[dict[str, str]] = {
+    Ended.LENGTH: "The model reached its length limit before it gave an answer.",
+    Ended.FILTER: "The model provider's content filter blocked the answer.",
+    Ended.REFUSAL: "The model refused to answer.",
+}
+
+
+def with_note(text: str, ended_by: str) -> str:
+    """Return the text with a closing line if the answer is not whole, for readers who see nothing but text."""
+    note = NOTES.get(ended_by, "")
+    is_said = not text.strip() or text in EMPTY.values()
+    return f"{text.rstrip()}\n\n({note})" if note and not is_said else text
+
+
+TOKENS: Final = 1_000  # of an image in a request, roughly
+_PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """An image of a type that providers read."""
+
+    media_type: str
+    content: bytes = field(repr=False)
+
+
+def media_type_of(content: bytes) -> str:
+    """Return the type of a PNG, JPEG, GIF or WebP file; empty for any other."""
+    if content.startswith(_PNG):
+        return "image/png"
+    if content.startswith(_JPEG):
+        return "image/jpeg"
+    if content.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else ""
+
 
 JSON = dict[str, Any]
 
@@ -255,6 +310,14 @@ class TurnRequest:
     def offered(self) -> tuple[ToolSpec, ...]:
         """The tools that the model is told of."""
         return tuple(spec for spec in self.tools if not spec.withheld)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Whether a person is told of a reply, and why, in one line of at most 300 characters."""
+
+    notify: bool
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ class SessionsConfig(AppConfig):
         from django.db.models.signals import post_migrate, pre_migrate
 
         from agent_core import connections as model_connections
-        from agent_core.llm import bounds
+        from agent_core.llm import protocol
         from agent_core.tools import fetch
         from agent_core.turn import budget
         from sessions_app.channels import base, mail, notify, webhook
@@ -29,7 +29,7 @@ class SessionsConfig(AppConfig):
         post_migrate.connect(forget_events_of_another_server, sender=self)
         model_connections.use_silence(lambda: float(settings.RONDO_MODEL_SILENCE_SECONDS))
         budget.use_limit(lambda: int(settings.RONDO_CONTEXT_TOKENS))
-        bounds.use_longest_reply(lambda: int(settings.RONDO_REPLY_CHARS))
+        protocol.use_longest_reply(lambda: int(settings.RONDO_REPLY_CHARS))
         registry.register_rules_loader(_load_retention)
         register_connections()
         clock.register_clock_tool()

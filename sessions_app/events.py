@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
-from agent_core.text.times import utc_text
+from agent_core.text.formats import utc_text
 from sessions_app.models import Event, EventType, Scope, Turn
 from sessions_app.models.turn import RUNS_KEY
 from sessions_app.postgres.notify import EVENTS, publisher

@@ -20,7 +20,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from agent_core.per_process import PerProcess
+from agent_core.process import PerProcess
 from sessions_app.failures import log_failure
 from sessions_app.models import Lane
 

@@ -14,7 +14,7 @@ from celery.concurrency.thread import TaskPool
 from celery.worker import state
 from django.db import InterfaceError, OperationalError, connection
 
-from agent_core.per_process import PerProcess
+from agent_core.process import PerProcess
 from sessions_app import hints
 from sessions_app.turns.run import run_next_turn
 from sessions_app.worker.process import WorkerProcess

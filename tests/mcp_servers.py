@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent_core import addresses
-from agent_core.name_lookups import NameLookups
+from agent_core.addresses import NameLookups
 from tests.fleet import until
 
 

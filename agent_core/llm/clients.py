@@ -22,8 +22,8 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
 from agent_core.connections import PROVIDERS, Connection
 from agent_core.guarded_transport import GuardedTransport
-from agent_core.llm import end_mark
 from agent_core.llm.errors import UNREADABLE
+from agent_core.llm.stream import watch_mark
 from agent_core.types import JSON
 
 MOST_BYTES: Final = 50_000_000  # of one response
@@ -135,7 +135,7 @@ def _only_own(secret: str) -> Callable[[httpx2.Request], Awaitable[None]]:
 
 def response_hooks() -> list[Callable[..., Any]]:
     """Return what each HTTP client does with a response, whichever model it is for."""
-    return [read_document, end_mark.watch]
+    return [read_document, watch_mark]
 
 
 async def read_document(response: httpx2.Response) -> None:

@@ -1,20 +1,55 @@
-"""Requests to a model and its replies, which are cleaned before anything else reads them."""
+"""Requests to a model and its replies, which are bounded, and cleaned before anything else reads them.
+
+The work of the providers' client grows with the square of the number of a reply's parts: with 2,000 it takes a minute.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from agent_core.connections import DEFAULT, CallSettings
-from agent_core.ended import Ended
-from agent_core.llm.bounds import MOST_CALLS
+from agent_core.text.json_values import clean_text, clean_value
 from agent_core.tool_spec import ToolSpec
-from agent_core.types import Entry, ToolCall, Usage
+from agent_core.types import Ended, Entry, ToolCall, Usage
 
-_DEEPEST = 50
+MOST_CALLS: Final = 64  # of one reply
+MOST_PARTS: Final = 256  # of one reply: calls, and pieces of text and reasoning that take turns
+LONGEST_REPLY: Final = 400_000  # characters
+
+_longest: Callable[[], int] = lambda: LONGEST_REPLY  # noqa: E731
+
+
+def use_longest_reply(longest: Callable[[], int]) -> None:
+    """Set the process's function that returns the most characters of one reply."""
+    global _longest  # noqa: PLW0603 - set once, when the process starts
+    _longest = longest
+
+
+def longest_reply() -> int:
+    """Return the most characters of one reply."""
+    return _longest()
+
+
+class Bounds:
+    """What is left for the rest of one reply."""
+
+    def __init__(self) -> None:
+        self.characters, self.calls, self.parts = longest_reply(), MOST_CALLS, MOST_PARTS
+
+    def take(self, size: int, *, begins_part: bool, begins_call: bool) -> bool:
+        """Count a piece. False: it does not fit, and only its first ``characters`` may still be taken."""
+        if size > self.characters or (begins_call and not self.calls) or (begins_part and not self.parts):
+            return False
+        self.characters -= size
+        self.calls -= begins_call
+        self.parts -= begins_part
+        return True
+
+
 _LONGEST_ARGUMENTS = 1_000_000  # characters
 _LONGEST_UNPARSED = 10_000
 
@@ -61,26 +96,13 @@ class Thought:
 
 
 class Model(Protocol):
-    """A language model. Its streams run only on the process's event loop (``event_loop.py``)."""
+    """A language model. Its streams run only on the process's event loop (``process.py``)."""
 
     def stream(self, call: ModelCall) -> AsyncIterator[str | Thought | ModelReply]:
         """Yield pieces of text and of reasoning as they come, then exactly one ModelReply.
 
         Raises ModelUnavailable if a retry may help, else ModelRefused.
         """
-
-
-def clean_text(text: str) -> str:
-    """Return a text without NUL characters and lone surrogates, which PostgreSQL cannot store. Pairs are joined."""
-    if text.isascii() and "\x00" not in text:
-        return text
-    joined = text.replace("\x00", "").encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    return joined.encode("utf-8", "replace").decode("utf-8")
-
-
-def split_half(text: str) -> tuple[str, str]:
-    """Split off a first half of a surrogate pair at the end of a piece: the next piece begins with the other half."""
-    return (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
 
 
 def clean_reply(reply: ModelReply) -> ModelReply:
@@ -102,21 +124,6 @@ def _clean_call(call: ToolCall) -> ToolCall:
         return replace(named, arguments=clean_value(call.arguments))
     except ValueError as error:
         return replace(named, arguments={}, unparsed=f"({error})")
-
-
-def clean_value(value: Any, depth: int = 0) -> Any:
-    """Return a JSON value that can be stored. Raises ValueError for NaN, infinity and deep nesting."""
-    if depth > _DEEPEST:
-        raise ValueError(f"nested more than {_DEEPEST} levels deep")
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("NaN and Infinity are not JSON")
-    if isinstance(value, dict):
-        return {clean_text(str(key)): clean_value(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [clean_value(item, depth + 1) for item in value]
-    return value
 
 
 def read_call(call_id: str, name: str, raw: str) -> ToolCall:

@@ -26,22 +26,16 @@ from pydantic_ai.settings import ModelSettings, ThinkingLevel
 from pydantic_ai.tools import ToolDefinition
 
 from agent_core.connections import Connection, longest_silence
-from agent_core.ended import Ended
 from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable
-from agent_core.llm import end_mark
-from agent_core.llm.bounds import Bounds, longest_reply
 from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of, response_hooks
-from agent_core.llm.end_mark import EndMark
-from agent_core.llm.ending import End
 from agent_core.llm.errors import UNREADABLE, translated
-from agent_core.llm.forms import with_form_as_text
-from agent_core.llm.pieces import use_pieces
-from agent_core.llm.protocol import ModelCall, ModelReply, Thought, read_call
+from agent_core.llm.protocol import Bounds, ModelCall, ModelReply, Thought, longest_reply, read_call
+from agent_core.llm.stream import End, EndMark, expect_mark, use_pieces
 from agent_core.llm.thinking import ThinkingFilter
-from agent_core.llm.valid_request import NO_TEXT, shown_output, valid_call
+from agent_core.llm.valid_request import NO_TEXT, shown_output, valid_call, with_form_as_text
 from agent_core.text.redact import redact
 from agent_core.tool_spec import ToolSpec
-from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, Usage
+from agent_core.types import Ended, Entry, Role, ToolCall, ToolOutcome, ToolResult, Usage
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 _CHAT = "openai-chat:"
@@ -86,7 +80,7 @@ class PydanticAiModel:
         now = asyncio.get_running_loop().time
         bound = asyncio.timeout(silence)
         try:
-            mark = end_mark.expect()
+            mark = expect_mark()
             async with (
                 bound,
                 model_request_stream(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
-from agent_core import images
+from agent_core import types
 from agent_core.types import Entry
 
 _PER_ENTRY = 4  # tokens of a message beside its text
@@ -43,7 +43,7 @@ def _unbroken(text: str, letters: int) -> int:
 
 def of_entry(entry: Entry) -> int:
     """The tokens of an entry with its calls and results."""
-    count = _PER_ENTRY + of_text(entry.content) + images.TOKENS * len(entry.images)
+    count = _PER_ENTRY + of_text(entry.content) + types.TOKENS * len(entry.images)
     for result in entry.results:
         count += of_text(result.output)
     for call in entry.calls:

@@ -15,6 +15,7 @@ from typing import Final
 
 from agent_core.llm.protocol import ModelCall
 from agent_core.text import fence
+from agent_core.tool_spec import ToolSpec
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
 
 NO_RESULT: Final = "No result was recorded."
@@ -102,3 +103,29 @@ def _valid(call: ToolCall, call_id: str) -> ToolCall:
 def _as_text(call: ToolCall) -> str:
     given = json.dumps(call.arguments, ensure_ascii=False) if call.unparsed is None else call.unparsed
     return f"[Called {json.dumps(call.name)} with {given}]"
+
+
+def form_as_text(form: ToolSpec, tools: Iterable[ToolSpec]) -> str:
+    """Describe the form and the tools that it may name."""
+    listed = "\n".join(_tool(tool) for tool in tools) or "(none)"
+    return (
+        f"# Tools\n\n{listed}\n\n# Form {form.name}\n\n{form.description} You cannot call it here. Answer with one JSON"
+        f" object of this schema and with nothing else:\n{_json(form.parameters)}"
+    )
+
+
+def with_form_as_text(call: ModelCall) -> ModelCall:
+    """Return the call with its form and tools described at the end of its last message."""
+    if call.form is None or not call.entries:
+        return call
+    *before, last = call.entries
+    asked = replace(last, content=f"{last.content}\n\n{form_as_text(call.form, call.tools)}")
+    return replace(call, entries=(*before, asked), tools=(), form=None)
+
+
+def _tool(tool: ToolSpec) -> str:
+    return f"- {tool.name}: {' '.join(tool.description.split())}\n  arguments: {_json(tool.parameters)}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -8,24 +8,124 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import httpx2
 import mcp_types as types
 from mcp.client import Client, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from agent_core.addresses import Reach
 from agent_core.exceptions import ServerFailed
 from agent_core.guarded_transport import Bound, GuardedTransport
-from agent_core.mcp.server import Listing, McpServer
-from agent_core.mcp.sieve import Sieve
+from agent_core.mcp.server import LeftOut, Listing, McpServer
+
+_KEPT: Final = (
+    "name",
+    "title",
+    "description",
+    "inputSchema",
+    "annotations",
+)  # of a tool; nothing else is used
+_OF_OBJECTS: Final = {"properties", "required", "anyOf", "oneOf", "allOf", "$ref"}
+_STRICTEST: Final = "2025-11-25"  # the revision with the narrowest form of a tool
+_LONGEST_NAME: Final = 200
+
+
+class Sieve:
+    """Takes out of a session's lists of tools what is malformed or too much; the client would refuse the whole list.
+
+    At most `most` tools of all are kept; `count` counts all that came.
+    """
+
+    def __init__(self, *, most: int) -> None:
+        self.count = 0
+        self.left_out: list[LeftOut] = []
+        self._most = most
+
+    @asynccontextmanager
+    async def over(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+        """The transport, whose messages go through this sieve."""
+        async with transport as (read, write):
+            yield _Messages(read, self), write
+
+    def message(self, message: Any) -> Any:
+        """A message of the server."""
+        reply = message.message if isinstance(message, SessionMessage) else None
+        if isinstance(reply, types.JSONRPCResponse) and isinstance(listed := reply.result.get("tools"), list):
+            room = max(0, self._most - self.count)
+            self.count += len(listed)
+            reply.result["tools"] = list(self._readable(listed[:room]))
+        return message
+
+    def _readable(self, listed: list[Any]) -> Iterator[dict[str, Any]]:
+        """The well-formed tools, as far as they are used."""
+        for given in listed:
+            tool = (
+                {key: given[key] for key in _KEPT if given.get(key) is not None}
+                if isinstance(given, dict)
+                else {}
+            )
+            schema = tool.get("inputSchema")
+            if isinstance(schema, dict) and "type" not in schema and schema.keys() & _OF_OBJECTS:
+                tool["inputSchema"] = {"type": "object", **schema}
+            if reason := _reason(tool):
+                name = tool.get("name")
+                shown = name[:_LONGEST_NAME] if name and isinstance(name, str) else "(no name)"
+                self.left_out.append(LeftOut(name=shown, reason=reason))
+            else:
+                yield tool
+
+
+def _reason(tool: dict[str, Any]) -> str:
+    """Why a tool cannot be read; empty if it can."""
+    name, schema = tool.get("name"), tool.get("inputSchema")
+    if not isinstance(name, str) or not name:
+        return "it has no name"
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return "its inputSchema is not a JSON schema of type object"
+    try:
+        validate_server_result("tools/list", _STRICTEST, {"tools": [tool]})
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]["loc"]
+        return f"its {next((each for each in wrong if each in tool), 'description')} cannot be read"
+    return ""
+
+
+class _Messages:
+    """The stream of a transport's messages, each through the sieve."""
+
+    def __init__(self, inner: Any, sieve: Sieve) -> None:
+        self._inner = inner
+        self._sieve = sieve
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def receive(self) -> Any:
+        return self._sieve.message(await self._inner.receive())
+
+    def __aiter__(self) -> _Messages:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._sieve.message(await self._inner.__anext__())
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._inner.__aexit__(*error)
+
 
 MOST_PAGES: Final = 20
 MOST_LISTED: Final = 1_000  # tools of a listing; the others are ignored

@@ -18,12 +18,12 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_core import event_loop
+from agent_core import process
 from agent_core.addresses import Reach
 from agent_core.exceptions import ServerFailed, ToolFailed
-from agent_core.llm.protocol import clean_text
 from agent_core.mcp.server import LeftOut, Listing, McpServer, Unusable, with_digest
 from agent_core.strategies import MissingTools
+from agent_core.text.json_values import clean_text
 from agent_core.tools import SEPARATOR, Effect, Tool
 from agent_core.turn.control import Signal, TurnControl
 
@@ -78,7 +78,7 @@ def offer_tools(servers: Sequence[McpServer], reach: Reach, tool_seconds: float)
         return NOTHING
     from agent_core.mcp import client  # noqa: F401 - slow to import, which the event loop must not wait for
 
-    found = event_loop.submit(_listings(servers, reach)).result()
+    found = process.submit(_listings(servers, reach)).result()
     tools: list[Tool] = []
     missing: list[MissingTools] = []
     left_out: list[LeftOut] = []
@@ -253,7 +253,7 @@ class _RemoteTool:
             mode=self.mode,
             on_tools_changed=self._forget_listing,
         )
-        future = event_loop.submit(connection.call_tool(self.name, arguments))
+        future = process.submit(connection.call_tool(self.name, arguments))
         if control is None:
             return future.result()
         with control.waking(lambda: _cancel_unless_stopping(control, future.cancel)):

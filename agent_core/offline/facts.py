@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from agent_core.memory.sources import without_source
+from agent_core.memory.task_state import without_source
 
 _SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*")
 _VALUE = r"(?P<value>.+?)(?=,? and my |, (?:what|who|when|where|please|remember|tell|so) |$)"

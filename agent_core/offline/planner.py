@@ -15,7 +15,7 @@ import re
 from typing import Any, Final
 
 from agent_core.llm.protocol import ModelCall, ModelReply
-from agent_core.memory.sources import without_source
+from agent_core.memory.task_state import without_source
 from agent_core.offline.answers import answer
 from agent_core.offline.facts import facts_of, held_facts
 from agent_core.text import fence

@@ -6,14 +6,24 @@ from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from agent_core.ended import EMPTY, NOTES, Ended, with_note
 from agent_core.exceptions import AgentCoreError, ModelRefused
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.planner.plan import Answer, InvalidPlan, Plan, Revision, form_of, read_plan
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.endings import GivenUp, ModelBroke
 from agent_core.turn.exchange import Exchange, Watch
-from agent_core.types import Entry, Role, TurnEvent, TurnEventType, TurnRequest, Usage
+from agent_core.types import (
+    EMPTY,
+    NOTES,
+    Ended,
+    Entry,
+    Role,
+    TurnEvent,
+    TurnEventType,
+    TurnRequest,
+    Usage,
+    with_note,
+)
 
 MAKE_PLAN: Final = form_of("make_plan", "The plan for the request.", Plan)
 REVISE_PLAN: Final = form_of("revise_plan", "How the plan goes on.", Revision)

@@ -6,18 +6,16 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Final
 
-from agent_core.ended import Ended
 from agent_core.execution import AT_WORK, WAITING, Execution, Observation, Status
-from agent_core.planner import live, planning, steps
+from agent_core.planner import live, steps
 from agent_core.planner.asking import PlannerModel
 from agent_core.planner.work import Events, JournaledSteps, PlanRequest, Work
-from agent_core.turn.control import TurnControl
+from agent_core.turn.control import PlanPorts, TurnControl
 from agent_core.turn.endings import raise_if_exceeded, run_to_result
 from agent_core.turn.exchange import Watch
-from agent_core.turn.limits import Limits
-from agent_core.turn.ports import PlanPorts
-from agent_core.turn.tool_calls import ToolCaller
+from agent_core.turn.tool_calls import Limits, ToolCaller
 from agent_core.types import (
+    Ended,
     Ending,
     Entry,
     Role,
@@ -152,17 +150,17 @@ class _Planner:
         work, execution = self._work, self._work.execution
         step = execution.next_step()
         if execution.status in WAITING:
-            yield from planning.resume(work)
+            yield from steps.resume(work)
         elif execution.status is not Status.RUNNING:
-            yield from planning.make(work)
+            yield from steps.make(work)
         elif execution.iterations >= MOST_ITERATIONS:
             yield from steps.write_answer(work, NO_FURTHER)
         elif execution.catalogue != work.catalogue:
-            yield from planning.revise(work, "The tools changed since the plan was made.")
+            yield from steps.revise(work, "The tools changed since the plan was made.")
         elif execution.revise:
-            yield from planning.revise(work, execution.revise)
+            yield from steps.revise(work, execution.revise)
         elif step is None:
-            yield from planning.revise(work, "All its steps are done, and there is no answer yet.")
+            yield from steps.revise(work, "All its steps are done, and there is no answer yet.")
         else:
             yield from steps.take_step(work, step, self._use)
 

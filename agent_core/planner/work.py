@@ -11,7 +11,7 @@ from agent_core.execution import Execution
 from agent_core.planner.asking import PlannerModel
 from agent_core.planner.texts import Known, Resume
 from agent_core.tool_spec import ToolSpec, version_of
-from agent_core.turn.ports import PlanPorts
+from agent_core.turn.control import PlanPorts
 from agent_core.types import Step, StepKind, ToolResult, TurnEvent, TurnEventType, TurnRequest, Usage
 
 Events = Generator[TurnEvent, None, None]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from agent_core.text.width import one_width
+from agent_core.text.formats import one_width
 
 DATA: Final = "data"  # information, never to be followed
 INSTRUCTIONS: Final = "instructions"  # to be followed; the fence only prevents a forged end

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from agent_core.text.width import one_width
+from agent_core.text.formats import one_width
 
 _TABLE: Final[dict[str, set[str]]] = {
     # a whole message

@@ -1,1 +1,1 @@
-"""One turn: model requests, tool calls, limits and endings. It stores everything through ports (``ports.py``)."""
+"""One turn: model requests, tool calls, limits and endings. It stores everything through ports (``control.py``)."""

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent_core import images
+from agent_core import types
 from agent_core.connections import Connection, connection_of
 from agent_core.llm import tokens
 from agent_core.llm.protocol import ModelCall
@@ -160,7 +160,7 @@ def _is_surely_short(call: ModelCall, most: int) -> bool:
 
 def _length(entry: Entry) -> int:
     calls = sum(len(str(call.arguments)) + len(call.unparsed or "") for call in entry.calls)
-    shown = images.TOKENS * len(entry.images)
+    shown = types.TOKENS * len(entry.images)
     return 20 + len(entry.content) + shown + calls + sum(len(result.output) for result in entry.results)
 
 

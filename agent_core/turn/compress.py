@@ -15,11 +15,10 @@ from typing import Final
 from agent_core import prompts
 from agent_core.exceptions import ModelError, Stale
 from agent_core.llm import tokens
-from agent_core.memory import sources, task_state
+from agent_core.memory import task_state
 from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.relative_days import named_days, with_dates
-from agent_core.memory.sources import SaidMessage, Speaker
-from agent_core.memory.task_state import LONGEST_ITEM, CompressionReply, TaskStateData
+from agent_core.memory.task_state import LONGEST_ITEM, CompressionReply, SaidMessage, Speaker, TaskStateData
 from agent_core.text import fence, phrases
 from agent_core.turn import budget, exchange
 from agent_core.turn.control import TurnControl
@@ -89,7 +88,7 @@ def _knowing(lasting: FactFilter, older: Sequence[SaidMessage], request: TurnReq
     return replace(
         lasting,
         tools=[tool.name for tool in request.tools],
-        figures=sources.figures_in(by_people),
+        figures=task_state.figures_in(by_people),
         said=[words for text in by_people for words in phrases.stated_words(text)],
     )
 
@@ -136,9 +135,9 @@ def _durable(
             continue
         number = answer.sources.get(fact, 0)
         who, on = _source(number, older)
-        text = with_dates(sources.without_source(fact), on, () if 1 <= number <= len(older) else days)
+        text = with_dates(task_state.without_source(fact), on, () if 1 <= number <= len(older) else days)
         facts.append(text)
-        marks[text] = sources.with_source(text, who, on, longest=LONGEST_ITEM)
+        marks[text] = task_state.with_source(text, who, on, longest=LONGEST_ITEM)
         if who is Speaker.PERSON:
             stated.add(text)
 
@@ -157,7 +156,7 @@ def _durable(
 
 
 def _key(fact: str) -> str:
-    return " ".join(sources.without_source(fact).casefold().split()).strip(" .")
+    return " ".join(task_state.without_source(fact).casefold().split()).strip(" .")
 
 
 def _source(number: int, older: Sequence[SaidMessage]) -> tuple[Speaker, date]:

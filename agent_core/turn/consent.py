@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from agent_core.text import phrases
 from agent_core.tool_spec import ToolSpec, version_of
-from agent_core.turn.limits import intent
+from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 
 LONGEST_IN_FULL: Final = 1500  # characters of arguments; of longer ones the question has the digest

@@ -1,4 +1,4 @@
-"""Signals to a running turn: other threads cancel it, stop it, or tell it that it is stale."""
+"""What a running turn shares with its caller: signals from other threads, and the ports that store its steps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import Protocol
+
+from agent_core.execution import Execution, Observation
+from agent_core.types import Entry, ToolCall, ToolResult, TurnEvent, Usage
 
 
 class Signal(IntEnum):
@@ -81,3 +85,38 @@ class TurnControl:
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener()
+
+
+class TurnPorts(Protocol):
+    """The ports of a turn. Each method is a fenced write and may raise ``Stale``."""
+
+    def responded(self, entry: Entry, usage: Usage) -> None:
+        """Journal a model response that has tool calls."""
+
+    def intend(self, call: ToolCall) -> None:
+        """Journal that a call is about to be made. It is committed when this returns."""
+
+    def call(self, call: ToolCall) -> ToolResult:
+        """Run the tool and journal its result. A tool's exception comes back as a failed result."""
+
+    def outcome_unknown(self, call: ToolCall) -> ToolResult:
+        """Journal and return that a call was interrupted and its outcome is unknown."""
+
+    def injected(self) -> tuple[str, ...]:
+        """Journal and return the messages to inject now, in the order in which they came."""
+
+
+class PlanPorts(TurnPorts, Protocol):
+    """The ports of a planned turn."""
+
+    def saved(self, execution: Execution, event: TurnEvent, usage: Usage) -> None:
+        """Store the execution with an event about it. ``usage`` is that of the turn so far.
+
+        Raises Cancelled if somebody else ended the execution in the meantime.
+        """
+
+    def told(self, event: TurnEvent) -> None:
+        """Store an event without a change of the execution."""
+
+    def live(self, names: tuple[str, ...]) -> tuple[Observation, ...]:
+        """Read the current state of these kinds."""

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 
-from agent_core import connections, event_loop, models
-from agent_core.connections import Connection
-from agent_core.ended import NOTES, Ended
+from agent_core import connections, models, process
+from agent_core.connections import Connection, model_attributes
 from agent_core.exceptions import (
     CONTEXT_TOO_LONG,
     AgentCoreError,
@@ -19,12 +18,12 @@ from agent_core.exceptions import (
     Stale,
 )
 from agent_core.llm import protocol
-from agent_core.llm.protocol import ModelCall, ModelReply, Thought, clean_reply, clean_text, split_half
-from agent_core.llm.span_names import model_attributes
+from agent_core.llm.protocol import ModelCall, ModelReply, Thought, clean_reply
 from agent_core.telemetry import spans
+from agent_core.text.json_values import clean_text, split_half
 from agent_core.turn import budget
 from agent_core.turn.control import Signal, TurnControl
-from agent_core.types import Entry, Role, TurnEvent, TurnEventType, TurnRequest
+from agent_core.types import NOTES, Ended, Entry, Role, TurnEvent, TurnEventType, TurnRequest
 
 LONGEST_WAIT_SECONDS = 30.0  # between two tries; if the provider asks for more, there is no other try
 SHORTER = 0.75  # of the tokens of a rejected request that was too long for the model
@@ -206,7 +205,7 @@ class Exchange:
         model = models.resolve(name, self.request.connections)
         _admit(connection)
         self.watch.check()
-        future = event_loop.submit(_pump(model, replace(call, patience=self._patience()), items.put))
+        future = process.submit(_pump(model, replace(call, patience=self._patience()), items.put))
         try:
             with self.watch.control.waking(lambda: items.put(_WOKEN)):
                 while True:

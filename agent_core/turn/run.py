@@ -9,18 +9,25 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
-from agent_core.ended import Ended
 from agent_core.exceptions import AgentCoreError
 from agent_core.llm.protocol import ModelCall, ModelReply
+from agent_core.tools.schema import fit_call
 from agent_core.turn import transcript
-from agent_core.turn.arguments import fit_call
-from agent_core.turn.control import TurnControl
+from agent_core.turn.control import TurnControl, TurnPorts
 from agent_core.turn.endings import ModelBroke, raise_if_exceeded, run_to_result
 from agent_core.turn.exchange import Exchange, Watch
-from agent_core.turn.limits import Limits
-from agent_core.turn.ports import TurnPorts
-from agent_core.turn.tool_calls import ToolCaller
-from agent_core.types import Ending, Entry, Role, ToolCall, TurnEvent, TurnEventType, TurnRequest, TurnResult
+from agent_core.turn.tool_calls import Limits, ToolCaller
+from agent_core.types import (
+    Ended,
+    Ending,
+    Entry,
+    Role,
+    ToolCall,
+    TurnEvent,
+    TurnEventType,
+    TurnRequest,
+    TurnResult,
+)
 
 
 def run_turn(

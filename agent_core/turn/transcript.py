@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from agent_core.ended import NOTES, Ended
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools.schema import BAD_ARGUMENTS, refusal
-from agent_core.turn.limits import intent
-from agent_core.types import Entry, Role, Step, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
+from agent_core.turn.tool_calls import intent
+from agent_core.types import (
+    NOTES,
+    Ended,
+    Entry,
+    Role,
+    Step,
+    StepKind,
+    ToolCall,
+    ToolOutcome,
+    ToolResult,
+    Usage,
+)
 
 NOT_WHOLE = "Not run: {note} Make the call again, with shorter arguments if they were cut."
 INTERRUPTED = "Interrupted: it is unknown whether this call took effect. Check before you repeat it."

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from agent_core.text.width import one_width
+from agent_core.text.formats import one_width
 from automations.models import CronJob, ExecutionMode, RemovedRoutine
 
 MOST_KEPT = 500  # titles of one agent; the oldest are deleted

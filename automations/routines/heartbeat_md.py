@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from agent_core.text.json_size import values_at_most
+from agent_core.text.json_values import values_at_most
 from automations.jobs.validate import validated
 from automations.models import ExecutionMode, Source
 from automations.routines.fences import Fence, fences, ticks_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from agent_core.memory.sources import is_outside
+from agent_core.memory.task_state import is_outside
 from automations.exceptions import AutomationsError, DuplicateRoutine
 from automations.models import CronJob
 from automations.routines.edit import NewRoutine, add_routine, lock_agent

@@ -16,7 +16,7 @@ from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, 
 from django.db.models.functions import Cast, Extract, Now
 
 from agent_core.exceptions import FINAL_CODES
-from agent_core.text.times import utc_text
+from agent_core.text.formats import utc_text
 from agent_core.types import Ending, TurnResult
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR, PINGS_KEY, RunTransitions

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent_core.turn.consent import describe_call
-from agent_core.turn.limits import intent
+from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
 from automations.models.category import Category, category

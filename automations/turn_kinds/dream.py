@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent_core import prompts, strategies
-from agent_core.ended import NOTES, Ended
 from agent_core.llm import tokens
-from agent_core.memory import sources
+from agent_core.memory.task_state import restore_marks
 from agent_core.text import fence, phrases
 from agent_core.turn import budget
-from agent_core.types import Ending, TurnResult
+from agent_core.types import NOTES, Ended, Ending, TurnResult
 from automations.schedules.zone_files import load_zone
 from automations.turn_kinds.slot import SlotKind
 from sessions_app.agents.documents import put_document
@@ -161,7 +160,7 @@ def _keep(shown: dict[str, Any], result: TurnResult) -> None:
         check_new_memory(text, before.content.strip())
     elif _REFUSAL.match(text):
         raise CommitRefused(*REFUSED)
-    text = sources.restore_marks(text, "{memory}\n{conversations}".format_map(shown["variables"]))
+    text = restore_marks(text, "{memory}\n{conversations}".format_map(shown["variables"]))
     try:
         put_document(basis["agent"], MEMORY, f"{text}\n", revision=basis["revision"])
     except RevisionConflict:

@@ -14,11 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 from agent_core import prompts
-from agent_core.ended import Ended, with_note
-from agent_core.heartbeat_reply import read_heartbeat_reply
 from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
-from agent_core.types import Ending, TurnResult, Usage
+from agent_core.turn.judge import read_heartbeat_reply
+from agent_core.types import Ended, Ending, TurnResult, Usage, with_note
 from automations.heartbeats.reminders import answer_without_model
 from automations.jobs.hold import release_after_commit
 from automations.models.run import HOME_KEY, TASKS_KEY

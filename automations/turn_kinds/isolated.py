@@ -7,8 +7,7 @@ attempt is left.
 from __future__ import annotations
 
 from agent_core import prompts
-from agent_core.ended import with_note
-from agent_core.types import Ending, TurnResult
+from agent_core.types import Ending, TurnResult, with_note
 from automations.heartbeats.briefing import briefing
 from automations.models import RunRecord
 from automations.runs import report

@@ -15,8 +15,7 @@ from django.db import connection, transaction
 
 from agent_core import tools
 from agent_core.memory.lasting_facts import FactFilter
-from agent_core.memory.sources import SaidMessage
-from agent_core.memory.task_state import TaskStateData
+from agent_core.memory.task_state import SaidMessage, TaskStateData
 from agent_core.planner import live
 from agent_core.turn.compress import compress, fitting
 from agent_core.turn.control import TurnControl

@@ -9,9 +9,8 @@ from typing import Any
 from ag_ui import core
 from django.contrib.auth.models import User
 
-from agent_core.ended import Ended
 from agent_core.execution import Status
-from agent_core.types import Role
+from agent_core.types import Ended, Role
 from interfaces.ag_ui.threads import CLIENT_ID, CONSENT, PLAN, Consent, PlanAnswer
 from sessions_app.models import TurnState
 from sessions_app.questions.question_reads import waiting_questions

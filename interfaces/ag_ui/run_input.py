@@ -12,7 +12,7 @@ from sessions_app.exceptions import BadInput
 from sessions_app.sessions.images import MOST_IMAGES, image_in_base64
 
 if TYPE_CHECKING:
-    from agent_core.images import Image
+    from agent_core.types import Image
 
 LONGEST_ID = 150  # characters of a thread's, message's or interrupt's id
 BACKGROUND_ROLES = frozenset({"system", "developer", "activity", "reasoning"})

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from agent_core.text.json_size import values_at_most
+from agent_core.text.json_values import values_at_most
 
 MOST_VALUES = 10_000  # in one document: numbers, texts, lists, objects … at all levels
 DEEPEST = 32  # levels

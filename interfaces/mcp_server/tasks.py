@@ -20,8 +20,8 @@ from mcp_types import (
 )
 from pydantic import Field
 
-from agent_core.ended import with_note
-from agent_core.text.times import utc_text
+from agent_core.text.formats import utc_text
+from agent_core.types import with_note
 from interfaces.mcp_server.progress import Progress
 from interfaces.mcp_server.results import AskResult
 

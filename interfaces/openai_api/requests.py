@@ -16,7 +16,7 @@ from sessions_app.exceptions import BadInput
 from sessions_app.sessions.images import MOST_IMAGES, image_in_url, with_note
 
 if TYPE_CHECKING:
-    from agent_core.images import Image
+    from agent_core.types import Image
 
 CHAT_HEADERS = ("X-Rondo-Chat-Id", "X-OpenWebUI-Chat-Id", "X-Conversation-Id")
 CHAT_FIELDS = ("chat_id", "session_id", "conversation_id")  # of `metadata`

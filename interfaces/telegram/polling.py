@@ -21,7 +21,7 @@ import structlog
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
-from agent_core import event_loop
+from agent_core import process
 from interfaces.telegram.typing_signs import TypingSigns
 from interfaces.telegram.updates import NotServed, Reply, handle
 from sessions_app.exceptions import UnreadableSecret
@@ -97,7 +97,7 @@ class Pollers:
             self._unlock(agent_id)
             return
         self._threads = self._threads or ThreadPoolExecutor(THREADS, thread_name_prefix="rondo-telegram")
-        self._polls[agent_id] = (served, event_loop.submit(Poll(served, self._threads).run()))
+        self._polls[agent_id] = (served, process.submit(Poll(served, self._threads).run()))
         log.info("telegram_poll_began", agent=agent_id)
 
     def _end(self, agent_id: int) -> None:

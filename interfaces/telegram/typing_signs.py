@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from django.db.models.functions import Now
 
-from agent_core import event_loop
+from agent_core import process
 from sessions_app.models import TelegramChat, Turn, TurnKind, TurnState
 from sessions_app.telegram.client import ApiError, client_of
 
@@ -39,7 +39,7 @@ class TypingSigns:
             return
         for agent_id, chat_id in _writing(list(tokens)):
             sign = client_of(tokens[agent_id]).show_typing(chat_id)
-            self._running.append(event_loop.submit(_quietly(sign)))
+            self._running.append(process.submit(_quietly(sign)))
 
 
 def _writing(agent_ids: list[int]) -> list[tuple[int, int]]:

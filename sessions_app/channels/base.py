@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from agent_core.ended import with_note
+from agent_core.types import with_note
 from sessions_app.exceptions import BadInput, SessionsError
 from sessions_app.models.session import LONGEST_ADDRESS, WEB
 

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult
 from django.conf import settings
 
 from agent_core.addresses import NoAddress, NotPublic, Reach, host_and_port, parse_web_address
-from agent_core.text.times import utc_text
+from agent_core.text.formats import utc_text
 from agent_core.tools.http_request import REDIRECTS, HttpRequest, send_request
 from sessions_app.channels.base import BadAddress, Parcel, Unsent, check_destination
 from sessions_app.exceptions import BadInput

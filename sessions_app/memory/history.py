@@ -10,10 +10,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from agent_core.images import Image
 from agent_core.llm import tokens
 from agent_core.llm.valid_request import with_all_results
-from agent_core.types import Entry, Role, ToolCall, ToolResult
+from agent_core.types import Entry, Image, Role, ToolCall, ToolResult
 from sessions_app.memory.images import images_of
 from sessions_app.models import DeliveryState, Message
 from sessions_app.permits import posted

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Func, IntegerField
 
-from agent_core.images import Image
+from agent_core.types import Image
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, Engine, MessageImage, Session
 

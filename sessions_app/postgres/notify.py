@@ -16,7 +16,7 @@ import psycopg
 import structlog
 from django.conf import settings
 
-from agent_core.per_process import PerProcess
+from agent_core.process import PerProcess
 from sessions_app.failures import OUTAGES, log_failure
 from sessions_app.postgres.direct import connect_directly
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from agent_core.ended import EMPTY
 from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
-from agent_core.types import Ending, ToolCall, TurnResult, Usage
+from agent_core.types import EMPTY, Ending, ToolCall, TurnResult, Usage
 from sessions_app.memory import task_state
 from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.permits import posted, stranger_of

@@ -13,8 +13,8 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from agent_core.execution import WAITING
-from agent_core.images import Image
 from agent_core.planner.decide import is_clear
+from agent_core.types import Image
 from sessions_app import metrics, quotas
 from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy, TooManyWaiting
 from sessions_app.hints import wake

@@ -6,8 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from agent_core.images import Image
-from agent_core.types import Role
+from agent_core.types import Image, Role
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 
-from agent_core.images import Image, media_type_of
+from agent_core.types import Image, media_type_of
 from sessions_app.exceptions import BadInput
 from sessions_app.memory.images import LARGEST_IMAGE, MOST_IMAGES
 

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 from django.db import Error, connection
 
-from agent_core.per_process import PerProcess
+from agent_core.process import PerProcess
 from sessions_app.events import Cursor
 from sessions_app.models import Event, EventType
 from sessions_app.postgres.listen import Listener

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import structlog
 from django.conf import settings
 
-from agent_core import event_loop
-from agent_core.per_process import PerProcess
+from agent_core import process
+from agent_core.process import PerProcess
 
 T = TypeVar("T")
 
@@ -161,7 +161,7 @@ class _Clients:
             client = self._clients.pop(key, None) or Client(token)
             self._clients[key] = client  # the last used at the end
             if len(self._clients) > MOST_CLIENTS:
-                event_loop.submit(self._clients.pop(next(iter(self._clients))).close())
+                process.submit(self._clients.pop(next(iter(self._clients))).close())
             return client
 
 
@@ -175,7 +175,7 @@ def client_of(token: str) -> Client:
 
 def wait_for(call: Coroutine[Any, Any, T], seconds: float = CONNECT + ANSWER) -> T:
     """Run a call on the event loop and wait for it from another thread, for at most `seconds`. ApiError."""
-    running = event_loop.submit(call)
+    running = process.submit(call)
     try:
         return running.result(seconds)
     except (TimeoutError, CancelledError):

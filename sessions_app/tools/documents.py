@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from agent_core.memory import sources
+from agent_core.memory import task_state
 from agent_core.tools import Effect, Tool
 from sessions_app.agents.documents import put_document, view_of
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
@@ -58,7 +58,9 @@ def edit_document(context: ToolContext, arguments: dict[str, Any]) -> str:
     document = _document(context, name)
     content = _content(document, arguments)
     if context.stranger is not None or context.has_read:  # it must not look like a person's words
-        content = sources.mark_new_lines(document.content, content, datetime.now(context.agent.zone).date())
+        content = task_state.mark_new_lines(
+            document.content, content, datetime.now(context.agent.zone).date()
+        )
     try:
         written = put_document(context.agent.pk, name, content, revision=revision)
     except RevisionConflict:

@@ -10,7 +10,7 @@ from agent_core.execution import ConsentRequest, new_id
 from agent_core.text import fence
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.consent import NEEDED, call_to_json, question_of, shown_arguments
-from agent_core.turn.limits import intent
+from agent_core.turn.tool_calls import intent
 from agent_core.types import (
     Ending,
     Entry,

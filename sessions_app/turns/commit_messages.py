@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from agent_core.ended import Ended
-from agent_core.types import Ending, Entry, Role, TurnResult
+from agent_core.types import Ended, Ending, Entry, Role, TurnResult
 from sessions_app.memory import images
 from sessions_app.memory.history import REFUSED, parts_of
 from sessions_app.models import Message

@@ -17,8 +17,7 @@ from django.db.models import F, Func, JSONField, Value
 
 from agent_core.llm import tokens
 from agent_core.memory.lasting_facts import FactFilter
-from agent_core.memory.sources import SaidMessage, Speaker
-from agent_core.memory.task_state import TaskStateData
+from agent_core.memory.task_state import SaidMessage, Speaker, TaskStateData
 from agent_core.planner import live
 from agent_core.turn.compress import compress, fitting
 from agent_core.turn.control import TurnControl

@@ -5,7 +5,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from agent_core import event_loop, models
+from agent_core import models, process
 
 
 async def where() -> int:
@@ -15,7 +15,7 @@ async def where() -> int:
 
 def test_everything_runs_on_one_thread_that_is_not_ours() -> None:
     with ThreadPoolExecutor(8) as pool:
-        idents = set(pool.map(lambda _: event_loop.submit(where()).result(5), range(40)))
+        idents = set(pool.map(lambda _: process.submit(where()).result(5), range(40)))
     assert len(idents) == 1
     assert threading.get_ident() not in idents
 
@@ -29,19 +29,19 @@ def test_cancelling_the_future_cancels_the_coroutine() -> None:
         finally:
             seen.set()
 
-    future = event_loop.submit(sleeper())
-    event_loop.submit(where()).result(5)
+    future = process.submit(sleeper())
+    process.submit(where()).result(5)
     future.cancel()
     assert seen.wait(5)
 
 
 def test_a_forked_child_gets_its_own_loop_and_models() -> None:
-    event_loop.submit(where()).result(5)
+    process.submit(where()).result(5)
     mine = models.resolve("offline")
     child = os.fork()
     if child == 0:
         try:
-            fine = models.resolve("offline") is not mine and event_loop.submit(where()).result(5) > 0
+            fine = models.resolve("offline") is not mine and process.submit(where()).result(5) > 0
         except BaseException:  # noqa: BLE001 - the child must not go on as a test run
             fine = False
         os._exit(0 if fine else 1)

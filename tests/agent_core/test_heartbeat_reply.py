@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_core.heartbeat_reply import TOKEN, read_heartbeat_reply
+from agent_core.turn.judge import TOKEN, read_heartbeat_reply
 
 pytestmark = pytest.mark.rule("5.4")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_core.name_lookups import MOST, MOST_EACH, NameLookups
+from agent_core.addresses import MOST, MOST_EACH, NameLookups
 from tests.fleet import until
 from tests.mcp_servers import resolve_by
 

@@ -176,7 +176,7 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         Break("3.5", "a yes from before the question counts", "_written_at", returns("turn.queued_at")),
     ),
     # budgets
-    "agent_core.turn.limits": (
+    "agent_core.turn.tool_calls": (
         "tests/agent_core/turn/test_limits.py",
         Break(
             "3.2", "a turn makes any number of calls", "Limits.count_call", decide(False, "max_tool_calls")

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing.odd import chat
+from agent_core.testing.oddities import chat
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import JobClock
 from sessions_app.models import ApiToken, ConsentQuestion, Message, Session, Turn, TurnState

@@ -14,7 +14,7 @@ from rest_framework.authentication import SessionAuthentication
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from agent_core.text.times import utc_text
+from agent_core.text.formats import utc_text
 from interfaces.http.auth import TICKET, TicketAuthentication, TokenAuthentication, right_of
 from interfaces.http.base import ApiView
 from interfaces.http.headers import last_event

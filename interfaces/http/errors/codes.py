@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 
-from agent_core.text.status_phrases import status_phrase
+from agent_core.text.formats import status_phrase
 
 PROBLEM = "application/problem+json"
 ERRORS_PAGE = "/api/docs/errors/"

@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from rest_framework.request import Request
 
-from agent_core.text.status_phrases import status_phrase
+from agent_core.text.formats import status_phrase
 from interfaces.http.errors.codes import CODES
 from interfaces.http.errors.error_texts import MEANINGS
 from interfaces.http.query import ChecksQuery

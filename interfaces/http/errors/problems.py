@@ -18,7 +18,7 @@ from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from rest_framework import exceptions as drf
 
-from agent_core.text.status_phrases import status_phrase
+from agent_core.text.formats import status_phrase
 from automations.schedules.errors import ScheduleError
 from interfaces.doors import is_for_programs
 from interfaces.http.errors.codes import PROBLEM, code_of, problem_body, status_of

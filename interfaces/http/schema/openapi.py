@@ -9,7 +9,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSe
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction
 
-from agent_core.text.status_phrases import status_phrase
+from agent_core.text.formats import status_phrase
 from interfaces.http.errors.codes import CODES, PROBLEM
 from interfaces.http.fields import MOST_ERRORS
 from interfaces.http.schema.examples import add_examples

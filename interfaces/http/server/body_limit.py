@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from agent_core.text.status_phrases import status_phrase
+from agent_core.text.formats import status_phrase
 from interfaces.doors import API, DOORS, is_for_programs
 from interfaces.http.client_address import site_of
 from interfaces.http.errors.codes import PROBLEM, problem_body

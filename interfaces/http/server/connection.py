@@ -20,7 +20,7 @@ from django.conf import settings
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from agent_core.text.status_phrases import status_phrase
+from agent_core.text.formats import status_phrase
 from interfaces.http.client_address import site_of
 from interfaces.http.errors.codes import PROBLEM, problem_body
 from interfaces.http.server.open_files import free_connections

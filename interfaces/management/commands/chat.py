@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connection
 
-from agent_core.ended import with_note
+from agent_core.types import with_note
 from interfaces.terminal.choose import choose_agent, choose_session, plain
 from interfaces.terminal.talk import Talk
 from interfaces.terminal.terminal import Screen

@@ -278,7 +278,7 @@ KEY_PIECES = (KEY, "sk-abc", "pass@", "abc.def", "gsk_0", "abcdef")
 @pytest.mark.parametrize("message", MESSAGES)
 @pytest.mark.parametrize("field", ["message", "code", "type"])
 def test_error_texts_contain_no_prompt_text_and_no_key(server: ModelServer, message: str, field: str) -> None:
-    from agent_core.llm.provider_words import LONGEST_REASON
+    from agent_core.llm.errors import LONGEST_REASON
 
     server.fail_with(400, body(**{"message": "", field: message}))
     history = (user("12345"),)

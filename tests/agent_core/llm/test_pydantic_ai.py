@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_core import event_loop, models
+from agent_core import models, process
 from agent_core.exceptions import ModelNotConfigured, ModelRefused
 from agent_core.llm import protocol
 from agent_core.llm.protocol import ModelCall
@@ -125,7 +125,7 @@ def reply_of(name: str, message: str, **more: Any) -> protocol.ModelReply:
     async def last() -> object:
         return [item async for item in models.resolve(name).stream(call)][-1]
 
-    reply = event_loop.submit(last()).result(10)
+    reply = process.submit(last()).result(10)
     assert isinstance(reply, protocol.ModelReply)
     return reply
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent_core.images import Image
 from agent_core.testing import ModelServer
-from agent_core.types import Ending, Entry, Role, ToolCall, ToolOutcome
+from agent_core.types import Ending, Entry, Image, Role, ToolCall, ToolOutcome
 from tests.agent_core.fakes import (
     TOOLS,
     Ports,

@@ -9,16 +9,15 @@ from itertools import repeat
 
 import pytest
 
-from agent_core.ended import NOTES, Ended
-from agent_core.heartbeat_reply import read_heartbeat_reply
-from agent_core.llm import bounds
-from agent_core.llm.ending import BROKEN_OFF, CLOSED
+from agent_core.llm import protocol
+from agent_core.llm.stream import BROKEN_OFF, CLOSED
 from agent_core.llm.thinking import ThinkingFilter, without_thinking
 from agent_core.policy import TurnPolicy
-from agent_core.testing import ModelServer, odd
-from agent_core.testing.odd import Odd, anthropic, call_piece, chat, google, plain, responses
+from agent_core.testing import ModelServer, oddities
+from agent_core.testing.oddities import Odd, anthropic, call_piece, chat, google, plain, responses
+from agent_core.turn.judge import read_heartbeat_reply
 from agent_core.turn.transcript import NOT_WHOLE
-from agent_core.types import JSON, Ending, Role, ToolOutcome, TurnEventType
+from agent_core.types import JSON, NOTES, Ended, Ending, Role, ToolOutcome, TurnEventType
 from tests.agent_core.fakes import TOOLS, Ports, drive, request
 from tests.agent_core.llm.test_connections import ask, work
 from tests.agent_core.llm.test_pydantic_ai import NETWORK, reply_of
@@ -307,14 +306,14 @@ def test_a_model_that_only_closes_its_reasoning_is_known_from_then_on(server: Mo
 
 @pytest.fixture
 def _short() -> Iterator[None]:
-    before = bounds.longest_reply()
-    bounds.use_longest_reply(lambda: 1000)
+    before = protocol.longest_reply()
+    protocol.use_longest_reply(lambda: 1000)
     yield
-    bounds.use_longest_reply(lambda: before)
+    protocol.use_longest_reply(lambda: before)
 
 
 def endless(delta: JSON) -> Odd:
-    return Odd(pieces=repeat(odd.chunk(delta)))
+    return Odd(pieces=repeat(oddities.chunk(delta)))
 
 
 @pytest.mark.usefixtures("_short")
@@ -342,7 +341,7 @@ def test_text_and_reasoning_cannot_take_turns_for_ever(server: ModelServer) -> N
     turns = [each for _ in range(4000) for each in ({"content": "x"}, {"reasoning_content": "y"})]
     server.answer_with(chat(*turns))
     result = drive(request("hello", model=NETWORK)).result
-    assert (result.reply, result.ended_by) == ("x" * (bounds.MOST_PARTS // 2 + 1), Ended.LENGTH)
+    assert (result.reply, result.ended_by) == ("x" * (protocol.MOST_PARTS // 2 + 1), Ended.LENGTH)
 
 
 def test_thousands_of_calls_in_one_answer_are_neither_made_nor_kept(server: ModelServer) -> None:
@@ -351,5 +350,5 @@ def test_thousands_of_calls_in_one_answer_are_neither_made_nor_kept(server: Mode
     ports, began = Ports(), time.monotonic()
     run = drive(request("go", model=NETWORK), ports)
     assert (run.result.ending, run.result.reply, ports.ran) == (Ending.SUCCEEDED, "Done.", [])
-    assert len(run.result.entries[0].calls) == bounds.MOST_CALLS
+    assert len(run.result.entries[0].calls) == protocol.MOST_CALLS
     assert time.monotonic() - began < 5

@@ -18,15 +18,14 @@ from typing import Any
 
 import pytest
 
-from agent_core import event_loop, guarded_transport, tools
-from agent_core.addresses import Reach, resolve_host_on_loop
+from agent_core import guarded_transport, process, tools
+from agent_core.addresses import MOST_EACH, Reach, resolve_host_on_loop
 from agent_core.exceptions import BadServer, ToolError, ToolFailed
 from agent_core.mcp import offer as mcp_tools
 from agent_core.mcp.client import MOST_BYTES, MOST_LISTED
 from agent_core.mcp.offer import MOST_TOOLS, Offer, offer_tools
 from agent_core.mcp.schema import usable_parameters
 from agent_core.mcp.server import HIDDEN, McpServer, Unusable, read_server
-from agent_core.name_lookups import MOST_EACH
 from agent_core.tools import Effect, Tool
 from agent_core.turn.control import TurnControl
 from tests.agent_core.conftest import KEY
@@ -535,7 +534,7 @@ def test_a_slow_name_server_holds_up_only_the_user_of_the_host(monkeypatch: pyte
     resolve_by(monkeypatch, resolve)
     hosts = frozenset({"docs.test", *(f"{number}.slow.test" for number in range(30))})
     slow = [
-        event_loop.submit(resolve_host_on_loop(f"{number}.slow.test", lambda _address: True, 20.0, "mallory"))
+        process.submit(resolve_host_on_loop(f"{number}.slow.test", lambda _address: True, 20.0, "mallory"))
         for number in range(30)
     ]
     try:

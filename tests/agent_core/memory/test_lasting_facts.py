@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from agent_core.llm import tokens
-from agent_core.memory import sources, task_state
+from agent_core.memory import task_state
 from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.relative_days import with_dates
-from agent_core.memory.sources import SaidMessage, Speaker
-from agent_core.memory.task_state import TaskStateData, read_reply
+from agent_core.memory.task_state import SaidMessage, Speaker, TaskStateData, read_reply
 from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.turn import compress
@@ -30,7 +29,7 @@ PARTS = ("current_goal", "active_flow", "open_loops", "important_facts", "last_d
 
 
 def durable(held: TaskStateData, figures: str = "", **more: Any) -> TaskStateData:
-    given = FactFilter(tools=TOOLS, live=LIVE, things=THINGS, figures=sources.figures_in([figures]))
+    given = FactFilter(tools=TOOLS, live=LIVE, things=THINGS, figures=task_state.figures_in([figures]))
     return given.durable(held, **more)
 
 
@@ -237,7 +236,7 @@ def test_a_person_said_it_comes_before_whether_it_sounds_live() -> None:
 
     assert lost(OF_LIVES) == []
     assert lost(REPORTS) == list(REPORTS)
-    with_figures = [text for text in OF_LIVES if sources.figures_in([text])]
+    with_figures = [text for text in OF_LIVES if task_state.figures_in([text])]
     assert [text for text in with_figures if changed([text], figures=text)] == [], (
         "without a message, by figures"
     )
@@ -305,7 +304,7 @@ def test_what_a_person_said_stays_though_it_sounds_like_a_wait_or_live(server: M
     )
     assert done is not None
     assert done.held.open_loops == tuple(loops[:2])
-    assert [sources.without_source(fact) for fact in done.held.important_facts] == facts
+    assert [task_state.without_source(fact) for fact in done.held.important_facts] == facts
 
 
 NEVER = (
@@ -476,7 +475,7 @@ def test_a_fact_records_its_real_speaker_and_date(server: ModelServer) -> None:
 
 
 def test_each_new_line_from_outside_is_marked_also_when_it_is_repeated() -> None:
-    written = sources.mark_new_lines("a\nb", "a\nx\nb\nx\nb", date(2026, 4, 29))
+    written = task_state.mark_new_lines("a\nb", "a\nx\nb\nx\nb", date(2026, 4, 29))
     mark = "[outside 2026-04-29]"
     assert written.split("\n") == ["a", f"x {mark}", "b", f"x {mark}", f"b {mark}"]
 
@@ -603,5 +602,5 @@ def test_relative_days_of_all_parts_count_from_the_message_that_says_them(server
 
 def test_a_figure_is_the_same_however_it_is_written() -> None:
     same = ["300000", "300,000", "300 000", "300.000", "300k", "0.3 million", "30万"]
-    assert {sources.figures_in([each]) for each in same} == {frozenset({"300000"})}
-    assert sources.figures_in(["12.50 EUR, 5kg, 3 May"]) == {"12.5", "5", "3"}
+    assert {task_state.figures_in([each]) for each in same} == {frozenset({"300000"})}
+    assert task_state.figures_in(["12.50 EUR, 5kg, 3 May"]) == {"12.5", "5", "3"}

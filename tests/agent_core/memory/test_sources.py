@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from agent_core.memory.sources import mark_new_lines, restore_marks, without_source
+from agent_core.memory.task_state import mark_new_lines, restore_marks, without_source
 
 ON = date(2026, 11, 23)
 

@@ -10,8 +10,16 @@ import pytest
 
 from agent_core.execution import StepType
 from agent_core.llm.protocol import ModelReply
-from agent_core.planner.lenient import LONGEST_ANSWER, LONGEST_LINE, LONGEST_TEXT
-from agent_core.planner.plan import InvalidPlan, Plan, PlannedStep, Revision, read_plan
+from agent_core.planner.plan import (
+    LONGEST_ANSWER,
+    LONGEST_LINE,
+    LONGEST_TEXT,
+    InvalidPlan,
+    Plan,
+    PlannedStep,
+    Revision,
+    read_plan,
+)
 from agent_core.types import ToolCall
 from tests.agent_core.planner.plans import form, says, tool
 

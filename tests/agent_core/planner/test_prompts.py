@@ -10,7 +10,7 @@ import pytest
 
 from agent_core.exceptions import ModelRefused
 from agent_core.execution import Observation, Status
-from agent_core.planner import state, texts
+from agent_core.planner import texts
 from agent_core.planner.texts import HEARD, UNHEARD, Known, Resume
 from agent_core.text import fence
 from agent_core.tool_spec import Effect
@@ -145,7 +145,7 @@ def test_an_unanswered_question_is_not_given_the_next_ones_reply() -> None:
         Observation(kind="reply", text="b"),
         Observation(kind="reply", text="more"),
     )
-    assert state.questions_asked(asked) == [
+    assert texts.questions_asked(asked) == [
         {"question": "A?", "reply": None},
         {"question": "B?", "reply": "b"},
         {"question": None, "reply": "more"},
@@ -154,13 +154,13 @@ def test_an_unanswered_question_is_not_given_the_next_ones_reply() -> None:
 
 def test_the_oldest_results_give_way_and_say_so() -> None:
     done = drive([plan(tool("read", n=0), tool("read", n=1), RESPOND), says("x")]).execution
-    texts = {"1.1": "a" * (state.LONGEST - 10), "1.2": "b" * (state.LONGEST - 10)}
-    found = tuple(Observation(kind="tool", text=text, step=step) for step, text in texts.items())
+    outputs = {"1.1": "a" * (texts.LONGEST - 10), "1.2": "b" * (texts.LONGEST - 10)}
+    found = tuple(Observation(kind="tool", text=text, step=step) for step, text in outputs.items())
     long = replace(done, observations=found)
-    seen = json.loads(state.in_json(long))
-    assert seen["steps"][0]["result"] == state.LEFT_OUT
+    seen = json.loads(texts.in_json(long))
+    assert seen["steps"][0]["result"] == texts.LEFT_OUT
     assert seen["steps"][1]["result"].startswith("bbb")
-    assert len(state.in_json(long)) < state.LONGEST + 2000
+    assert len(texts.in_json(long)) < texts.LONGEST + 2000
 
 
 def test_tools_accompany_the_form_and_the_prompt_states_their_effects() -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from agent_core.llm.provider_words import one_line
+from agent_core.llm.errors import one_line
 from agent_core.planner.decide import decide_message, is_clear, plain_answer
 from agent_core.text import fence, phrases
+from agent_core.text.formats import one_width
 from agent_core.text.redact import redact
-from agent_core.text.width import one_width
 
 MARKS = "\u0315\u0300\u05ae\u0300"  # in another order than the one that Unicode wants
 

@@ -10,8 +10,7 @@ from agent_core import tools
 from agent_core.exceptions import ToolError, UnknownTool
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
-from agent_core.tools.schema import refusal
-from agent_core.turn.arguments import fit_call
+from agent_core.tools.schema import fit_call, refusal
 from agent_core.types import ToolCall, ToolOutcome
 
 SCHEMA: dict[str, Any] = {

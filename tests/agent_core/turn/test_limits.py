@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_core.turn.limits import failure_signature, intent
+from agent_core.turn.tool_calls import failure_signature, intent
 from agent_core.types import Ending, ToolCall, ToolOutcome, ToolResult, TurnResult
 from tests.agent_core.fakes import QUICK, Ports, calls, drive, request, result_of, says, script, tool_call
 

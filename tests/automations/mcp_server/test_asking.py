@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from mcp import Client
 
-from agent_core.ended import NOTES, Ended
+from agent_core.types import NOTES, Ended
 from automations.models import CronJob
 from sessions_app.models import Session, Turn
 from tests.api.conftest import Site

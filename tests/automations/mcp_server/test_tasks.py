@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult, EmptyResult
 
 from agent_core.llm.protocol import ModelReply
-from agent_core.text.times import utc_text
+from agent_core.text.formats import utc_text
 from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, Turn
 from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient, task_request

@@ -13,10 +13,9 @@ import pytest
 from django.db import IntegrityError
 from django.db.models.functions import Now
 
-from agent_core.ended import NOTES, Ended
 from agent_core.llm.protocol import ModelReply
 from agent_core.text import fence
-from agent_core.types import Role
+from agent_core.types import NOTES, Ended, Role
 from automations.exceptions import ProtectedJob
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import delete_job, update_job

@@ -13,10 +13,10 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from agent_core.ended import NOTES, Ended
 from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.policy import TurnPolicy
+from agent_core.types import NOTES, Ended
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.placement import heartbeat_session

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from agent_core.ended import EMPTY, NOTES, Ended
 from agent_core.exceptions import ModelUnavailable, ToolFailed
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
+from agent_core.types import EMPTY, NOTES, Ended
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine

@@ -11,7 +11,7 @@ from django.db import IntegrityError
 from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
-from agent_core.text.times import utc_text
+from agent_core.text.formats import utc_text
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord, RunState
 from sessions_app.agents.edit import update_agent

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent_core.connections import Connection
-from agent_core.llm.span_names import model_attributes
+from agent_core.connections import Connection, model_attributes
 from agent_core.telemetry import spans
 from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job

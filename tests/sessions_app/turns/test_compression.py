@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from agent_core.ended import Ended
 from agent_core.llm import tokens
 from agent_core.text import fence
-from agent_core.types import StepKind
+from agent_core.types import Ended, StepKind
 from automations.jobs.edit import NewJob, create_job
 from sessions_app.agents.documents import put_document
 from sessions_app.memory import history

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent_core.ended import EMPTY, NOTES, Ended
 from agent_core.llm.protocol import ModelReply
 from agent_core.turn.transcript import NOT_WHOLE
+from agent_core.types import EMPTY, NOTES, Ended
 from interfaces.web.transcript import ENDED, newest
 from sessions_app.deliveries.send import _message_parcel
 from sessions_app.models import Delivery, Message, Turn
