@@ -20,12 +20,8 @@ class ProjectConfig(AppConfig):
         from django.db.models.signals import post_migrate, pre_migrate
 
         from sessions_app import hints
-        from sessions_app.operations import processes
-        from sessions_app.worker import self_check
 
         hints.use_celery_app(_celery_app)
-        self_check.register_checks(_process_checks)
-        processes.use_facts(_facts)
         # this app has no models, so Django does not send the signals for it
         tables = apps.get_app_config("sessions_app")
         pre_migrate.connect(_refuse_other_version, sender=tables)
@@ -81,18 +77,6 @@ def _start_traces() -> None:
             f"rondo: RONDO_TRACES is set, but {error.name} is not installed (extra otel)"
         ) from None
     spans.use_sink(OtlpSink(installation.VERSION))
-
-
-def _facts() -> Any:
-    from config.operations.facts import facts
-
-    return facts()
-
-
-def _process_checks() -> Any:
-    from config.operations.checks import PROCESS_CHECKS
-
-    return PROCESS_CHECKS
 
 
 def _import_plugin(name: str) -> None:
