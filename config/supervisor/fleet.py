@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -87,28 +86,9 @@ def _run_step(arguments: list[str], log: Path, environ: Mapping[str, str]) -> No
         raise SetupError(f"`{COMMAND} {arguments[0]}` failed: {last_line(log)}; log: {log}")
 
 
-class Gate:
-    """Keeps processes waiting after they have loaded (config/preload.py), until it is opened."""
-
-    def __init__(self) -> None:
-        self._ends: tuple[int, ...] = os.pipe()  # closing the write end is what the processes wait for
-
-    def spawn(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start `python -m command`, which waits if the gate is closed."""
-        if not self._ends:
-            return spawn([sys.executable, "-m", *command], **options)
-        return spawn([sys.executable, "-m", "config.preload", *command], stdin=self._ends[0], **options)
-
-    def open(self) -> None:
-        """Let all waiting processes run."""
-        for end in self._ends:
-            os.close(end)
-        self._ends = ()
-
-
-def start_fleet(children: Children, folder: Path, options: UpOptions, environ: Mapping[str, str]) -> Gate:
-    """Start web, workers and beats. They load their modules, and run once the gate is opened."""
-    gate, account = Gate(), account_for_fleet(folder / "postgres", environ, ROOT)
+def start_fleet(children: Children, folder: Path, options: UpOptions, environ: Mapping[str, str]) -> None:
+    """Start web, workers and beats."""
+    account = account_for_fleet(folder / "postgres", environ, ROOT)
     if os.geteuid() == 0 and account.uid is None:
         say(f"Web, workers and beats run as root: no other account can run {sys.executable} with this code")
     for kind, child_name, command, more, order, patience in _plan(options):
@@ -120,13 +100,14 @@ def start_fleet(children: Children, folder: Path, options: UpOptions, environ: M
             Child(
                 kind=kind,
                 name=child_name,
-                start=partial(gate.spawn, command, log=log, cwd=ROOT, environ=named, account=own),
+                start=partial(
+                    spawn, [sys.executable, "-m", *command], log=log, cwd=ROOT, environ=named, account=own
+                ),
                 log=log,
                 order=order,
                 patience=patience,
             )
         )
-    return gate
 
 
 def worker_command(name: str, concurrency: int) -> list[str]:

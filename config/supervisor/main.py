@@ -46,14 +46,12 @@ def _run(options: UpOptions, folder: Path, keys: Keys) -> None:
     try:
         servers = start_servers(children, folder, keys, os.environ)
         environ = fleet.child_environment(options, keys, servers)
-        gate = fleet.start_fleet(children, folder, options, environ)
         servers.wait()
         with step("database schema, demo user and session"):
             created = fleet.run_bootstrap(folder, environ, keys)
         connection |= _connection(options, keys, servers, created)
         with step("web, workers, beat"):
-            gate.open()
-            _publish(folder, connection, children)
+            fleet.start_fleet(children, folder, options, environ)
             # without workers or beats of its own, `up` cannot know when turns can run
             complete = options.workers and options.beats
             _wait_until_ready(children, f"{options.url}/{'readyz' if complete else 'healthz'}")
