@@ -162,7 +162,7 @@ def _workers() -> list[WorkerNow]:
     ]
 
 
-def _seconds(span: Any) -> float:
+def _seconds(span: timedelta) -> float:
     return round(max(0.0, span.total_seconds()), 1)
 
 
