@@ -1,10 +1,9 @@
 from importlib import import_module
-from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
 
-from config import installation, loading
+from config import installation
 
 
 class ProjectConfig(AppConfig):
@@ -12,51 +11,25 @@ class ProjectConfig(AppConfig):
     verbose_name = "Rondo"
 
     def ready(self) -> None:
-        """Register what sends hints, without loading Celery: it is slow to load, and most commands send no hint.
-
-        Then load the plugins. This app is the last in INSTALLED_APPS, so the other apps are ready.
-        """
+        """Register what sends hints, then load the plugins. The last in INSTALLED_APPS: all other apps are ready."""
         from django.apps import apps
         from django.db.models.signals import post_migrate, pre_migrate
 
+        from config.celery import app
+        from config.operations import schema
         from sessions_app import hints
-        from sessions_app.operations import processes
-        from sessions_app.worker import self_check
 
-        hints.use_celery_app(_celery_app)
-        self_check.register_checks(_process_checks)
-        processes.use_facts(_facts)
+        hints.use_celery_app(lambda: app)
         # this app has no models, so Django does not send the signals for it
         tables = apps.get_app_config("sessions_app")
-        pre_migrate.connect(_refuse_other_version, sender=tables)
-        post_migrate.connect(_store_fingerprints, sender=tables)
-        loading.end()
+        pre_migrate.connect(schema.refuse_other_version, sender=tables)
+        post_migrate.connect(schema.store_fingerprints, sender=tables)
         if settings.RONDO_SENTRY_DSN:
             _start_error_reports()
         if settings.RONDO_TRACES:
             _start_traces()
-        if settings.RONDO_PLUGINS:
-            _celery_app()  # plugins may send Celery tasks
         for name in settings.RONDO_PLUGINS:
             _import_plugin(name)
-
-
-def _refuse_other_version(**_: Any) -> None:
-    from config.operations import schema
-
-    schema.refuse_other_version()
-
-
-def _store_fingerprints(**_: Any) -> None:
-    from config.operations import schema
-
-    schema.store_fingerprints()
-
-
-def _celery_app() -> Any:
-    from config.celery import app
-
-    return app
 
 
 def _start_error_reports() -> None:
@@ -81,18 +54,6 @@ def _start_traces() -> None:
             f"rondo: RONDO_TRACES is set, but {error.name} is not installed (extra otel)"
         ) from None
     spans.use_sink(OtlpSink(installation.VERSION))
-
-
-def _facts() -> Any:
-    from config.operations.facts import facts
-
-    return facts()
-
-
-def _process_checks() -> Any:
-    from config.operations.checks import PROCESS_CHECKS
-
-    return PROCESS_CHECKS
 
 
 def _import_plugin(name: str) -> None:

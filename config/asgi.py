@@ -10,7 +10,6 @@ django.setup(set_prefix=False)
 
 from django.conf import settings  # noqa: E402
 
-import config.celery  # noqa: E402, F401 - loaded now, not with the first message
 from config.web import address_in  # noqa: E402
 from interfaces.http.server.body_limit import LimitBody  # noqa: E402
 from interfaces.http.server.cors import allow_origins  # noqa: E402

@@ -18,16 +18,12 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     import django
 
-    from config.loading import leave_out_pages
-
-    leave_out_pages()
     django.setup(set_prefix=False)
+    from celery.beat import Service
+
     from config.celery import app
 
-    scheduler = app.conf.beat_scheduler
-    from celery.beat import Service  # after the app, which loads Celery without what Rondo does not use
-
-    service = Service(app, scheduler_cls=scheduler)
+    service = Service(app, scheduler_cls=app.conf.beat_scheduler)
 
     def stop(*_: Any) -> None:
         service.sync()  # closes the scheduler

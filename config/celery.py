@@ -9,22 +9,16 @@ import os
 import socket
 from typing import Any
 
+from celery import Celery
+from celery.signals import celeryd_init, setup_logging
 from django.conf import settings
+from kombu import Exchange, Queue
 
 from config.env_values import all_queues, queues_of
-from config.loading import hidden
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 # Celery would run Django's system checks in each worker, ignore what they find, and load the whole web side for them
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
-
-# packages that Celery loads wherever they are installed, for messages and pools that Rondo has not: 2 MB
-with hidden("yaml", "greenlet"):
-    from celery import Celery
-    from celery.signals import celeryd_init, setup_logging
-    from kombu import Exchange, Queue
-
-    app = Celery("rondo", set_as_current=True)
 
 REDIS_SCHEMES = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
 BROKER_SECONDS = 1.0  # longest wait for a broker that does not answer (with Celery's defaults over 12 s)
@@ -60,6 +54,7 @@ def _transport_options(broker_url: str) -> dict[str, Any]:
     return {}
 
 
+app = Celery("rondo", set_as_current=True)
 _shards = settings.TURN_SHARDS
 _queues = queues_of(settings.TURN_QUEUES, _shards) or all_queues(_shards)
 

@@ -55,8 +55,8 @@ def main() -> int:
     without_django: Mapping[str, Callable[[Sequence[str]], int]] = {"up": _up, "mcp": _mcp}
     if name in without_django:
         return without_django[name](arguments)
-    from config.supervisor.errors import SetupError
-    from config.supervisor.join import without_data_dir
+    from config.supervisor import SetupError
+    from config.supervisor.datadir import without_data_dir
 
     try:
         words, folder = without_data_dir(sys.argv)
@@ -76,8 +76,8 @@ def _asks_for_help(words: Sequence[str]) -> bool:
 
 def _join(folder: Path | None, *, asks_for_help: bool) -> None:
     """Use the servers of a running `up`. SetupError, but not for who only wants to read how a command is used."""
-    from config.supervisor.errors import SetupError
-    from config.supervisor.join import join_running
+    from config.supervisor import SetupError
+    from config.supervisor.datadir import join_running
 
     try:
         join_running(os.environ, folder)

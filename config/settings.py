@@ -4,11 +4,7 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from config import env, env_values, installation, loading
-
-loading.begin()
-
-from config import database, logs  # noqa: E402 - they import structlog
+from config import database, env, env_values, installation, logs
 
 try:
     ENV = env.load(os.environ)

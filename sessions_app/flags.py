@@ -5,7 +5,6 @@ Each is an environment variable with the same value in every process, and is rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,16 +64,11 @@ def runs_jobs_apart() -> bool:
     return bool(CRON_JOBS.value)
 
 
-def flag_values(told: Mapping[str, str] | None = None) -> Mapping[str, Any]:
-    """Return the value of each flag by name: as another process has `told` it by its setting, or of this process."""
-    return {
-        flag.name: flag.value if text is None else text if isinstance(flag.default, str) else text == "1"
-        for flag in ALL
-        for text in [(told or {}).get(flag.setting)]
-    }
+def flag_values() -> dict[str, Any]:
+    """Return the value of each flag in this process, by name."""
+    return {flag.name: flag.value for flag in ALL}
 
 
-def changed_flags(values: Mapping[str, Any] | None = None) -> list[str]:
-    """Describe the flags whose value is not the default; without `values`, of this process."""
-    values = values or flag_values()
-    return [flag.in_words(values[flag.name]) for flag in ALL if values[flag.name] != flag.default]
+def changed_flags() -> list[str]:
+    """Describe the flags whose value in this process is not the default."""
+    return [flag.in_words(flag.value) for flag in ALL if flag.value != flag.default]

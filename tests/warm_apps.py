@@ -10,17 +10,21 @@ from importlib import import_module
 
 import django
 
-from config.preload import NEEDED
-
-# what is loaded late: by a worker with its first turn of that kind, by a web process with its first request
-LATE = {
+# What `python -m <module>` imports, and what is loaded late: by a worker with its first turn of that kind, by a web
+# process with its first request
+LOADED = {
     "celery": (
+        "config.celery",
+        "celery.bin.celery",
+        "celery.apps.worker",
+        "sessions_app.tasks",
         "agent_core.llm.pydantic_ai",
         "agent_core.mcp.client",
         "agent_core.planner.run",
         "tests.plugins",
     ),
-    "config.web": ("uvicorn", "interfaces.http.server.connection"),
+    "config.beat": ("config.celery", "automations.beat"),
+    "config.web": ("config.asgi", "config.urls", "uvicorn", "interfaces.http.server.connection"),
 }
 
 
@@ -32,7 +36,7 @@ def load(module: str) -> None:
     django.setup()
     from sessions_app.postgres.statements import Statement
 
-    for name in (*NEEDED[module], *LATE.get(module, ())):
+    for name in LOADED[module]:
         import_module(name)
     for each in gc.get_objects():
         if isinstance(each, Statement):

@@ -9,9 +9,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from config.operations.checks import READINESS_CHECKS, run_checks
+from config.operations.findings import Finding
 from interfaces.http.errors.problems import unlogged
 from interfaces.http.watchers import is_watcher
-from sessions_app.operations.doctor import Finding
 from sessions_app.postgres.connection import at_most
 
 DATABASE_SECONDS = 0.8  # /readyz answers within 2 s, the broker's share included (rule 10.0)

@@ -11,6 +11,7 @@ import io
 import json
 import tokenize
 from pathlib import Path
+from typing import Any
 
 from django.apps import apps
 from django.core.management.base import CommandError
@@ -52,13 +53,13 @@ def fault() -> str:
     return f"the database was made by another version of Rondo (other migrations: {', '.join(changed)})"
 
 
-def refuse_other_version() -> None:
+def refuse_other_version(**_: Any) -> None:
     """Called before tables are migrated. CommandError if they are those of another version."""
     if what := fault():
         raise CommandError(f"{what}; {CURE}")
 
 
-def store_fingerprints() -> None:
+def store_fingerprints(**_: Any) -> None:
     """Called after tables were migrated."""
     here = fingerprints()
     text = json.dumps({name: here[name] for name in _applied() if name in here})

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, F, Min, Q
+from django.conf import settings
+from django.db.models import Count, Exists, F, Min, OuterRef, Q
 from django.db.models.functions import Now
 
 from automations.models import JobClock, ScheduledMessage
-from config.operations.fleet import Fleet, read_fleet
 from sessions_app import flags
-from sessions_app.models import Agent, Lane, Session, Turn, TurnState, Worker
+from sessions_app.models import Agent, Lane, Process, ProcessKind, Session, Turn, TurnState, Worker
 from sessions_app.operations.figures import Unread, open_deliveries, unread_mail
+
+MOST_OF_A_KIND = 6  # lines of processes of a kind; JSON has all
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessNow:
+    """A web process, worker or beat. `silent_seconds`: since its last report; `age_seconds`: since it started."""
+
+    id: str
+    kind: str
+    host: str
+    pid: int
+    address: str
+    version: str
+    age_seconds: float
+    silent_seconds: float
+    alive: bool
+
+    def __str__(self) -> str:
+        """`web app1:71`."""
+        return f"{self.kind} {self.host}:{self.pid}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +75,10 @@ class NextJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetStatus:
-    """The state of a fleet. `sessions`: counts by type; `deliveries`: counts by state."""
+class Status:
+    """The state of the server. `sessions`: counts by type; `deliveries`: counts by state."""
 
-    fleet: Fleet
+    processes: list[ProcessNow]
     workers: list[WorkerNow]
     people: LaneNow
     automations: LaneNow
@@ -72,23 +94,17 @@ class FleetStatus:
     def to_json(self) -> dict[str, Any]:
         """A JSON object; times in ISO format."""
         shown = asdict(self)
-        del shown["fleet"]
-        shown["processes"] = [asdict(each) for each in self.fleet.processes]
-        for process in shown["processes"]:
-            process["started_at"] = process["started_at"].isoformat()
-        shown["differences"] = [str(each) for each in self.fleet.differences]
         if self.next_job is not None:
             shown["next_job"]["at"] = self.next_job.at.isoformat()
         return shown
 
 
-def read_status() -> FleetStatus:
+def read_status() -> Status:
     """Read the current state from the database."""
-    fleet = read_fleet()
     by_type = Session.objects.values_list("type").annotate(count=Count("pk")).order_by("type")
-    return FleetStatus(
-        fleet=fleet,
-        workers=_workers(fleet),
+    return Status(
+        processes=read_processes(),
+        workers=_workers(),
         people=lane_now(Lane.PEOPLE),
         automations=lane_now(Lane.AUTO),
         agents=Agent.objects.count(),
@@ -98,11 +114,35 @@ def read_status() -> FleetStatus:
         due_messages=ScheduledMessage.objects.waiting().filter(send_at__lte=Now()).count(),
         mailbox=unread_mail(),
         deliveries=open_deliveries(),
-        flags=dict(flags.flag_values(fleet.alive[0].settings if fleet.alive else None)),
+        flags=flags.flag_values(),
     )
 
 
-def _workers(fleet: Fleet) -> list[WorkerNow]:
+def read_processes() -> list[ProcessNow]:
+    """All processes that run, and those that fell silent and were not replaced on their machine since."""
+    lost_after = timedelta(seconds=settings.RONDO_WORKER_LOST_SECONDS)
+    newer = Process.objects.filter(
+        kind=OuterRef("kind"), host=OuterRef("host"), started_at__gt=OuterRef("seen_at")
+    )
+    shown = Process.objects.filter(Q(seen_at__gte=Now() - lost_after) | ~Exists(newer))
+    rows: Any = shown.annotate(silent=Now() - F("seen_at"), age=Now() - F("started_at"))
+    return [
+        ProcessNow(
+            id=str(row.pk),
+            kind=row.kind,
+            host=row.host,
+            pid=row.pid,
+            address=row.address,
+            version=row.version,
+            age_seconds=_seconds(row.age),
+            silent_seconds=_seconds(row.silent),
+            alive=_seconds(row.silent) <= settings.RONDO_WORKER_LOST_SECONDS,
+        )
+        for row in rows.order_by("host", "kind", "started_at", "pk")
+    ]
+
+
+def _workers() -> list[WorkerNow]:
     runs: dict[Any, list[int]] = {}
     running = Turn.objects.filter(state=TurnState.RUNNING, claim__isnull=False).order_by("pk")
     for worker, turn in running.values_list("worker", "pk"):
@@ -113,13 +153,17 @@ def _workers(fleet: Fleet) -> list[WorkerNow]:
             id=str(row.pk),
             host=row.host,
             pid=row.pid,
-            alive=row.silent.total_seconds() <= fleet.lost_after,
-            silent_seconds=round(max(0.0, row.silent.total_seconds()), 1),
+            alive=_seconds(row.silent) <= settings.RONDO_WORKER_LOST_SECONDS,
+            silent_seconds=_seconds(row.silent),
             queues=row.shards,
             turns=runs.get(row.pk, []),
         )
         for row in rows
     ]
+
+
+def _seconds(span: timedelta) -> float:
+    return round(max(0.0, span.total_seconds()), 1)
 
 
 def lane_now(lane: Lane) -> LaneNow:
@@ -136,7 +180,7 @@ def lane_now(lane: Lane) -> LaneNow:
         inactive=queued["inactive"],
         refused=queued["refused"],
         running=turns.filter(state=TurnState.RUNNING).count(),
-        oldest_seconds=round(max(0.0, queued["age"].total_seconds()), 1),
+        oldest_seconds=_seconds(queued["age"]),
     )
 
 
@@ -150,3 +194,83 @@ def _next_job() -> NextJob | None:
     return NextJob(
         id=clock.pk, name=clock.job.name, at=clock.next_run_at, seconds=round(clock.left.total_seconds(), 1)
     )
+
+
+def status_lines(status: Status) -> list[str]:
+    """The status as lines of text for a terminal."""
+    sessions = ", ".join(f"{count:,} {kind}" for kind, count in status.sessions.items()) or "none"
+    unread, deliveries = status.mailbox, status.deliveries
+    on_the_way = deliveries["pending"] + deliveries["sending"]
+    return [
+        *_some("web", (_process_words(each) for each in _of(status, ProcessKind.WEB))),
+        *_some("workers", _workers_in_words(status)),
+        *_some("beats", (_process_words(each) for each in _of(status, ProcessKind.BEAT))),
+        f"people       {_lane_words(status.people)}",
+        f"automations  {_lane_words(status.automations)}",
+        f"next job     {_job_words(status)}",
+        f"messages     {status.due_messages:,} due",
+        f"mailboxes    {unread.waiting:,} waiting, {unread.urgent:,} of them urgent",
+        f"deliveries   {on_the_way:,} on the way, {deliveries['failed']:,} given up",
+        f"agents       {status.agents:,}",
+        f"sessions     {sessions}",
+        *(f"flags        {each}" for each in flags.changed_flags()),
+    ]
+
+
+def _some(label: str, words: Iterable[str]) -> list[str]:
+    """A line for each of the first processes, and how many more there are; the label before the first line."""
+    found = list(words)
+    shown = found[:MOST_OF_A_KIND] or ["none"]
+    if len(found) > MOST_OF_A_KIND:
+        shown.append(f"and {len(found) - MOST_OF_A_KIND:,} more")
+    return [f"{'' if number else label:12} {text}" for number, text in enumerate(shown)]
+
+
+def _of(status: Status, kind: ProcessKind) -> list[ProcessNow]:
+    """The processes of a kind, silent ones first."""
+    return sorted((each for each in status.processes if each.kind == kind), key=lambda each: each.alive)
+
+
+def _process_words(process: ProcessNow) -> str:
+    words = f"{process.host} pid {process.pid}: {_life(process)}, {_since(process)}"
+    return f"{words}, {process.address}" if process.address else words
+
+
+def _life(process: ProcessNow | WorkerNow) -> str:
+    return "alive" if process.alive else f"SILENT for {_span(process.silent_seconds)}"
+
+
+def _since(process: ProcessNow) -> str:
+    return f"{process.version} for {_span(process.age_seconds)}"
+
+
+def _workers_in_words(status: Status) -> Iterable[str]:
+    """The workers: silent ones first, then those with most turns."""
+    known = {each.id: each for each in _of(status, ProcessKind.WORKER)}
+    for each in sorted(status.workers, key=lambda worker: (worker.alive, -len(worker.turns))):
+        life = _life(each) + (f", {_since(known[each.id])}" if each.id in known else "")
+        queues = f"{len(each.queues)} queues" if len(each.queues) > 4 else ", ".join(each.queues)
+        yield f"{each.host} pid {each.pid}: {life}, running {len(each.turns)}, reads {queues}"
+
+
+def _lane_words(lane: LaneNow) -> str:
+    oldest = f", the oldest for {_span(lane.oldest_seconds)}" if lane.waiting else ""
+    why = f", {lane.inactive:,} of inactive accounts" if lane.inactive else ""
+    why += f", {lane.refused:,} behind other turns of their users" if lane.refused else ""
+    return f"{lane.waiting:,} waiting{oldest}{why}; {lane.running:,} running"
+
+
+def _job_words(status: Status) -> str:
+    job = status.next_job
+    if job is None:
+        return "none"
+    when = f"in {_span(job.seconds)}" if job.seconds >= 0 else f"overdue for {_span(-job.seconds)}"
+    due = f"; {status.due_jobs:,} due" if status.due_jobs else ""
+    return f"{job.name} ({job.id}) {when}, {job.at:%Y-%m-%d %H:%M:%S}Z{due}"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

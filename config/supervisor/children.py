@@ -1,4 +1,7 @@
-"""Child processes: start them, restart them when they die, stop them in order."""
+"""Child processes: start them, restart them when they die, stop them in order.
+
+Signals are handled at chosen points only, so that none arrives between starting a child and recording it.
+"""
 
 import signal
 import subprocess
@@ -8,8 +11,33 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
-from config.supervisor import signals
+from config.supervisor import StopRequested
 from config.supervisor.terminal import Tail, last_line, say
+
+STOP = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+_WAITED = STOP | {signal.SIGCHLD}
+
+
+def block_signals() -> None:
+    """Block signals; from now on only `stop_requested` and `pause` notice them."""
+    for number in _WAITED:
+        # a signal that our parent ignores (as a shell does for background jobs) would never reach us
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
+
+
+def stop_requested(seconds: float) -> bool:
+    """Sleep up to `seconds`, or until a child ends. True if a signal asked us to stop."""
+    arrived = signal.sigtimedwait(_WAITED, seconds)
+    return arrived is not None and arrived.si_signo in STOP
+
+
+def pause(seconds: float) -> None:
+    """Sleep like `stop_requested`, but raise StopRequested."""
+    if stop_requested(seconds):
+        raise StopRequested
+
 
 FIRST_DELAY = 0.5  # seconds before a dead child is restarted; doubled with each restart
 LONGEST_DELAY = 15.0
@@ -143,7 +171,7 @@ class _RepeatedRequest:
 
     def wait(self) -> None:
         """Sleep for CHECK_SECONDS, or until a child ends or a signal arrives."""
-        if signals.stop_requested(CHECK_SECONDS) and time.monotonic() - self._first >= SAME_REQUEST_SECONDS:
+        if stop_requested(CHECK_SECONDS) and time.monotonic() - self._first >= SAME_REQUEST_SECONDS:
             self.seen = True
 
 

@@ -1,25 +1,117 @@
-"""The processes of Rondo itself: `manage.py bootstrap`, then web, workers and beats."""
+"""The processes of `up`: database and broker unless the environment names some, then web, workers and beats."""
 
 import json
 import os
+import signal
 import socket
-import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from config.installation import COMMAND, ROOT
-from config.supervisor import signals
-from config.supervisor.account import Account, account_for_fleet
-from config.supervisor.children import Child, Children, StopOrder
+from config.supervisor import SetupError, postgres, valkey
+from config.supervisor.children import Child, Children, StopOrder, pause
 from config.supervisor.datadir import Keys
-from config.supervisor.errors import SetupError
 from config.supervisor.options import WILDCARDS, UpOptions
-from config.supervisor.servers import Servers
-from config.supervisor.spawn import spawn
-from config.supervisor.terminal import last_line, say
+from config.supervisor.spawn import Account, account_for_fleet, spawn
+from config.supervisor.terminal import last_line, say, step
+
+START_SECONDS = 60.0  # recovery after a crash replays the log first
+CONNECT_SECONDS = 5  # for the database of DATABASE_URL, which should be running
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Servers:
+    """The URLs of database and broker, and the embedded servers that were started for them."""
+
+    database_url: str
+    broker_url: str
+    database: tuple[postgres.Postgres, Child] | None
+    broker: tuple[valkey.Valkey, Child] | None
+
+    def wait(self) -> None:
+        """Wait until the embedded servers answer. Raises SetupError, StopRequested."""
+        if self.database:
+            with step(f"PostgreSQL {postgres.MAJOR}"):
+                _wait_until_it_answers(*self.database)
+                self.database[0].make_database()
+        if self.broker:
+            with step("broker (Valkey)"):
+                _wait_until_it_answers(*self.broker)
+
+
+def start_servers(children: Children, folder: Path, keys: Keys, environ: Mapping[str, str]) -> Servers:
+    """Start the servers that the environment does not name. Raises SetupError."""
+    database_url, broker_url = environ.get("DATABASE_URL"), environ.get("CELERY_BROKER_URL")
+    if database_url:
+        _check_database(database_url)
+    database = None if database_url else _postgres(children, folder, keys)
+    broker = None if broker_url else _valkey(children, folder, keys)
+    return Servers(
+        database_url=database_url or (database[0].url if database else ""),
+        broker_url=broker_url or (broker[0].url if broker else ""),
+        database=database,
+        broker=broker,
+    )
+
+
+def _check_database(url: str) -> None:
+    """Connect once. The error text for an invalid URL may contain the password, so it is not shown."""
+    try:
+        with step("database of DATABASE_URL"):
+            psycopg.connect(url, connect_timeout=CONNECT_SECONDS).close()
+    except psycopg.OperationalError as error:
+        reason = " ".join(str(error).split())[:_LONGEST_REASON]
+        raise SetupError(f"cannot reach the database of DATABASE_URL: {reason}") from None
+    except psycopg.Error:
+        raise SetupError(
+            "DATABASE_URL is invalid; it must be like postgresql://user:password@host:5432/name"
+        ) from None
+
+
+def _postgres(children: Children, folder: Path, keys: Keys) -> tuple[postgres.Postgres, Child]:
+    log, data = folder / "logs" / "postgres.log", folder / "postgres"
+    postgres.wait_for_predecessor(data)
+    server = postgres.prepare(data=data, log=log, password=keys.database_password)
+    child = Child(
+        kind="postgres",
+        name="postgres",
+        start=server.spawn,
+        log=log,
+        order=StopOrder.DATABASE,
+        stop_signal=signal.SIGINT,  # fast shutdown
+        patience=15,
+    )
+    children.add(child)
+    return server, child
+
+
+def _valkey(children: Children, folder: Path, keys: Keys) -> tuple[valkey.Valkey, Child]:
+    log = folder / "logs" / "broker.log"
+    server = valkey.prepare(data=folder / "broker", log=log, password=keys.broker_password)
+    child = Child(
+        kind="broker", name="broker", start=server.spawn, log=log, order=StopOrder.BROKER, patience=5
+    )
+    children.add(child)
+    return server, child
+
+
+def _wait_until_it_answers(server: postgres.Postgres | valkey.Valkey, child: Child) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not server.answers():
+        if not child.alive():
+            raise SetupError(f"{child.name} did not start: {last_line(child.log)}; log: {child.log}")
+        if time.monotonic() > deadline:
+            raise SetupError(f"{child.name} does not answer after {START_SECONDS:.0f} s; log: {child.log}")
+        pause(0.02)
+
 
 ADMIN_USER = "admin"
 WORKER_PATIENCE = 20.0  # seconds for a worker to hand back its turns
@@ -78,7 +170,7 @@ def _run_step(arguments: list[str], log: Path, environ: Mapping[str, str]) -> No
     process = spawn([sys.executable, ROOT / "manage.py", *arguments], log=log, cwd=ROOT, environ=environ)
     try:
         while process.poll() is None:
-            signals.pause(1)
+            pause(1)
     finally:
         if process.poll() is None:
             process.terminate()
@@ -87,28 +179,9 @@ def _run_step(arguments: list[str], log: Path, environ: Mapping[str, str]) -> No
         raise SetupError(f"`{COMMAND} {arguments[0]}` failed: {last_line(log)}; log: {log}")
 
 
-class Gate:
-    """Keeps processes waiting after they have loaded (config/preload.py), until it is opened."""
-
-    def __init__(self) -> None:
-        self._ends: tuple[int, ...] = os.pipe()  # closing the write end is what the processes wait for
-
-    def spawn(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start `python -m command`, which waits if the gate is closed."""
-        if not self._ends:
-            return spawn([sys.executable, "-m", *command], **options)
-        return spawn([sys.executable, "-m", "config.preload", *command], stdin=self._ends[0], **options)
-
-    def open(self) -> None:
-        """Let all waiting processes run."""
-        for end in self._ends:
-            os.close(end)
-        self._ends = ()
-
-
-def start_fleet(children: Children, folder: Path, options: UpOptions, environ: Mapping[str, str]) -> Gate:
-    """Start web, workers and beats. They load their modules, and run once the gate is opened."""
-    gate, account = Gate(), account_for_fleet(folder / "postgres", environ, ROOT)
+def start_fleet(children: Children, folder: Path, options: UpOptions, environ: Mapping[str, str]) -> None:
+    """Start web, workers and beats."""
+    account = account_for_fleet(folder / "postgres", environ, ROOT)
     if os.geteuid() == 0 and account.uid is None:
         say(f"Web, workers and beats run as root: no other account can run {sys.executable} with this code")
     for kind, child_name, command, more, order, patience in _plan(options):
@@ -120,13 +193,14 @@ def start_fleet(children: Children, folder: Path, options: UpOptions, environ: M
             Child(
                 kind=kind,
                 name=child_name,
-                start=partial(gate.spawn, command, log=log, cwd=ROOT, environ=named, account=own),
+                start=partial(
+                    spawn, [sys.executable, "-m", *command], log=log, cwd=ROOT, environ=named, account=own
+                ),
                 log=log,
                 order=order,
                 patience=patience,
             )
         )
-    return gate
 
 
 def worker_command(name: str, concurrency: int) -> list[str]:

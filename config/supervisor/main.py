@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import socket
 import sys
 import time
 import urllib.error
@@ -11,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from config.installation import COMMAND, DATA_FOLDER
-from config.supervisor import datadir, fleet, signals
-from config.supervisor.children import CHECK_SECONDS, Children
-from config.supervisor.datadir import Keys
-from config.supervisor.errors import SetupError, StopRequested
-from config.supervisor.join import OPTION
+from config.supervisor import SetupError, StopRequested, datadir, fleet
+from config.supervisor.children import CHECK_SECONDS, Children, block_signals, pause, stop_requested
+from config.supervisor.datadir import OPTION, Keys
+from config.supervisor.fleet import Servers, start_servers
 from config.supervisor.options import WILDCARDS, UpOptions, parse_up_options
-from config.supervisor.ports import check_port
-from config.supervisor.servers import Servers, start_servers
 from config.supervisor.terminal import say, step
 
 READY_SECONDS = 90.0
@@ -28,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run until Ctrl-C or SIGTERM. Returns 0 after a clean stop, 1 if the system cannot start."""
     try:
         options = parse_up_options(arguments)
-        signals.block()
+        block_signals()
         with datadir.locked_folder(options.data_dir) as folder:
             check_port(options.host, options.port)
             _run(options, folder, datadir.load_keys(folder))
@@ -46,14 +44,12 @@ def _run(options: UpOptions, folder: Path, keys: Keys) -> None:
     try:
         servers = start_servers(children, folder, keys, os.environ)
         environ = fleet.child_environment(options, keys, servers)
-        gate = fleet.start_fleet(children, folder, options, environ)
         servers.wait()
         with step("database schema, demo user and session"):
             created = fleet.run_bootstrap(folder, environ, keys)
         connection |= _connection(options, keys, servers, created)
         with step("web, workers, beat"):
-            gate.open()
-            _publish(folder, connection, children)
+            fleet.start_fleet(children, folder, options, environ)
             # without workers or beats of its own, `up` cannot know when turns can run
             complete = options.workers and options.beats
             _wait_until_ready(children, f"{options.url}/{'readyz' if complete else 'healthz'}")
@@ -62,7 +58,7 @@ def _run(options: UpOptions, folder: Path, keys: Keys) -> None:
                 f"Warning: --host {options.host} accepts any host name; set ALLOWED_HOSTS to the names of this server"
             )
         _announce(connection, created, folder, has_link=options.serves_loopback)
-        while not signals.stop_requested(CHECK_SECONDS):
+        while not stop_requested(CHECK_SECONDS):
             children.check()
     except StopRequested:
         pass
@@ -100,7 +96,7 @@ def _wait_until_ready(children: Children, url: str) -> None:
     while (answer := _readiness(url)) != "ready":
         if time.monotonic() > deadline:
             raise SetupError(f"not ready after {READY_SECONDS:.0f} s: {answer}; see the logs")
-        signals.pause(0.1)
+        pause(0.1)
         children.check()
 
 
@@ -128,3 +124,18 @@ def _announce(connection: dict[str, Any], created: dict[str, Any], folder: Path,
         user, password = connection["admin_user"], connection["admin_password"]
         say(f"  Your account is {user}, password {password} (shown only now).")
     say("  Ctrl-C stops the server.")
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise SetupError if we cannot listen on this address."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SetupError(
+            f"cannot listen on {host}:{port} ({reason}); choose another with --host or --port"
+        ) from None

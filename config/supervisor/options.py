@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from config.installation import COMMAND, DATA_FOLDER
-from config.supervisor.errors import SetupError
+from config.supervisor import SetupError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - the address for a browser on this machine

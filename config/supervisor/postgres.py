@@ -18,10 +18,8 @@ from urllib.parse import quote
 
 import psycopg
 
-from config.supervisor.account import OWN_FOLDER, Account, account_for, runnable_program
-from config.supervisor.errors import SetupError
-from config.supervisor.ports import free_port
-from config.supervisor.spawn import spawn
+from config.supervisor import SetupError
+from config.supervisor.spawn import OWN_FOLDER, Account, account_for, free_port, runnable_program, spawn
 
 USER = "rondo"
 DATABASE = "rondo"

@@ -10,10 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.supervisor.account import Account, account_for, runnable_program
-from config.supervisor.errors import SetupError
-from config.supervisor.ports import free_port
-from config.supervisor.spawn import spawn
+from config.supervisor import SetupError
+from config.supervisor.spawn import Account, account_for, free_port, runnable_program, spawn
 
 
 @dataclass(frozen=True, kw_only=True)

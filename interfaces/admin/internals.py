@@ -70,10 +70,6 @@ class ProcessAdmin(ReadOnlyAdmin[Process]):
     list_filter = ["kind"]
     search_fields = ["host", "=pid"]
     ordering = ["-seen_at"]
-    exclude = ["settings"]
-
-    def panels(self, obj: Process) -> Iterable[Panel]:
-        yield verbatim("Settings", as_json(obj.settings))
 
 
 @admin.register(IdempotencyKey)

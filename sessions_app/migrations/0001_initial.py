@@ -104,8 +104,6 @@ class Migration(migrations.Migration):
                 ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('heartbeat_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('steady_since', models.DateTimeField(help_text='When its heartbeats resumed after an interruption. Empty if they were never interrupted.', null=True)),
-                ('answered', models.UUIDField(editable=False, help_text='The id of the last self-check it answered.', null=True)),
-                ('findings', models.JSONField(editable=False, help_text='The results of that self-check, by the name of the check.', null=True)),
             ],
         ),
         migrations.CreateModel(
@@ -117,15 +115,12 @@ class Migration(migrations.Migration):
                 ('pid', models.PositiveIntegerField()),
                 ('address', models.CharField(blank=True, help_text='Where a web process listens.', max_length=300)),
                 ('version', models.CharField(max_length=40)),
-                ('settings', models.JSONField(default=dict, help_text='Its settings by name, without secrets.')),
-                ('fingerprints', models.JSONField(default=dict, editable=False, help_text='Fingerprints of its other settings, to compare them.')),
-                ('lost_after', models.FloatField(help_text='Seconds without a report after which it counts as lost.')),
                 ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('seen_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
                 'verbose_name_plural': 'processes',
-                'constraints': [models.CheckConstraint(condition=models.Q(('kind__one_of', ['web', 'worker', 'beat'])), name='process_kind_known'), models.CheckConstraint(condition=models.Q(('lost_after__gt', 0)), name='process_lost_after_positive'), models.CheckConstraint(condition=models.Q(('seen_at__gte', models.F('started_at'))), name='process_seen_after_start')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('kind__one_of', ['web', 'worker', 'beat'])), name='process_kind_known'), models.CheckConstraint(condition=models.Q(('seen_at__gte', models.F('started_at'))), name='process_seen_after_start')],
             },
         ),
         migrations.CreateModel(

@@ -1,4 +1,4 @@
-"""Process: a web process, worker or beat that runs, with the settings that it started with."""
+"""Process: a web process, worker or beat that runs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,6 @@ class Process(models.Model):
     pid = models.PositiveIntegerField()
     address = models.CharField(max_length=300, blank=True, help_text="Where a web process listens.")
     version = models.CharField(max_length=40)
-    settings = models.JSONField(default=dict, help_text="Its settings by name, without secrets.")
-    fingerprints = models.JSONField(
-        default=dict, editable=False, help_text="Fingerprints of its other settings, to compare them."
-    )
-    lost_after = models.FloatField(help_text="Seconds without a report after which it counts as lost.")
     started_at = models.DateTimeField(db_default=Now())
     seen_at = models.DateTimeField(db_default=Now())
 
@@ -40,7 +35,6 @@ class Process(models.Model):
                 name="process_kind_known",
                 condition=models.Q(kind__one_of=[kind.value for kind in ProcessKind]),
             ),
-            models.CheckConstraint(name="process_lost_after_positive", condition=models.Q(lost_after__gt=0)),
             models.CheckConstraint(
                 name="process_seen_after_start", condition=models.Q(seen_at__gte=models.F("started_at"))
             ),

@@ -25,12 +25,6 @@ class Worker(models.Model):
         null=True,
         help_text="When its heartbeats resumed after an interruption. Empty if they were never interrupted.",
     )
-    answered = models.UUIDField(
-        null=True, editable=False, help_text="The id of the last self-check it answered."
-    )
-    findings = models.JSONField(
-        null=True, editable=False, help_text="The results of that self-check, by the name of the check."
-    )
 
     def __str__(self) -> str:
         return f"{self.host}:{self.pid}"

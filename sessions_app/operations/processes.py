@@ -1,7 +1,4 @@
-"""Each web process, worker and beat reports itself: what it is, where it runs, and the settings that it runs with.
-
-So `status` and `doctor` describe the processes that run, from any machine, and not the terminal they are typed in.
-"""
+"""Each web process, worker and beat reports what it is and where it runs, for `status` on any machine."""
 
 from __future__ import annotations
 
@@ -9,14 +6,11 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import connection
-from psycopg.types.json import Jsonb
 
 from sessions_app.failures import OUTAGES, log_failure
 from sessions_app.models import Process, ProcessKind
@@ -27,30 +21,13 @@ FORGOTTEN_AFTER = 24 * 3600  # seconds without a report after which a process is
 STOP_SECONDS = 1.0  # longest wait for a report that is under way when the process ends
 _REPORT = """
 INSERT INTO sessions_app_process AS p
-  (id, kind, host, pid, address, version, settings, fingerprints, lost_after)
-VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(address)s, %(version)s, %(settings)s, %(fingerprints)s, %(lost_after)s)
+  (id, kind, host, pid, address, version)
+VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(address)s, %(version)s)
 ON CONFLICT (id) DO UPDATE SET seen_at = greatest(p.started_at, clock_timestamp())"""
 _FORGET = """
 DELETE FROM sessions_app_process WHERE id IN (
   SELECT id FROM sessions_app_process
   WHERE seen_at < clock_timestamp() - make_interval(secs => %(forgotten)s) FOR UPDATE SKIP LOCKED)"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What a process tells of itself. `fingerprints`: hashes of the settings that nobody may read, by their names."""
-
-    version: str
-    settings: dict[str, str]
-    fingerprints: dict[str, str]
-
-
-_sources: list[Callable[[], Facts]] = []
-
-
-def use_facts(source: Callable[[], Facts]) -> None:
-    """Set where a process finds its version and settings."""
-    _sources[:] = [source]
 
 
 class Presence:
@@ -67,7 +44,14 @@ class Presence:
     def start(self, *, own_id: uuid.UUID | None = None, address: str = "") -> None:
         """Begin to report. The database may be away: the first report is then made when it is back."""
         self._id = own_id or uuid.uuid4()
-        self._row = self._described(address)
+        self._row = {
+            "id": self._id,
+            "kind": self._kind.value,
+            "host": socket.gethostname()[:200],
+            "pid": os.getpid(),
+            "address": address[:300],
+            "version": settings.VERSION,
+        }
         threading.Thread(target=self._run, name="rondo-presence", daemon=True).start()
 
     def stop(self) -> None:
@@ -87,20 +71,6 @@ class Presence:
         while not self._ended.is_set():
             self._report()
             self._ended.wait(settings.RONDO_HEARTBEAT_SECONDS)
-
-    def _described(self, address: str) -> dict[str, Any]:
-        facts = _sources[0]()
-        return {
-            "id": self._id,
-            "kind": self._kind.value,
-            "host": socket.gethostname()[:200],
-            "pid": os.getpid(),
-            "address": address[:300],
-            "version": facts.version,
-            "settings": Jsonb(facts.settings),
-            "fingerprints": Jsonb(facts.fingerprints),
-            "lost_after": settings.RONDO_WORKER_LOST_SECONDS,
-        }
 
     def _report(self) -> None:
         with self._reporting:

@@ -32,7 +32,6 @@ from sessions_app.retention import maintenance_round
 from sessions_app.sessions import delete
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.lost_workers import limits_of_silence
-from sessions_app.worker import self_check
 from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
 
 log = structlog.get_logger(__name__)
@@ -127,8 +126,6 @@ class WorkerProcess:
             handle.control.stop()
 
     def _on_control(self, _channel: str, message: dict[str, object]) -> None:
-        if question := message.get(self_check.QUESTION):
-            self_check.answer_soon(self.id, question)
         for handle in self.locks.held():
             if handle.turn_id is not None and handle.turn_id == message.get("cancel"):
                 handle.control.cancel()

@@ -166,7 +166,7 @@ def fill(person: Person) -> dict[str, Any]:
         ),
         "taskstate": TaskState.objects.create(session=session, current_goal="hello", open_loops=["<b>x</b>"]),
         "event": Event.objects.create(agent=person.agent, session=session, type=EventType.STATUS),
-        "process": Process.objects.create(kind="web", host="host", pid=1, version="0.1.0", lost_after=15),
+        "process": Process.objects.create(kind="web", host="host", pid=1, version="0.1.0"),
         "worker": Worker.objects.create(host="host", pid=1),
         "cronjob": job,
         "runrecord": run,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -34,18 +33,3 @@ def test_a_beat_refuses_arguments_in_one_line() -> None:
     assert done.stderr == (
         "python -m config.beat takes no arguments: its settings are environment variables\n"
     )
-
-
-def test_a_beat_loads_nothing_that_only_others_use() -> None:
-    """Each of these takes 1 MB or more of a process that rests most of the time."""
-    heavy = ["cryptography", "greenlet", "yaml", "rich", "pydantic", "pydantic_ai", "httpx", "prompt_toolkit"]
-    heavy += ["unfold", "axes", "django.contrib.admin.options"]
-    loads = (
-        "import sys, django; from config.loading import leave_out_pages; leave_out_pages();"
-        "django.setup(); import config.celery, celery.beat, automations.beat;"
-        f"print([name for name in {heavy} if name in sys.modules])"
-    )
-    environ = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings", "RONDO_PLUGINS": ""}
-    given = [sys.executable, "-c", loads]
-    done = subprocess.run(given, capture_output=True, text=True, timeout=60, check=False, env=environ)
-    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

@@ -19,14 +19,14 @@ from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, RunRecord, RunState, ScheduledMessage
 from automations.routines.edit import NewRoutine, add_routine
 from automations.routines.reads import routine
+from config.operations.session_checks import waiting_turns
 from config.operations.status import read_status as status
-from config.operations.status_text import status_lines
+from config.operations.status import status_lines
 from sessions_app import owners
 from sessions_app.deliveries import sweep as overdue
 from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState
-from sessions_app.operations.doctor import waiting_turns
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.next_lane import next_lane

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import Error
 
-from automations.doctor import Mended, mend_last_slots
 from config.operations.checks import run_all_checks
-from sessions_app.operations.doctor import Finding
+from config.operations.findings import Finding
+from config.operations.job_checks import mend_last_slots
 
 SIGNS = {"ok": "ok", "unknown": "?", "wrong": "WRONG"}
 
@@ -34,22 +34,23 @@ class Command(BaseCommand):
             sys.exit(1)
 
 
-def _mend() -> list[Mended]:
-    mended: list[Mended] = []
+def _mend() -> list[str]:
+    mended: list[str] = []
     with suppress(Error):  # a check reports the reason
-        mend_last_slots(mended.append)
+        for line in mend_last_slots():
+            mended.append(line)  # noqa: PERF402 - those before an error count
     return mended
 
 
-def _as_json(found: dict[str, Finding], mended: list[Mended], healthy: bool) -> str:
+def _as_json(found: dict[str, Finding], mended: list[str], healthy: bool) -> str:
     checks = [
         {"name": name, "state": finding.state, "detail": finding.detail, "cure": finding.cure}
         for name, finding in found.items()
     ]
-    return json.dumps({"healthy": healthy, "checks": checks, "mended": [str(each) for each in mended]})
+    return json.dumps({"healthy": healthy, "checks": checks, "mended": mended})
 
 
-def _as_text(found: dict[str, Finding], mended: list[Mended], healthy: bool) -> str:
+def _as_text(found: dict[str, Finding], mended: list[str], healthy: bool) -> str:
     lines = [f"mended  {each}" for each in mended]
     for name, finding in found.items():
         lines.append(f"{SIGNS[finding.state]:7} {name.replace('_', ' '):20} {finding.detail}")

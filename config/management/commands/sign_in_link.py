@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from config.supervisor.join import running_url
+from config.supervisor.datadir import running_url
 from interfaces.web.account.sign_in_links import issue
 
 

@@ -8,8 +8,7 @@ from django.db import Error
 
 from config.installation import COMMAND
 from config.operations.checks import probe_database
-from config.operations.status import read_status
-from config.operations.status_text import status_lines
+from config.operations.status import read_status, status_lines
 
 
 class Command(BaseCommand):

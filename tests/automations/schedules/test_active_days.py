@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import strategies as st
 
-from automations import doctor
 from automations.models import CronJob, JobClock
 from automations.schedules.active_days import ActiveDays
 from automations.schedules.active_hours import ActiveHours
 from automations.schedules.plan import plan_of
+from config.operations import job_checks as doctor
 from sessions_app.agents.edit import update_agent
 from tests.automations.schedules.examples import holds_for
 from tests.automations.schedules.oracle import walked

@@ -128,7 +128,9 @@ def test_an_agent_is_made_with_its_heartbeat_by_its_settings(transactional_db: N
 def test_inline_routines_run_without_a_heartbeat_and_doctor_agrees(inside: Inside) -> None:
     update_agent(inside.person.agent.pk, {"heartbeat": {"enabled": False}})
     job = routine(inside.person, "Water", "the plants")
-    of_jobs = {name: check for name, check in CHECKS.items() if check.__module__ == "automations.doctor"}
+    of_jobs = {
+        name: check for name, check in CHECKS.items() if check.__module__ == "config.operations.job_checks"
+    }
     assert [name for name, check in of_jobs.items() if job.pk in check().detail] == []
     inside.model.answer_with(says("Done."))
     inside.beat()

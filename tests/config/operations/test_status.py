@@ -14,8 +14,7 @@ from django.db.models.functions import Now
 
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock
-from config.operations.status import read_status
-from config.operations.status_text import status_lines
+from config.operations.status import read_status, status_lines
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import Priority, Turn, Worker
 from sessions_app.queue.receive import MessageInput, receive

@@ -21,7 +21,7 @@ import httpx2
 import psycopg
 import pytest
 
-from config.supervisor import account, postgres
+from config.supervisor import postgres, spawn
 from config.supervisor.children import SAME_REQUEST_SECONDS
 from config.supervisor.fleet import WORKER_PATIENCE
 from tests.up import ROOT, Up, alive, all_pids, clean_environ, until
@@ -107,7 +107,7 @@ def test_a_running_up_has_what_its_page_says(up: Up) -> None:
         *("url", "token", "admin_user", "admin_password", "database_url", "broker_url", "pids")
     }
     assert set(connection["pids"]) == {"web", "worker", "beat", "postgres", "broker"}
-    assert [len(connection["pids"][kind]) for kind in ("web", "worker", "beat")] == [1, 1, 1]
+    assert [len(connection["pids"][kind]) for kind in ("web", "worker", "beat")] == [1, 2, 1]
     assert all(alive(pid) for pid in all_pids(connection))
     for path in ("/healthz", "/readyz", "/api/agents/demo/", "/static/admin/css/base.css"):
         assert up.get(path) == 200, path
@@ -339,14 +339,14 @@ def test_programs_the_server_account_cannot_reach_are_copied(
         (closed / "tools").mkdir(parents=True, mode=0o700)
         closed.chmod(0o700)
         shutil.copy2(shutil.which("true") or "/bin/true", closed / "tools" / "true")
-        monkeypatch.setattr(account, "SHARED", top / "shared")
-        nobody = account.Account(uid=NOBODY, gid=NOBODY)
-        found = account.runnable_program(
+        monkeypatch.setattr(spawn, "SHARED", top / "shared")
+        nobody = spawn.Account(uid=NOBODY, gid=NOBODY)
+        found = spawn.runnable_program(
             "tools/true", site=closed, parts=("tools",), label="tools-1", account=nobody
         )
         assert found == top / "shared" / "tools-1" / "tools" / "true"
-        itself = account.runnable_program(
-            "tools/true", site=closed, parts=("tools",), label="tools-1", account=account.Account()
+        itself = spawn.runnable_program(
+            "tools/true", site=closed, parts=("tools",), label="tools-1", account=spawn.Account()
         )
         assert itself == closed / "tools" / "true"
     finally:

@@ -10,9 +10,9 @@ from django.db.models.functions import Now
 
 from agent_core.text.redact import redact
 from automations.jobs.explain import undeliverable
+from config.operations.session_checks import bots_read
 from sessions_app.exceptions import BadInput
 from sessions_app.models import TelegramBot, TelegramChat
-from sessions_app.operations.telegram_bots import bots_read
 from sessions_app.telegram import bots, client
 from sessions_app.telegram.binding import disconnect
 from sessions_app.telegram.client import ApiError, client_of, wait_for

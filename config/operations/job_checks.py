@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator
 
 from django.conf import settings
 from django.db import transaction
@@ -19,24 +17,11 @@ from automations.schedules.plan import FAR_AHEAD, plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import fingerprint
 from automations.selectors import beats_seen, seconds_overdue
+from config.operations.findings import NAMED, Finding, failed, failed_if_any, passed, unknown
 from sessions_app.channels.base import why_unserved
-from sessions_app.operations.doctor import NAMED, Finding, some_named
 
 LATE = 60.0  # seconds a job or message may be overdue before beat counts as missing
 MOST_LOOKED_AT = 20_000  # schedules and jobs read one by one
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mended:
-    """A clock whose `last_slot` was corrected."""
-
-    job_id: str
-    before: datetime
-    after: datetime
-
-    def __str__(self) -> str:
-        """One line."""
-        return f"last_slot of {self.job_id}: {self.before:%Y-%m-%d %H:%M:%S}Z became {self.after:%Y-%m-%d %H:%M:%S}Z"
 
 
 def beat() -> Finding:
@@ -44,31 +29,29 @@ def beat() -> Finding:
     late = seconds_overdue()
     start = "start `python -m config.beat`"
     if late > LATE:
-        return Finding(ok=False, detail=f"a job or message is {late:.0f} s overdue", cure=start)
+        return failed(f"a job or message is {late:.0f} s overdue", start)
     seen = beats_seen()
     if not seen:
-        return Finding(ok=True, detail="nothing is overdue, but no beat is seen", cure=start, seen=False)
-    return Finding(ok=True, detail=f"{seen} listening; nothing is overdue")
+        return unknown("nothing is overdue, but no beat is seen", start)
+    return passed(f"{seen} listening; nothing is overdue")
 
 
 def jobs_set_aside() -> Finding:
     """No job was disabled because of a fault."""
-    return _finding_of_jobs(
-        figures.set_aside_jobs(),
-        problem="disabled after an error, see their fault in the admin",
-        cure="give each a valid schedule, enable it again, or delete it",
+    jobs = figures.set_aside_jobs()
+    return failed_if_any(
+        "disabled after an error, see their fault in the admin",
+        jobs.order_by("pk").values_list("pk", flat=True)[:NAMED],
+        jobs.count(),
+        "give each a valid schedule, enable it again, or delete it",
     )
 
 
 def time_zones() -> Finding:
     """The time-zone data of all jobs are installed."""
     missing = [zone for zone in used_zones() if fingerprint(zone) is None]
-    return _finding(
-        missing,
-        len(missing),
-        problem="no data for these time zones",
-        cure="install current tzdata on every machine (PYTHONTZPATH), or give their jobs another zone",
-    )
+    cure = "install current tzdata on every machine (PYTHONTZPATH), or give their jobs another zone"
+    return failed_if_any("no data for these time zones", missing, len(missing), cure)
 
 
 def schedules() -> Finding:
@@ -81,12 +64,8 @@ def schedules() -> Finding:
         for expr, zone in bad[:NAMED]
         for job_id in jobs.filter(expr=expr, timezone=zone).values_list("pk", flat=True)[:NAMED]
     ]
-    return _finding(
-        ids,
-        len(ids),
-        problem=f"{len(bad)} can never fire",
-        cure="give these jobs another schedule, or delete them",
-    )
+    cure = "give these jobs another schedule, or delete them"
+    return failed_if_any(f"{len(bad)} can never fire", ids, len(ids), cure)
 
 
 def _fires(expr: str, zone: str) -> bool:
@@ -101,8 +80,8 @@ def _fires(expr: str, zone: str) -> bool:
 def plans() -> Finding:
     """Every enabled job with slots left has its next slot in its clock; a system job always has slots left."""
     lost = [clock.pk for clock in _idle() if clock.job.system_event or _has_slots(clock)]
-    return _finding(
-        lost, len(lost), problem="enabled without a next slot", cure="disable and enable each of them again"
+    return failed_if_any(
+        "enabled without a next slot", lost, len(lost), "disable and enable each of them again"
     )
 
 
@@ -127,56 +106,34 @@ def legacy_channels() -> Finding:
     looked_at = rows.order_by("-created_at").only("channel", "to")[:MOST_LOOKED_AT]
     reasons = ((job.pk, why_unserved({"channel": job.channel, "chat_id": job.to})) for job in looked_at)
     lost = [f"{job_id}: {reason}" for job_id, reason in reasons if reason]
-    return _finding(
-        lost,
-        len(lost),
-        problem="answers of legacy jobs cannot be delivered",
-        cure="configure the channel (docs/channels.md), or disable these jobs in the admin",
-    )
+    cure = "configure the channel (docs/channels.md), or disable these jobs in the admin"
+    return failed_if_any("answers of legacy jobs cannot be delivered", lost, len(lost), cure)
 
 
 def last_slots() -> Finding:
     """No clock's last slot is more than a day in the future."""
     rows = _far_ahead().order_by("pk")
-    return _finding(
-        rows.values_list("pk", flat=True)[:NAMED],
-        rows.count(),
-        problem="last_slot is more than a day ahead",
-        cure=f"{settings.RONDO_COMMAND} doctor --mend",
-    )
-
-
-def _finding_of_jobs(jobs: QuerySet[CronJob], *, problem: str, cure: str) -> Finding:
-    return _finding(
-        jobs.order_by("pk").values_list("pk", flat=True)[:NAMED], jobs.count(), problem=problem, cure=cure
-    )
-
-
-def _finding(named: Iterable[str], count: int, *, problem: str, cure: str) -> Finding:
-    """Well when there are none; otherwise the problem with the first of them by name."""
-    if not count:
-        return Finding(ok=True, detail="no problems found")
-    return Finding(ok=False, detail=f"{problem}: {some_named(named, count)}", cure=cure)
+    ids, cure = rows.values_list("pk", flat=True)[:NAMED], f"{settings.RONDO_COMMAND} doctor --mend"
+    return failed_if_any("last_slot is more than a day ahead", ids, rows.count(), cure)
 
 
 def _far_ahead() -> QuerySet[JobClock]:
     return JobClock.objects.filter(last_slot__gt=Now() + FAR_AHEAD)
 
 
-def mend_last_slots(tell: Callable[[Mended], None]) -> None:
-    """Set the `last_slot` of each such clock to the latest slot of its runs, or to now, one transaction for each."""
+def mend_last_slots() -> Iterator[str]:
+    """Set the `last_slot` of each such clock to the latest slot of its runs, or to now. Yields a line for each."""
     for job_id in _far_ahead().order_by("pk").values_list("pk", flat=True):
-        mended = _mend(job_id)
-        if mended is not None:
-            tell(mended)
+        if line := _mend(job_id):
+            yield line
 
 
-def _mend(job_id: str) -> Mended | None:
+def _mend(job_id: str) -> str:
     with transaction.atomic():
         # the clock first, as everywhere; beat or an edit may have changed it before
         clock = _far_ahead().select_for_update(no_key=True, of=("self",)).filter(pk=job_id).first()
         if clock is None or clock.last_slot is None:
-            return None
+            return ""
         now, before = database_now(), clock.last_slot
         slots = RunRecord.objects.filter(job_id=job_id).annotate(
             slot=Coalesce(F("slots_to"), F("scheduled_for"))
@@ -185,4 +142,4 @@ def _mend(job_id: str) -> Mended | None:
         clock.last_slot = latest or now
         clock.save(update_fields=["last_slot"])
         transaction.on_commit(notify_beats, robust=True)
-    return Mended(job_id=job_id, before=before, after=clock.last_slot)
+    return f"last_slot of {job_id}: {before:%Y-%m-%d %H:%M:%S}Z became {clock.last_slot:%Y-%m-%d %H:%M:%S}Z"

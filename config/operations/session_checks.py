@@ -1,10 +1,9 @@
-"""Checks of workers, turns, connections and deliveries, each with a cure (rule 10.2)."""
+"""Checks of workers, turns, connections, channels, bots and deliveries, each with a cure (rule 10.2)."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -12,20 +11,27 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
-from django.db.models.functions import Coalesce, Greatest, Now
+from django.db.models import CharField, Count, Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Cast, Coalesce, Greatest, Now
 
+from agent_core.connections import PROVIDERS
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
+from config.operations.findings import NAMED, Finding, failed, failed_if_any, passed, some_named, unknown
+from config.operations.status import read_processes
 from sessions_app.channels import base as channels
+from sessions_app.connections.usable import usable
 from sessions_app.exceptions import PooledConnection
 from sessions_app.models import (
     BACKGROUND,
+    Connection,
     Delivery,
     DeliveryState,
     Hook,
     Session,
     SessionState,
+    TelegramBot,
+    TelegramChat,
     Turn,
     TurnState,
     Worker,
@@ -40,54 +46,27 @@ from sessions_app.queue.kinds import kind_of
 STUCK = 60.0  # seconds after which something overdue is reported
 WAITING = 120.0  # seconds that a turn in an idle session, or a due delivery, may wait
 LONGEST_TRANSACTION = 60.0  # seconds; a longer one hinders vacuum
-NAMED = 5  # things that a finding lists
 MOST_RUNNING = 10_000  # running turns that are checked
+MOST_CONNECTIONS = 10_000
+NEW_BOT = timedelta(minutes=2)  # that a bot may wait for a worker
 MOST_ROUTES = 10_000  # sessions, and hooks, whose addresses are checked
 LONGEST_KEY = 60  # characters of a session's key in a finding
+_UNREAD = "no worker has read them yet; does one run, with the extra 'telegram'?"
 _CHANNEL_CURE = "set up the channel (docs/channels.md), or give these sessions and hooks another address"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """The result of a check. `cure` is one line; every finding that is not ok has one.
-
-    `seen` False: the check could not see whether it is ok.
-    """
-
-    ok: bool
-    detail: str
-    cure: str = ""
-    seen: bool = True
-
-    @property
-    def state(self) -> str:
-        """`ok`, `wrong` or `unknown`."""
-        return "wrong" if not self.ok else "ok" if self.seen else "unknown"
-
-    @property
-    def words(self) -> str:
-        """The detail and the cure on one line."""
-        return f"{self.detail}; {self.cure}" if self.cure else self.detail
-
-
-Check = Callable[[], Finding]
-
-
-def passed(detail: str) -> Finding:
-    """A finding that is ok."""
-    return Finding(ok=True, detail=detail)
-
-
-def failed(detail: str, cure: str) -> Finding:
-    """A finding that is not ok."""
-    return Finding(ok=False, detail=detail, cure=cure)
-
-
-def some_named(things: Iterable[Any], count: int) -> str:
-    """`a, b and 3 more`."""
-    shown = [str(thing) for thing in things][:NAMED]
-    more = count - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+def processes() -> Finding:
+    """No process has fallen silent without another in its place, and all run one version."""
+    known = read_processes()
+    if silent := [f"{each} for {each.silent_seconds:.0f} s" for each in known if not each.alive]:
+        cure = (
+            "look at its machine and start it again; a process that is gone for good is forgotten after a day"
+        )
+        return failed(f"silent: {some_named(silent, len(silent))}", cure)
+    if len(versions := sorted({each.version for each in known})) > 1:
+        cure = "finish the upgrade: restart the processes of the older version, which `status` shows"
+        return unknown(f"several versions run: {', '.join(versions)}", cure)
+    return passed(f"{len(known)} run {versions[0]}" if known else "none has reported itself")
 
 
 def workers() -> Finding:
@@ -160,12 +139,8 @@ def overlong_turns() -> Finding:
     )
     rows: Any = running.annotate(age=Now() - F("claimed_at"))[:MOST_RUNNING]
     late = [turn.pk for turn in rows if turn.age.total_seconds() > _longest(turn)]
-    if not late:
-        return passed("none")
-    return failed(
-        f"past their time limit: {some_named(late, len(late))}",
-        f"stop their worker (`{settings.RONDO_COMMAND} status` names it); others resume them",
-    )
+    cure = f"stop their worker (`{settings.RONDO_COMMAND} status` names it); others resume them"
+    return failed_if_any("past their time limit", late, len(late), cure)
 
 
 def _longest(turn: Turn) -> float:
@@ -194,11 +169,7 @@ def waiting_turns() -> Finding:
 
 
 def _turns(rows: QuerySet[Turn], what: str, cure: str) -> Finding:
-    count = rows.count()
-    if not count:
-        return passed("none")
-    ids = rows.order_by("pk").values_list("pk", flat=True)[:NAMED]
-    return failed(f"{what}: {some_named(ids, count)}", cure)
+    return failed_if_any(what, rows.order_by("pk").values_list("pk", flat=True)[:NAMED], rows.count(), cure)
 
 
 _OLDEST = """
@@ -250,6 +221,60 @@ def _unserved_routes(sessions: QuerySet[Session]) -> Iterator[str]:
     for hook in Hook.objects.filter(enabled=True).exclude(channel="").order_by("-created_at")[:MOST_ROUTES]:
         if reason := channels.why_unserved({"channel": hook.channel, "chat_id": hook.address}):
             yield f"hook {hook.pk}: {reason}"
+
+
+def bots_read() -> Finding:
+    """The updates of each bot that is on can be read, and each session of Telegram has a connected chat."""
+    bots = TelegramBot.objects.filter(enabled=True, agent__owner__is_active=True)
+    unread = Q(state_since=None, created_at__lt=Now() - NEW_BOT)
+    wrong = bots.filter(~Q(last_error="") | unread).order_by("username")
+    if count := wrong.count():
+        named = some_named((f"@{bot.username}: {bot.last_error or _UNREAD}" for bot in wrong[:NAMED]), count)
+        return failed(
+            f"bots whose messages are not read: {named}", "see docs/telegram.md, or switch these bots off"
+        )
+    lost = _unconnected()
+    if count := lost.count():
+        named = some_named((session.key[:60] for session in lost[:NAMED]), count)
+        cure = "connect the chats on the pages of their agents, or delete these sessions"
+        return failed(f"sessions whose chat is not connected: {named}", cure)
+    return passed(f"{bots.count()} bots")
+
+
+def _unconnected() -> QuerySet[Session]:
+    """Open sessions whose answers go to a chat that is not connected. None if a plugin serves the channel."""
+    if not isinstance(channels.known().get("telegram"), channels.ChannelOfAgents):
+        return Session.objects.none()
+    chats = TelegramChat.objects.filter(bot=OuterRef("agent")).annotate(text=Cast("chat_id", CharField()))
+    here = Q(last_route__isnull=True) | Q(last_route__channel="telegram")
+    sessions = Session.objects.filter(
+        here, channel="telegram", state=SessionState.OPEN, owner__is_active=True
+    )
+    return sessions.exclude(Exists(chats.filter(text=OuterRef("chat_id")))).order_by("key")
+
+
+def connections_usable() -> Finding:
+    """The server's connections work, and the secrets of all can be read. Users see the other faults of their own."""
+    rows = Connection.objects.order_by("owner_id", "name")[:MOST_CONNECTIONS]
+    if not rows:
+        return passed("none")
+    broken = [text for row in rows.iterator() if (text := _fault_of(row))]
+    if broken:
+        return failed(
+            some_named(islice(broken, NAMED), len(broken)),
+            "mend them in the admin (Connections), and test them there",
+        )
+    return passed("none is known to be broken")
+
+
+def _fault_of(row: Connection) -> str:
+    whose = "" if row.owner_id is None else " of a user"
+    if fault := usable(row).fault:
+        return f"{row.name}{whose}: {fault}"
+    provider = PROVIDERS.get(row.provider)
+    if provider is None or provider.missing:
+        return f"{row.name}{whose}: {row.provider} is not installed"
+    return f"{row.name}: {row.last_error.rstrip('.')}" if row.owner_id is None and row.last_error else ""
 
 
 def deliveries_sent() -> Finding:
