@@ -25,9 +25,10 @@ from sessions_app.exceptions import NotFound, NoThreadFree
 from sessions_app.models import TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.reads import selectors
-from sessions_app.streams.event_log import now
+from sessions_app.streams.event_log import Position
+from sessions_app.streams.hub import beginning
+from sessions_app.streams.reader import Run as RunInThread
 from sessions_app.streams.reader import StreamReader
-from sessions_app.streams.wait_for_turn import Run as RunInThread
 
 KEEP_ALIVE = 15.0  # seconds
 ENCODER = EventEncoder()
@@ -44,20 +45,19 @@ class AgentRuns(ApiView):
         run = read_run(request.data)
         agent = selectors.agent(self.user, name, to_ask=True)
         session = threads.session_of(self.user, agent, run.thread_id)
-        cursor = now()  # before the turn, so that nothing of it is missed
+        cursor = beginning()  # before the turn, so that nothing of it is missed
         turn = threads.start_turn(self.user, session, run)
         about = {"rondo": {"session": str(session.pk), "turn": turn and turn.pk}}
         started = core.RunStartedEvent(thread_id=run.thread_id, run_id=run.run_id, metadata=about)
         if turn is None:
             success = run_end.finished(started, core.RunFinishedSuccessOutcome())
             return RunResponse(_all_of([started, *run_end.history(self.user, session.pk), success]))
-        reader = StreamReader(session.pk, turn.session_id, cursor, right_of(request))
         events = RunEvents(
             turn.pk, is_repeated=turn.state != TurnState.QUEUED, has_ended=turn.state not in OPEN_STATES
         )
-        return RunResponse(
-            RunStream(user=self.user, session_id=session.pk, started=started, events=events, reader=reader)
-        )
+        position = Position(session_id=turn.session_id, cursor=cursor)
+        body = RunStream(self.user, session.pk, started, events, position, StreamReader(right_of(request)))
+        return RunResponse(body)
 
 
 class RunStream:
@@ -65,15 +65,15 @@ class RunStream:
 
     def __init__(
         self,
-        *,
         user: User,
         session_id: uuid.UUID,
         started: core.RunStartedEvent,
         events: RunEvents,
+        position: Position,
         reader: StreamReader,
     ) -> None:
         self._user, self._session_id, self._started = user, session_id, started
-        self._events, self._reader = events, reader
+        self._events, self._position, self._reader = events, position, reader
         self.run: RunInThread
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class RunStream:
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         yield _encoded([self._started])
         if not self._events.has_ended():
-            async for items in self._reader.read(KEEP_ALIVE):
+            async for items in self._reader.read(self._position, KEEP_ALIVE, self._session_id):
                 sent = [event for item in items for event in self._events.hear(item)]
                 yield _encoded(sent) or b": keep-alive\n\n"
                 if self._events.has_ended():

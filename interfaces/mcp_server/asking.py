@@ -26,8 +26,8 @@ from interfaces.mcp_server.progress import (
     stop,
 )
 from sessions_app.exceptions import InsufficientScope, NotFound, TooManyStreams
+from sessions_app.streams.reader import until_ended
 from sessions_app.streams.rights import lapsed
-from sessions_app.streams.wait_for_turn import until_ended
 
 PROGRESS_SECONDS = 5.0  # between two notifications of progress
 

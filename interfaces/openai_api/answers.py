@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,11 +22,10 @@ from sessions_app.exceptions import NoThreadFree, TooManyStreams
 from sessions_app.sessions import client_answers
 from sessions_app.sessions.client_answers import ClientAnswer
 from sessions_app.sessions.client_chats import AcceptedMessage
-from sessions_app.streams.hub import hub
+from sessions_app.streams.event_log import Position
 from sessions_app.streams.items import Item
-from sessions_app.streams.rights import STREAM_SLOTS, Right, is_revoked
-from sessions_app.streams.subscription import Subscription, WakeUp
-from sessions_app.streams.wait_for_turn import RECHECK, Run, until_ended
+from sessions_app.streams.reader import RECHECK, Run, StreamReader, until_ended
+from sessions_app.streams.rights import Right, is_revoked
 
 if TYPE_CHECKING:
     from sessions_app.events import Cursor
@@ -141,14 +139,11 @@ class AnswerStream:
 
     def __init__(self, right: Right) -> None:
         self.reply: Reply | None = None
-        self._subscription: Subscription | None = None
-        self._free = STREAM_SLOTS.take(right)
-        weakref.finalize(self, self._free)  # when an error comes before a response holds it
+        self._reader = StreamReader(right)
 
     def close(self) -> None:
         """End the subscription. The turn goes on. A second call is harmless."""
-        self._unsubscribe()
-        self._free()
+        self._reader.close()
 
     def __aiter__(self) -> AsyncGenerator[bytes, None]:
         assert self.reply is not None  # noqa: S101 - set before the response is returned
@@ -219,33 +214,23 @@ class AnswerStream:
 
     async def _items(self, reply: Reply) -> AsyncIterator[list[Item]]:
         """What the hub tells of the session, until the turn has ended. A reader that was dropped joins again."""
-        wake_up, turn = WakeUp(), reply.accepted.turn
-        since = reply.since
+        turn = reply.accepted.turn
+        position = Position(session_id=turn.session_id, cursor=reply.since)
         while not await self._has_ended(turn.pk):
-            self._unsubscribe()
-            self._subscription = mine = hub().subscribe(
-                turn.session_id, since, wake_up.wake, right=reply.right
-            )
-            while not mine.closed:
-                woken = await wake_up.wait(RECHECK)
-                items = mine.take()
+            async for items in self._reader.read(position, RECHECK, turn.session_id):
                 yield items
-                if any(item.ends(turn.pk) for item in items) or (
-                    not woken and await self._has_ended(turn.pk)
-                ):
+                if any(item.ends(turn.pk) for item in items):
                     return
-            if mine.revoked:
-                raise _Broken(reply.failed(403, "permission_denied", ENDED))
-            since = mine.cursor
+                if not items and await self._has_ended(turn.pk):
+                    return
+            if (ended := self._reader.subscription) is not None:
+                position = ended.position
+                if ended.revoked:
+                    raise _Broken(reply.failed(403, "permission_denied", ENDED))
 
     async def _has_ended(self, turn_id: int) -> bool:
         answer = await self.run(partial(client_answers.answer_of, turn_id))
         return bool(answer.has_ended)
-
-    def _unsubscribe(self) -> None:
-        if self._subscription is not None:
-            with suppress(RuntimeError):
-                hub().unsubscribe(self._subscription)
 
 
 def _follow(text: Transcript, item: Item, turn_id: int) -> str:

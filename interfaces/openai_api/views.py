@@ -20,7 +20,7 @@ from interfaces.openai_api.tasks import answer_task
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_answers, client_chats
 from sessions_app.sessions.client_history import ClientHistory
-from sessions_app.streams.event_log import now
+from sessions_app.streams.hub import beginning
 
 if TYPE_CHECKING:
     from sessions_app.models import Agent
@@ -91,7 +91,7 @@ class ChatCompletions(DoorView):
             repeats=given.repeats,
             request_key=given.request_key,
         )
-        since = now()  # before the message is stored: all events of its turn come later
+        since = beginning()  # before the message is stored: all events of its turn come later
         accepted = client_chats.accept(self.user, agent, history)
         return Reply(
             accepted=accepted,

@@ -24,10 +24,9 @@ from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions.open import open_session
-from sessions_app.streams.event_log import now
-from sessions_app.streams.hub import hub
+from sessions_app.streams.event_log import Position
+from sessions_app.streams.hub import Subscription, beginning, hub
 from sessions_app.streams.rights import Right
-from sessions_app.streams.subscription import Subscription
 
 CHECK_SECONDS = (
     3.0  # of silence, after which the turn is read, in case its end is lost; longer than the hub's POLL
@@ -99,7 +98,9 @@ class Talk:
         assert self.session is not None  # noqa: S101 - there is one to send to
         wake, right = threading.Event(), Right(user_id=self.agent.owner_id)
         shows = selectors.shown_id(self.agent.owner, self.session.pk)
-        subscription = hub().subscribe(self.session.pk, now(), wake.set, shows, right)
+        position = Position(session_id=shows, cursor=beginning())
+        subscription = Subscription(opened=self.session.pk, position=position, right=right, wake=wake.set)
+        hub().subscribe(subscription)
         try:
             turn = send()
             answer = Answer(turn=turn.pk, screen=self.screen)
@@ -107,7 +108,7 @@ class Talk:
                 turn=turn, answer=answer, subscription=subscription, wake=wake, seconds=seconds
             ).follow()
         finally:
-            hub().unsubscribe(subscription)
+            subscription.close()
         ended = selectors.turn(self.agent.owner, turn.pk)
         answer.settle(getattr(ended, "reply", None) or ended.error or "")
         self.screen.end_line()

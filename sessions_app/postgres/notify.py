@@ -42,6 +42,16 @@ class Try(NamedTuple):
     number: int = 1
 
 
+class Origin(NamedTuple):
+    """The source of a turn's input: its kind, and its run, if any. Stored events have the same fields."""
+
+    source_type: str
+    run_id: str
+
+
+NOWHERE = Origin(source_type="", run_id="")
+
+
 class Publisher:
     """One thread and one autocommit connection per process. It drops what it cannot send, since readers poll too.
 
@@ -51,7 +61,7 @@ class Publisher:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._plain: dict[tuple[str, str], None] = {}
-        self._live: dict[tuple[str, int, Try, str], list[str] | dict[str, Any]] = {}
+        self._live: dict[tuple[str, int, Try, Origin, str], list[str] | dict[str, Any]] = {}
         self._thread: threading.Thread | None = None
         self._connection: psycopg.Connection[Any] | None = None
         self._busy = False
@@ -63,18 +73,22 @@ class Publisher:
             self._plain |= dict.fromkeys((channel, text) for text in texts)
             self._wake()
 
-    def delta(self, session_id: str, turn_id: int, of: Try, text: str, kind: str = TEXT) -> None:
+    def delta(
+        self, session_id: str, turn_id: int, of: Try, text: str, kind: str = TEXT, origin: Origin = NOWHERE
+    ) -> None:
         """Send a piece of the running answer, or of its reasoning; waiting pieces of the same try are joined."""
         with self._changed:
-            pieces = self._live.setdefault((session_id, turn_id, of, kind), [])
+            pieces = self._live.setdefault((session_id, turn_id, of, origin, kind), [])
             if isinstance(pieces, list):
                 pieces.append(text)
             self._wake()
 
-    def retrying(self, session_id: str, turn_id: int, of: Try, content: dict[str, Any]) -> None:
+    def retrying(
+        self, session_id: str, turn_id: int, of: Try, content: dict[str, Any], origin: Origin = NOWHERE
+    ) -> None:
         """Send that a try was aborted and another follows, after the pieces of the aborted one."""
         with self._changed:
-            self._live[session_id, turn_id, of, "retrying"] = content
+            self._live[session_id, turn_id, of, origin, "retrying"] = content
             self._wake()
 
     def flush(self, timeout: float) -> None:
@@ -104,8 +118,8 @@ class Publisher:
             plain, self._plain = list(self._plain), {}
             live, self._live = self._live, {}
         pieces = []
-        for (session_id, turn_id, of, kind), said in live.items():
-            about = {"s": session_id, "turn": turn_id, **of._asdict()}
+        for (session_id, turn_id, of, origin, kind), said in live.items():
+            about = {"s": session_id, "turn": turn_id, "origin": origin, **of._asdict()}
             if isinstance(said, dict):
                 pieces.append((EVENTS, json.dumps(about | {"retrying": said})))
                 continue

@@ -1,1 +1,1 @@
-"""Event streams: the hub of a web process and its subscriptions."""
+"""Event streams: the hub of a process, which fills the subscriptions of its readers."""

@@ -8,16 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-import sqlalchemy as sa
 from django.conf import settings
-from django.contrib.auth.models import User
-from django.contrib.sessions.models import Session as Browser
+from django.db import connection
 
 from sessions_app.exceptions import TooManyStreams
-from sessions_app.models import Agent, ApiToken, Session
-from sessions_app.postgres.statements import Statement, table
-from sessions_app.streams.event_log import Topic, array_parameter
+from sessions_app.streams.items import Topic
 from sessions_app.tokens.issue import valid_token
 from sessions_app.tokens.limits import share_of_limited
 
@@ -87,63 +84,38 @@ def is_revoked(right: Right) -> bool:
     return right.token is not None and valid_token(right.token) is None
 
 
-def _doubtful() -> Statement:
-    asked = (
-        sa.func.unnest(
-            array_parameter("users", sa.BigInteger()),
-            array_parameter("tokens", sa.Text()),
-            array_parameter("browsers", sa.Text()),
-            array_parameter("sessions", sa.Uuid()),
-            array_parameter("agents", sa.BigInteger()),
-        )
-        .table_valued("user_id", "token", "browser", "session_id", "agent_id", with_ordinality="number")
-        .render_derived(name="a")
-    )
-    user, token, browser = table(User), table(ApiToken), table(Browser)
-    session, agent = table(Session), table(Agent)
-    has_token = sa.exists().where(
-        token.c.id == asked.c.token,
-        token.c.user_id == user.c.id,
-        sa.or_(token.c.expires_at.is_(None), token.c.expires_at > sa.func.clock_timestamp()),
-    )
-    is_logged_in = sa.exists().where(
-        browser.c.session_key == asked.c.browser, browser.c.expire_date > sa.func.now()
-    )
-    has_session = sa.exists().where(session.c.id == asked.c.session_id, session.c.owner_id == user.c.id)
-    has_agent = sa.exists().where(agent.c.id == asked.c.agent_id, agent.c.owner_id == user.c.id)
-    holds = sa.func.coalesce(
-        sa.and_(
-            user.c.is_active,
-            sa.or_(asked.c.token.is_(None), has_token),
-            sa.or_(asked.c.browser.is_(None), is_logged_in),
-            sa.or_(has_session, has_agent),
-        ),
-        sa.false(),
-    )
-    # valid tokens are left out of the answer; a browser's password is compared outside
-    return Statement(
-        sa.select(asked.c.number, user.c.password, holds.label("holds"))
-        .select_from(asked.outerjoin(user, user.c.id == asked.c.user_id))
-        .where(sa.or_(~holds, asked.c.browser.is_not(None)))
-    )
-
-
-DOUBTFUL = _doubtful()
+# a browser's password is compared outside, so that it is in no log of statements
+_HELD = """
+    SELECT asked.number - 1, u.password, asked.browser, coalesce(
+        u.is_active
+        AND (asked.token IS NULL OR EXISTS (
+            SELECT FROM sessions_app_apitoken t WHERE t.id = asked.token AND t.user_id = u.id
+                AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())))
+        AND (asked.browser IS NULL OR EXISTS (
+            SELECT FROM django_session b WHERE b.session_key = asked.browser AND b.expire_date > now()))
+        AND (EXISTS (SELECT FROM sessions_app_session s WHERE s.id = asked.session_id AND s.owner_id = u.id)
+            OR EXISTS (SELECT FROM sessions_app_agent a WHERE a.id = asked.agent_id AND a.owner_id = u.id)),
+        false)
+    FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::uuid[], %s::bigint[])
+        WITH ORDINALITY AS asked (user_id, token, browser, session_id, agent_id, number)
+    LEFT JOIN auth_user u ON u.id = asked.user_id
+"""
 
 
 def lapsed(held: Sequence[tuple[Right, Topic]]) -> set[int]:
-    """The indexes of those without access now. One statement for all."""
+    """The indexes of those without access now, also because the session or agent was deleted. One statement for all."""
     rights = [right for right, _ in held]
-    rows = DOUBTFUL.all(
-        users=[right.user_id for right in rights],
-        tokens=[right.token for right in rights],
-        browsers=[right.browser for right in rights],
-        sessions=[opened if isinstance(opened, uuid.UUID) else None for _, opened in held],
-        agents=[opened if isinstance(opened, int) else None for _, opened in held],
-    )
-    numbered = [(row.number - 1, row) for row in rows]
-    return {number for number, row in numbered if not (row.holds and _is_same(row.password, rights[number]))}
-
-
-def _is_same(password: str, right: Right) -> bool:
-    return right.browser is None or password == right.password
+    parameters: list[Any] = [
+        [right.user_id for right in rights],
+        [right.token for right in rights],
+        [right.browser for right in rights],
+        [opened if isinstance(opened, uuid.UUID) else None for _, opened in held],
+        [opened if isinstance(opened, int) else None for _, opened in held],
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_HELD, parameters)
+        return {
+            number
+            for number, password, browser, holds in cursor.fetchall()
+            if not holds or (browser is not None and password != rights[number].password)
+        }

@@ -24,7 +24,7 @@ from sessions_app import metrics
 from sessions_app.hints import wake
 from sessions_app.journal.journal import Journal
 from sessions_app.models import Lane, Turn
-from sessions_app.postgres.notify import THOUGHT, Try, publisher
+from sessions_app.postgres.notify import TEXT, THOUGHT, Origin, Try, publisher
 from sessions_app.queue.kinds import CommitRefused, kind_of
 from sessions_app.tracing.spans import turn_span
 from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next
@@ -191,14 +191,14 @@ def _publish(session_id: str, turn: Turn, event: TurnEvent) -> None:
     if event.type not in PUBLISHED:
         return
     of = Try(turn.attempt, event.content["step"], event.content["try"])
-    if event.type is TurnEventType.LLM_DELTA:
-        publisher().delta(session_id, turn.pk, of, event.content["text"])
-    elif event.type is TurnEventType.LLM_THOUGHT:
-        publisher().delta(session_id, turn.pk, of, event.content["text"], THOUGHT)
+    origin = Origin(turn.kind, turn.origin_run)
+    if event.type in {TurnEventType.LLM_DELTA, TurnEventType.LLM_THOUGHT}:
+        kind = TEXT if event.type is TurnEventType.LLM_DELTA else THOUGHT
+        publisher().delta(session_id, turn.pk, of, event.content["text"], kind, origin)
     else:
         # the size of a notification is limited, and a provider's reason may be long
         said = event.content | {"text": event.content["text"][:LONGEST_REASON]}
-        publisher().retrying(session_id, turn.pk, of, said)
+        publisher().retrying(session_id, turn.pk, of, said, origin)
 
 
 def _judged(handle: Handle, prepared: Prepared, result: TurnResult) -> TurnResult:

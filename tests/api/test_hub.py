@@ -11,15 +11,15 @@ import pytest
 from interfaces.api.sessions import streams
 from sessions_app.events import Cursor, event
 from sessions_app.models import Agent, Event, EventType, Lane, Turn, TurnKind
+from sessions_app.postgres.notify import Origin
 from sessions_app.sessions.open import primary_session
 from sessions_app.streams import hub as stream
+from sessions_app.streams import items
 from sessions_app.streams import reader as stream_reader
-from sessions_app.streams import running_answers
-from sessions_app.streams.event_log import PAGE, Origin, Position, now, read_events
-from sessions_app.streams.hub import Hub
+from sessions_app.streams.event_log import PAGE, Position, now, read_events
+from sessions_app.streams.hub import LARGEST_QUEUE, QUEUE, READ_AT_ONCE, Hub, Subscription
 from sessions_app.streams.items import Item
 from sessions_app.streams.rights import Right
-from sessions_app.streams.subscription import LARGEST_QUEUE, NEWCOMERS, QUEUE, Subscription
 from tests.conftest import Person
 from tests.fleet import until
 
@@ -48,18 +48,32 @@ def write(session: Any, count: int = 1, turn: int = 1) -> list[int]:
     return [event.pk for event in made]
 
 
+def subscription_to(shown: Any, after: Cursor, shows: Any = None) -> Subscription:
+    """A window of a session, which may show another one, or of an agent."""
+    agent = shown if isinstance(shown, Agent) else shown.agent
+    session_id = None if shown is agent else (shows or shown).pk
+    return Subscription(
+        opened=shown.pk,
+        position=Position(session_id=session_id, agent_id=agent.pk, cursor=after),
+        right=Right(user_id=agent.owner_id),
+        wake=lambda: None,
+    )
+
+
+def wake(hub: Hub, session: Any) -> None:
+    hub._hear("", {"s": str(session.pk)})
+
+
 class Reader:
     """Keeps what a subscription gives."""
 
-    def __init__(self, hub: Hub, session: Any, after: Cursor) -> None:
+    def __init__(self, hub: Hub, session: Any, after: Cursor, shows: Any = None) -> None:
         self.items: list[Item] = []
-        self.hub = hub
-        self.subscription: Subscription = hub.subscribe(session.pk, after, lambda: None)
+        self.subscription = subscription_to(session, after, shows)
+        hub.subscribe(self.subscription)
 
     def ids(self) -> list[int]:
         self.items += self.subscription.take()
-        if self.subscription.behind:
-            self.hub.read_soon(self.subscription.shows)
         return [item.event.pk for item in self.items if item.event is not None]
 
 
@@ -74,11 +88,11 @@ def test_a_long_absent_reader_catches_up_at_its_own_pace(hub: Hub, person: Perso
 def test_a_reader_who_does_not_read_is_dropped_alone(hub: Hub, person: Person) -> None:
     session = person.session()
     slow, quick = Reader(hub, session, now()), Reader(hub, session, now())
-    until(lambda: not slow.subscription.behind and not quick.subscription.behind)
+    until(lambda: slow.subscription.live and quick.subscription.live)
     ids: list[int] = []
     while len(ids) <= QUEUE:
         ids += write(session, PAGE)
-        hub.read_soon(session.pk)
+        wake(hub, session)
         until(lambda: len(quick.ids()) == len(ids))  # noqa: B023 - called at once
     assert quick.ids() == ids
     assert slow.subscription.closed
@@ -99,7 +113,7 @@ def big(session: Any, count: int) -> list[int]:
 def test_a_page_is_cut_by_size_without_missing_events(hub: Hub, person: Person) -> None:
     session = person.session()
     ids = [*big(session, 10), *write(session, 3), *big(session, 4)]
-    place = Position(shows=session.pk, cursor=BEGINNING)
+    place = Position(session_id=session.pk, cursor=BEGINNING)
     until(lambda: len(read_events([place])[0].events) == 4, 100, "nobody else's transaction hides them")
     assert read_events([place])[0].more
     reader = Reader(hub, session, BEGINNING)
@@ -110,42 +124,34 @@ def test_a_page_is_cut_by_size_without_missing_events(hub: Hub, person: Person) 
 def test_a_reader_with_much_unread_is_dropped_unless_catching_up(hub: Hub, person: Person) -> None:
     session = person.session()
     big(session, 20)
-    slow, behind = Reader(hub, session, now()), hub.subscribe(session.pk, BEGINNING, lambda: None)
-    until(lambda: not slow.subscription.behind)
+    slow, behind = Reader(hub, session, now()), subscription_to(session, BEGINNING)
+    hub.subscribe(behind)
+    until(lambda: slow.subscription.live)
     for _ in range(8):
         big(session, 4)
-        hub.read_soon(session.pk)
+        wake(hub, session)
     until(lambda: slow.subscription.closed)
     assert not behind.closed
     assert sum(item.size for item in behind.take()) <= LARGEST_QUEUE
 
 
-def test_newcomers_with_long_pasts_take_turns(hub: Hub, person: Person) -> None:
-    sessions = [person.session() for _ in range(NEWCOMERS + 5)]
+def test_many_newcomers_with_long_pasts_catch_up(hub: Hub, person: Person) -> None:
+    sessions = [person.session() for _ in range(READ_AT_ONCE + 5)]
     ids = {session.pk: write(session, PAGE + 1) for session in sessions}
     readers = [Reader(hub, session, BEGINNING) for session in sessions]
-    until(lambda: all(reader.ids() == ids[reader.subscription.shows] for reader in readers), 30)
+    until(lambda: all(reader.ids() == ids[reader.subscription.opened] for reader in readers), 30)
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_pieces_come_from_where_their_turn_came_from(hub: Hub, person: Person, told: bool) -> None:
-    """As its start said, or as the turn's row does when nobody here saw the start."""
+def test_pieces_come_from_where_their_turn_came_from(hub: Hub, person: Person) -> None:
     session = person.session()
-    turn = Turn.objects.create(
-        session=session, kind=TurnKind.AUTOMATION, lane=Lane.AUTO, content="x", origin_run="job:1"
-    )
     origin = Origin(source_type="automation", run_id="job:1")
     reader = Reader(hub, session, now())
-    until(lambda: not reader.subscription.behind)
-    if told:
-        event(turn, session.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
-        hub.read_soon(session.pk)
-        until(lambda: len(reader.ids()) == 1)
-        Turn.objects.filter(pk=turn.pk).update(origin_run="other")  # nobody asks for it
+    until(lambda: reader.subscription.live)
     for text in ("one", "two"):
-        hub._hear("", {"s": str(session.pk), "turn": turn.pk, "attempt": 1, "text": text})
-    until(lambda: reader.ids() is not None and len(reader.items) == 2 + told)
-    assert [(item.type, item.origin) for item in reader.items[-2:]] == [("delta", origin)] * 2
+        about = {"s": str(session.pk), "turn": 1, "attempt": 1, "origin": list(origin)}
+        hub._hear("", about | {"text": text})
+    until(lambda: reader.ids() == [] and len(reader.items) == 2)
+    assert [(item.type, item.origin) for item in reader.items] == [("delta", origin)] * 2
     shown = streams._unstored(reader.items[-1], "demo")
     assert (shown["source_type"], shown["run_id"]) == ("automation", "job:1")
 
@@ -157,7 +163,7 @@ def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, 
         session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x", state="running"
     )
     reader = Reader(hub, session, now())
-    until(lambda: not reader.subscription.behind)
+    until(lambda: reader.subscription.live)
 
     def hear(step: int, number: int, **said: object) -> None:
         about = {"s": str(session.pk), "turn": turn.pk, "attempt": 1, "step": step, "number": number}
@@ -169,10 +175,10 @@ def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, 
     hear(2, 2, text="The answer ")
     hear(2, 1, text="late")
     hear(2, 2, text="is 4")
-    until(lambda: reader.ids() is not None and len(reader.items) == 6)
-    assert [item.type for item in reader.items] == ["snapshot", "delta", "delta", "status", "delta", "delta"]
+    until(lambda: reader.ids() is not None and len(reader.items) == 5)
+    assert [item.type for item in reader.items] == ["delta", "delta", "status", "delta", "delta"]
     assert "late" not in [item.content.get("text") for item in reader.items]
-    told = reader.items[3].content
+    told = reader.items[2].content
     assert (told["status"], told["turn"], told["step"], told["try"]) == ("retrying", turn.pk, 2, 2)
     late = Reader(hub, session, now())
     until(lambda: late.ids() is not None and late.items)
@@ -200,30 +206,31 @@ def test_primary_events_since_the_toggle_are_not_skipped_for_threads(
     """Nobody told the hub of the toggle, and what it reads next is the thread's own, written last."""
     thread, home = person.session(), primary_session(person.agent)
     reader = Reader(hub, thread, now())
-    until(lambda: not reader.subscription.behind)
+    until(lambda: reader.subscription.live)
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
     told = write(home)
     write(thread)
-    hub.read_soon(thread.pk)
-    until(lambda: reader.ids() == told)
-    assert [item.content.get("shows") for item in reader.items if item.event is None] == [str(home.pk)]
+    wake(hub, thread)
+    until(lambda: reader.subscription.closed)
+    assert reader.ids() == []
+    assert [item.content.get("shows") for item in reader.items] == [str(home.pk)]
+    again = Reader(hub, thread, reader.subscription.position.cursor, shows=home)
+    until(lambda: again.ids() == told)
     told += write(home)
-    hub._hear("", {"s": str(home.pk)})
-    until(lambda: reader.ids() == told)
+    wake(hub, home)
+    until(lambda: again.ids() == told)
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=False)
     hub._hear("", {"look": "all"})
-    until(lambda: reader.subscription.shows == thread.pk and not reader.subscription.behind)
-    assert reader.ids() == told
-    told += write(thread)
-    until(lambda: reader.ids() == told, 5)
+    until(lambda: again.subscription.closed)
+    assert again.ids() == told
+    assert [item.content.get("shows") for item in again.items if item.event is None] == [str(thread.pk)]
 
 
 def test_threads_of_one_agent_share_reads_and_get_every_delta(hub: Hub, person: Person) -> None:
     home, threads = primary_session(person.agent), [person.session() for _ in range(3)]
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
-    readers = [Reader(hub, each, now()) for each in (home, *threads)]
-    until(lambda: all(each.subscription.shows == home.pk for each in readers))
-    until(lambda: not any(each.subscription.behind for each in readers))
+    readers = [Reader(hub, each, now(), shows=home) for each in (home, *threads)]
+    until(lambda: all(each.subscription.live for each in readers))
     turn = Turn.objects.create(session=home, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
     event(turn, home.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
     event(turn, home.agent_id, EventType.TURN_END, {}).save(force_insert=True)
@@ -244,15 +251,13 @@ def test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces(
     hub: Hub, person: Person, newcomer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A notification about something else makes the hub read, while the last pieces are still on their way."""
-    monkeypatch.setattr(
-        running_answers, "UNANNOUNCED", 60.0
-    )  # the announcement is not lost, whatever the load
+    monkeypatch.setattr(items, "UNANNOUNCED", 60.0)  # the announcement is not lost, whatever the load
     session = person.session()
     turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
     about = {"s": str(session.pk), "turn": turn.pk, "attempt": 1}
     start = now()
     reader = Reader(hub, session, start)
-    until(lambda: not reader.subscription.behind)
+    until(lambda: reader.subscription.live)
     event(turn, session.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
     hub._hear("", about | {"text": "one "})
     until(lambda: reader.ids() is not None and len(reader.items) == 2)
@@ -274,11 +279,11 @@ def test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces(
 def test_an_end_whose_announcement_is_lost_comes_all_the_same(
     hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running_answers, "UNANNOUNCED", 0.1)
+    monkeypatch.setattr(items, "UNANNOUNCED", 0.1)
     session = person.session()
     turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
     reader = Reader(hub, session, now())
-    until(lambda: not reader.subscription.behind)
+    until(lambda: reader.subscription.live)
     event(turn, session.agent_id, EventType.TURN_END, {}).save(force_insert=True)
     until(lambda: len(reader.ids()) == 1, 10)
 
@@ -290,7 +295,8 @@ def test_a_quiet_stream_says_that_it_is_alive_despite_looks_without_news(
     monkeypatch.setattr(stream_reader, "hub", lambda: hub)
     monkeypatch.setattr(stream, "POLL", 0.02)
     session, cursor = person.session(), now()
-    body = streams.Stream(session.pk, session.pk, "demo", cursor, Right(user_id=person.user.pk))
+    position = Position(session_id=session.pk, agent_id=session.agent_id, cursor=cursor)
+    body = streams.Stream(session.pk, position, "demo", Right(user_id=person.user.pk))
 
     async def listen() -> list[bytes]:
         async with asyncio.timeout(10), aclosing(aiter(body)) as blocks:

@@ -26,6 +26,7 @@ from interfaces.api.sessions.streams import Stream
 from sessions_app.events import Cursor
 from sessions_app.models import Agent, ApiToken, Session
 from sessions_app.sessions.open import open_session
+from sessions_app.streams.event_log import Position
 from sessions_app.streams.rights import STREAM_SLOTS, Right, lapsed
 from sessions_app.tokens.issue import revoke_tokens
 from tests.api.conftest import Site, Window, start_web
@@ -133,7 +134,7 @@ def test_open_streams_take_no_thread_and_no_connection_each(site: Site) -> None:
 def strict(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a web process that allows few streams, and has no patience."""
     first = (
-        "import django; django.setup(); from interfaces.http import threads, handler; "
+        "import django; django.setup(); from interfaces.http.server import threads, handler; "
         "threads.PATIENCE = 0.05; handler.STREAM_THREADS = 1"
     )
     url, web = start_web(tmp_path_factory.mktemp("strict"), first, RONDO_STREAMS_PER_USER=str(FEW))
@@ -294,7 +295,8 @@ def test_all_streams_are_asked_for_in_one_statement(transactional_db: None) -> N
 def test_a_stream_that_nobody_came_to_hold_leaves_its_place() -> None:
     """As when a middleware fails over an answer that the view had made already."""
     before = STREAM_SLOTS.taken(7)
-    stream = Stream(uuid4(), uuid4(), "demo", Cursor(xid=0, id=0), Right(user_id=7))
+    position = Position(session_id=uuid4(), agent_id=1, cursor=Cursor(xid=0, id=0))
+    stream = Stream(uuid4(), position, "demo", Right(user_id=7))
     assert STREAM_SLOTS.taken(7) == before + 1
     del stream
     gc.collect()

@@ -14,10 +14,11 @@ import httpx2
 import pytest
 from django.contrib.auth.models import User
 
-from sessions_app.events import Cursor
+from sessions_app.events import Cursor, announce
 from sessions_app.models import Agent, ApiToken, Event, Session
-from sessions_app.streams import access
-from sessions_app.streams.hub import Hub
+from sessions_app.streams import hub as streams
+from sessions_app.streams.event_log import Position
+from sessions_app.streams.hub import Hub, Subscription
 from sessions_app.streams.rights import Right
 from sessions_app.tokens.issue import revoke_tokens
 from tests.api.conftest import Site, Window, serve
@@ -33,7 +34,7 @@ pytestmark = [
 
 SOON = 1.0  # seconds in which open streams end
 # without a notification it would be noticed only after a minute
-PATIENT = "import config.asgi; from sessions_app.streams import access; access.RECHECK = 60.0"
+PATIENT = "import config.asgi; from sessions_app.streams import hub; hub.POLL = 60.0"
 
 
 @pytest.fixture(scope="module")
@@ -119,25 +120,24 @@ def test_a_stream_that_joins_after_the_revocation_was_told_ends_too(
     hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request was let in before the revocation, and its stream begins after the check that followed."""
-    monkeypatch.setattr(access, "RECHECK", 60.0)
+    monkeypatch.setattr(streams, "POLL", 60.0)
     token_of(person.user)
     valid = ApiToken.objects.get(user=person.user)
     session = person.session()
 
-    def subscribe(token: str) -> Any:
-        right = Right(user_id=person.user.pk, token=token)
-        return hub.subscribe(session.pk, Cursor(xid=0, id=0), lambda: None, right=right)
+    def subscribe(token: str) -> Subscription:
+        subscription = Subscription(
+            opened=session.pk,
+            position=Position(session_id=session.pk, cursor=Cursor(xid=0, id=0)),
+            right=Right(user_id=person.user.pk, token=token),
+            wake=lambda: None,
+        )
+        hub.subscribe(subscription)
+        return subscription
 
-    listens = threading.Event()  # with the connection comes a check of all
-    read_all = hub._read_all_soon
-
-    def connected() -> None:
-        read_all()
-        listens.set()
-
-    monkeypatch.setattr(hub._listener, "_lost", connected)
+    hub.listen()  # with the connection comes a check of all
     first = subscribe(valid.pk)
-    until(lambda: listens.is_set() and not hub._access.is_due(), 10, "the first checks are over")
+    until(lambda: first.checked and first.live, 10, "the first checks are over")
     late = subscribe("revoked")
     until(lambda: late.revoked, 2, "the newcomer is checked by itself")
     assert not first.revoked
@@ -205,6 +205,7 @@ def test_a_stream_of_a_limited_token_names_no_other_session(window: Window) -> N
         mark: dict[str, Any] = {"agent": agent, "type": "status", "scope": "agent", "content": {"n": 1}}
         Event.objects.create(session_id=other.pk, **mark)
         Event.objects.create(session_id=session.pk, **mark)
+        announce(session.pk, agent.pk)
         until(lambda: str(other.pk) in whole.said and "event: status" in limited.said, 10)
         assert str(other.pk) not in limited.said
         assert str(session.pk) in limited.said

@@ -37,22 +37,23 @@ def shows(stream: Stream) -> list[str]:
 WHOLE = ["turn_queued", "turn_start", "message", "message", "turn_end"]
 
 
-def test_an_open_stream_follows_the_mode_there_and_back(window: Window) -> None:
-    home, other = primary(window), another(window)
-    with window.stream() as stream, other.stream() as elsewhere:
-        for on in (True, False, True):
+def test_a_toggle_ends_the_stream_and_the_next_one_shows_the_other_session(window: Window) -> None:
+    home, cursor = primary(window), ""
+    for on in (True, False, True):
+        before, after = (window.session, home) if on else (home, window.session)
+        with window.stream(**({"Last_Event_ID": cursor} if cursor else {})) as stream:
             toggle(window, on=on)
+            until(lambda: stream.ended, 10, "the stream ends")
+            assert shows(stream) == [after] != [before]
+            cursor = stream.cursor
+        with window.stream(Last_Event_ID=cursor) as stream:
             turn = window.turn(f"unified: {on}")
             stream.wait_for_end(turn["id"])
             assert told(stream, turn["id"]) == WHOLE
-            if on:
-                elsewhere.wait_for_end(turn["id"])
-            assert bool(told(elsewhere, turn["id"])) is on
             assert {
                 each["session_id"] for each in stream.events if each["content"]["turn"] == turn["id"]
-            } == {home if on else window.session}
-        assert shows(stream) == [home, window.session, home]
-        assert shows(elsewhere) == [home, other.session, home]
+            } == {after}
+            cursor = stream.cursor
 
 
 def test_no_event_is_missed_when_toggling_during_an_older_turn(window: Window) -> None:
@@ -63,6 +64,8 @@ def test_no_event_is_missed_when_toggling_during_an_older_turn(window: Window) -
         toggle(window, on=True)
         sent = [window.send(f"note {number}").json() for number in range(3)]
         window.site.model.release("own")
+        until(lambda: stream.ended, 10, "the stream ends")
+    with window.stream(Last_Event_ID=stream.cursor) as stream:
         for turn in sent:
             stream.wait_for_end(turn["id"])
             assert told(stream, turn["id"])[0] == "turn_queued"
@@ -93,26 +96,23 @@ def test_a_reconnected_window_continues_with_what_its_thread_now_shows(window: W
         assert told(again, second) == []
 
 
-def test_a_window_toggled_onto_a_running_turn_gets_its_text(window: Window) -> None:
-    other = another(window)
-    toggle(window, on=True)
-    with window.stream() as early, other.stream() as late:
-        toggle(window, on=False)
+def test_a_window_that_comes_back_onto_a_running_turn_gets_its_text(window: Window) -> None:
+    with window.stream() as early:
         home = Window(site=window.site, token=window.token, session=primary(window), http=window.http)
         with home.stream() as stream:
             turn = home.send("[[pause:story]] [[reply:Once upon a time.]]").json()["id"]
             until(lambda: stream.of("delta"), 20)
             toggle(window, on=True)
-            for each in (early, late):
-                until(lambda: each.of("snapshot"), 10)  # noqa: B023 - called at once
-                assert each.of("snapshot")[0]["content"] == {
+            until(lambda: early.ended, 10, "the stream ends")
+            with window.stream(Last_Event_ID=early.cursor) as late:
+                until(lambda: late.of("snapshot"), 10)
+                assert late.of("snapshot")[0]["content"] == {
                     **stream.of("delta")[0]["content"],
                     "earlier": "",
                 }
-                assert each.of("snapshot")[0]["session_id"] == home.session
-            window.site.model.release("story")
-            for each in (early, late):
-                each.wait_for_end(turn)
+                assert late.of("snapshot")[0]["session_id"] == home.session
+                window.site.model.release("story")
+                late.wait_for_end(turn)
 
 
 def test_deleting_a_thread_ends_only_its_own_stream(window: Window) -> None:

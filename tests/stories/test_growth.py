@@ -187,13 +187,16 @@ def test_filtered_lists_of_the_admin(watch: Watch) -> None:
 
 
 def test_streams(watch: Watch) -> None:
-    shows = (many_rows.session(1), many_rows.session(2), 1, 2)
     with watch.scene("streams"):
         now = event_log.now()
         event_log.horizon()
         for cursor in (now, event_log.starting_point(None)):
-            event_log.read_events([event_log.Position(shows=shown, cursor=cursor) for shown in shows])
-        event_log.origin_of(many_rows.ROWS)
+            positions = [
+                event_log.Position(session_id=session, agent_id=agent, cursor=cursor)
+                for session in (many_rows.session(1), many_rows.session(2), None)
+                for agent in (1, 2)
+            ]
+            event_log.read_events(positions)
 
 
 def test_pruning(watch: Watch) -> None:

@@ -21,11 +21,12 @@ from interfaces.http.headers import last_event
 from interfaces.http.negotiation import EventStreamRenderer
 from interfaces.http.query import Parameter
 from interfaces.http.scopes import READ
-from sessions_app.events import VERSION, Cursor, envelope
+from sessions_app.events import VERSION, envelope
 from sessions_app.models import EventType, Scope
 from sessions_app.reads import selectors
-from sessions_app.streams.event_log import Topic, starting_point
-from sessions_app.streams.items import Item
+from sessions_app.streams.event_log import Position
+from sessions_app.streams.hub import beginning
+from sessions_app.streams.items import Item, Topic
 from sessions_app.streams.reader import StreamReader
 from sessions_app.streams.rights import Right
 
@@ -69,11 +70,14 @@ class EventsView(ApiView):
     takes = {"get": (LAST_EVENT, TICKET_PARAMETER)}
     authentication_classes = [TokenAuthentication, TicketAuthentication, SessionAuthentication]
 
-    def stream(self, opened: Topic, agent_name: str, shows: Topic | None = None) -> HttpResponseBase:
+    def stream(
+        self, opened: Topic, agent_id: int, agent_name: str, shows: uuid.UUID | None = None
+    ) -> HttpResponseBase:
         """The events from now on, or after Last-Event-ID. BadInput."""
-        cursor = starting_point(last_event(self.request))
+        cursor = beginning(last_event(self.request))
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        body = Stream(opened, shows or opened, agent_name, cursor, right_of(self.request))
+        position = Position(session_id=shows, agent_id=agent_id, cursor=cursor)
+        body = Stream(opened, position, agent_name, right_of(self.request))
         return StreamingHttpResponse(body, content_type="text/event-stream", headers=headers)
 
 
@@ -83,7 +87,7 @@ class SessionEvents(EventsView):
         """The session's events from now on, or after Last-Event-ID. The stream ends when the session is deleted.
 
         A thread of a unified agent has the events of the primary session; `session_id` names it. When unified mode is
-        switched, a `status` with `shows` says so: read the history again.
+        switched, a `status` with `shows` says so, and the stream ends: read the history again, and connect again.
 
         A `status` of scope `agent` may come from another session of the agent; `session_id` says which. It reports
         background work without any text: `background` is `turn_start` or `turn_end`, or
@@ -93,7 +97,7 @@ class SessionEvents(EventsView):
         with `events_missed`, and should read the history again; then it gets the events that are kept.
         """
         session = selectors.session(self.user, session_id)
-        return self.stream(session.pk, session.agent_name, session.target_id)
+        return self.stream(session.pk, session.agent_id, session.agent_name, session.target_id)
 
 
 class AgentEvents(EventsView):
@@ -106,26 +110,26 @@ class AgentEvents(EventsView):
         the session has unread updates. Messages are sent only on the streams of their own session.
         """
         agent = selectors.agent(self.user, name)
-        return self.stream(agent.pk, agent.name)
+        return self.stream(agent.pk, agent.pk, agent.name)
 
 
 class Stream:
-    """The body of one stream. Whoever made it must close it, also if it was never read. TooManyStreams."""
+    """The body of one stream: of the session that is shown, or of an agent alone. It must be closed. TooManyStreams."""
 
-    def __init__(self, opened: Topic, shows: Topic, agent_name: str, cursor: Cursor, right: Right) -> None:
-        self._agent_name, self._cursor = agent_name, cursor
-        self._only = {opened, shows} if right.only is not None else None
-        self._reader = StreamReader(opened, shows, cursor, right)
+    def __init__(self, opened: Topic, position: Position, agent_name: str, right: Right) -> None:
+        self._opened, self._position, self._agent_name = opened, position, agent_name
+        self._only = {opened, position.session_id} if right.only is not None else None
+        self._reader = StreamReader(right)
 
     def close(self) -> None:
         """End the stream. A second call is harmless."""
         self._reader.close()
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        reading = self._reader.read(KEEP_ALIVE)
+        reading = self._reader.read(self._position, KEEP_ALIVE, self._opened)
         await anext(reading)
         # with this id a client can resume even if no event follows
-        yield f"retry: {RETRY}\nid: {self._cursor}\n\n".encode()
+        yield f"retry: {RETRY}\nid: {self._position.cursor}\n\n".encode()
         async for items in reading:
             sent = (_block(item, self._agent_name) for item in items if not self._is_elsewhere(item))
             yield b"".join(sent) or b": keep-alive\n\n"

@@ -30,8 +30,8 @@ from sessions_app.queue.error_codes import ERROR_CODES
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions import history
+from sessions_app.streams.reader import Run, until_ended
 from sessions_app.streams.rights import Right, lapsed
-from sessions_app.streams.wait_for_turn import Run, until_ended
 from sessions_app.tokens.limits import limit_of
 
 PREFER = OpenApiParameter(

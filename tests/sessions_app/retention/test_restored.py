@@ -29,14 +29,14 @@ def test_migrate_removes_events_of_another_server_and_keeps_ours(person: Person)
             "UPDATE sessions_app_event SET xid = %s::text::xid8 WHERE id = %s", [FUTURE, foreign.pk]
         )
     Pruning.objects.update_or_create(pk=EVENTS, defaults={"horizon_xid": FUTURE, "horizon_id": foreign.pk})
-    window = Position(shows=session.pk, cursor=now())
+    window = Position(session_id=session.pk, cursor=now())
     [page] = read_events([window])
-    assert page.hidden is not None  # the window would wait for it
+    assert page.hidden  # the window would wait for it
     call_command("migrate", verbosity=0)
     assert list(Event.objects.values_list("pk", flat=True)) == [ours.pk]
     assert horizon().xid == 0
     [page] = read_events([window])
-    assert (page.events, page.hidden) == ([], None)
+    assert (page.events, page.hidden) == ([], False)
 
 
 def test_migrate_keeps_the_horizon_of_this_server(person: Person) -> None:
