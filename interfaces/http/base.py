@@ -22,7 +22,6 @@ from sessions_app.exceptions import BadInput, BeyondLimit, InsufficientScope
 from sessions_app.models import TokenScope
 from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
-from sessions_app.sessions.delete import Deletion
 from sessions_app.sessions.thread_history import Beside
 from sessions_app.tokens.limits import limit_of
 
@@ -160,13 +159,3 @@ def tagged_response(data: Mapping[str, Any], revision: int | None = None) -> Res
     """200 with an ETag: the revision, or a hash without one."""
     tag = headers.etag_of(data) if revision is None else headers.etag(revision)
     return Response(data, headers={"ETag": tag})
-
-
-def deleted(deletion: Deletion) -> Response:
-    """200 with what was deleted, or 409 with the automations that block the deletion."""
-    if deletion.deleted:
-        moved = {"moved_routines": list(deletion.moved_ids)} if deletion.moved_ids else {}
-        return Response({"deleted": True, "deleted_automations": list(deletion.deleted_ids), **moved})
-    automations = [{"id": each.id, "name": each.name, "enabled": each.enabled} for each in deletion.blockers]
-    body = {"deleted": False, "blocked_by_automations": True, "automations": automations}
-    return Response(body, status=status.HTTP_409_CONFLICT)

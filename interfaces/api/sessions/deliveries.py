@@ -9,7 +9,6 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.sessions.serializers import SentOut
 from interfaces.http import filters
 from interfaces.http.base import ApiView, tagged_response
 from interfaces.http.fields import Output, TextOrNull
@@ -22,6 +21,7 @@ from sessions_app.models import Delivery, DeliveryState
 from sessions_app.reads import selectors
 from sessions_app.sessions import deliveries
 
+DELIVERIES = "The deliveries of the answer; empty when it stays on the server."
 STATE = Parameter(name="state", choices=tuple(DeliveryState.values))
 FILTERS = {
     "agent": "session__agent__name",
@@ -32,6 +32,14 @@ FILTERS = {
     "since": "created_at__gte",
     "until": "created_at__lt",
 }
+
+
+class SentOut(Output):
+    id = serializers.IntegerField()
+    channel = serializers.CharField()
+    state = serializers.ChoiceField(choices=DeliveryState.choices)
+    attempts = serializers.IntegerField()
+    last_error = serializers.CharField(allow_null=True)
 
 
 class DeliveryOut(SentOut):
