@@ -194,13 +194,12 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
-        "interfaces.http.scopes.HasScope",
+        "interfaces.http.auth.HasScope",
     ],
     "DEFAULT_THROTTLE_CLASSES": ["interfaces.http.throttle.Throttle"],
     "NUM_PROXIES": 0,  # uvicorn already replaces the address of a trusted proxy by the client's
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "interfaces.http.negotiation.Negotiation",
-    "DEFAULT_PARSER_CLASSES": ["interfaces.http.parser.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["interfaces.http.strict_json.StrictJSONParser"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not part of the API
     "EXCEPTION_HANDLER": "interfaces.http.errors.problems.problem_of",
     "URL_FORMAT_OVERRIDE": None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -13,6 +12,7 @@ from rest_framework.response import Response
 from agent_core.connections import EFFORTS
 from agent_core.mcp.server import HIDDEN
 from interfaces.api.deletion import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, deleted
+from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
     AnyObject,
@@ -27,12 +27,10 @@ from interfaces.http.fields import (
     WholeNumber,
 )
 from interfaces.http.headers import revision_expected
-from interfaces.http.scopes import MANAGE, READ
 from sessions_app import permits
 from sessions_app.agents import edit
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.connections.usable import model_warnings
-from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Agent, Engine
 from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.reads import selectors
@@ -158,11 +156,10 @@ class AgentList(ApiView):
         """Create an agent and its primary session."""
         given = self.read(NewAgent)
         name = given.pop("name")
-        return self.create(lambda: self._made(edit.new_agent(self.user, name, given)))
-
-    def _made(self, agent: Agent) -> StoredAnswer:
-        body = AgentOut(selectors.agent(self.user, agent.name)).data
-        return StoredAnswer(body=body, location=f"/api/agents/{quote(agent.name)}/")
+        return self.create(
+            lambda: AgentOut(selectors.agent(self.user, edit.new_agent(self.user, name, given).name)).data,
+            "/api/agents/{name}/",
+        )
 
 
 class AgentDetail(ApiView):

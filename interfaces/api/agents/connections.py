@@ -6,7 +6,6 @@ The secret is only read from a request, never written into an answer.
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
@@ -14,16 +13,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agent_core.connections import PROVIDERS
-from interfaces.http.base import KEY, ApiView
+from interfaces.http.auth import MANAGE, READ
+from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import AnyObject, Input, Items, Output, Text
-from interfaces.http.headers import basis_expected, etag_with_basis
-from interfaces.http.scopes import MANAGE, READ
+from interfaces.http.headers import revision_expected
 from sessions_app.allowance import take_allowance
 from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once
 from sessions_app.connections.edit import LONGEST_SECRET, LONGEST_URL, MOST_MODELS
 from sessions_app.exceptions import TooSoon
-from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Connection
 
 PROVIDER = f"One of {', '.join(f'`{name}`' for name in PROVIDERS)}; some need an extra of Rondo."
@@ -116,11 +114,14 @@ class ConnectionList(ApiView):
         """Create a connection of your own. Agents name its models as `<name>:<model>`."""
         given = self.read(NewConnection)
         name = given.pop("name")
-        return self.create(lambda: self._made(edit.add_connection(self.user, name, given)))
-
-    def _made(self, row: Connection) -> StoredAnswer:
-        body = ConnectionOut(reads.connection(self.user, row.name)).data
-        return StoredAnswer(body=body, location=f"/api/connections/{quote(row.name)}/")
+        return self.create(
+            lambda: (
+                ConnectionOut(
+                    reads.connection(self.user, edit.add_connection(self.user, name, given).name)
+                ).data
+            ),
+            "/api/connections/{name}/",
+        )
 
 
 class ConnectionDetail(ApiView):
@@ -131,26 +132,22 @@ class ConnectionDetail(ApiView):
     def get(self, _request: Request, connection: str) -> Response:
         """One connection of your own, or the server's of this name."""
         row = reads.connection(self.user, connection)
-        body = ConnectionOut(row).data
-        return Response(body, headers={"ETag": etag_with_basis(str(row.revision), body)})
+        return tagged_response(ConnectionOut(row).data, row.revision, is_volatile=True)
 
     @extend_schema(request=ConnectionChanges, responses=ConnectionOut)
     def patch(self, _request: Request, connection: str) -> Response:
         """Change a connection of your own. Another address or provider needs the secret again."""
         row = reads.own_connection(self.user, connection)
         changes = self.read(ConnectionChanges, partial=True, of=ConnectionOut)
-        edit.update_connection(row.pk, changes, revision=self._revision_expected(row))
+        edit.update_connection(row.pk, changes, revision=revision_expected(self.request, row.revision))
         return self.get(self.request, connection)
 
     @extend_schema(responses={204: None})
     def delete(self, _request: Request, connection: str) -> Response:
         """Delete a connection of your own. 409 while agents use it."""
         row = reads.own_connection(self.user, connection)
-        edit.delete_connection(row.pk, revision=self._revision_expected(row))
+        edit.delete_connection(row.pk, revision=revision_expected(self.request, row.revision))
         return Response(status=status.HTTP_204_NO_CONTENT)
-
-    def _revision_expected(self, row: Connection) -> int | None:
-        return None if basis_expected(self.request, str(row.revision)) is None else row.revision
 
 
 class ConnectionTest(ApiView):

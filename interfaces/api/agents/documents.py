@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import ApiView
 from interfaces.http.fields import Input, Output, Text
-from interfaces.http.headers import basis_expected, etag, etag_with_basis, revision_expected
-from interfaces.http.scopes import MANAGE, READ
+from interfaces.http.headers import etag, revision_expected
 from sessions_app.agents import document_revisions
 from sessions_app.agents.documents import write_document
 from sessions_app.models import Document
@@ -77,7 +80,7 @@ class DocumentDetail(ApiView):
     def get(self, _request: Request, name: str, document: str) -> Response:
         """One document. HEARTBEAT.md shows the current routines."""
         found = selectors.document(self.user, name, document)
-        return Response(DocumentOut(found).data, headers={"ETag": _tag(found)})
+        return _tagged(found, DocumentOut(found).data)
 
     @extend_schema(request=DocumentIn, responses=WrittenOut)
     def put(self, _request: Request, name: str, document: str) -> Response:
@@ -87,20 +90,19 @@ class DocumentDetail(ApiView):
         if found.basis is None:
             revision = revision_expected(self.request, found.revision)
         else:
-            basis = basis_expected(self.request, found.basis)
+            basis = revision_expected(self.request, found.basis)
         content = self.read(DocumentIn, of=DocumentOut)["content"]
         taken = write_document(found.agent_id, found.name, content, revision=revision, basis=basis).taken
         now = selectors.document(self.user, name, document)
         parsed = {"parse": taken.parse, "problem": taken.problem} if taken else {}
-        body = WrittenOut(DocumentOut(now).data | {name: text for name, text in parsed.items() if text}).data
-        return Response(body, headers={"ETag": _tag(now)})
+        shown = DocumentOut(now).data | {name: text for name, text in parsed.items() if text}
+        return _tagged(now, WrittenOut(shown).data)
 
 
-def _tag(document: Document) -> str:
-    """The ETag of a document: its revision, or its basis when it is more than text."""
-    if document.basis is None:
-        return etag(document.revision)
-    return etag_with_basis(document.basis, document.content)
+def _tagged(document: Document, data: Mapping[str, Any]) -> Response:
+    """The answer with the ETag of a document: its revision, or its basis when it is more than text."""
+    tag = etag(document.revision) if document.basis is None else etag(document.basis, document.content)
+    return Response(data, headers={"ETag": tag})
 
 
 class DocumentRevisionList(ApiView):

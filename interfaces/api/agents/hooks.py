@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 from django.contrib.auth.models import AnonymousUser
@@ -13,18 +12,17 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.http.base import KEY, ApiView
+from interfaces.http.auth import MANAGE, READ
+from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
 from interfaces.http.fields import Flag, Input, Items, NeededText, OneOf, Output, Text, TextOrNull
-from interfaces.http.headers import basis_expected, etag_with_basis
-from interfaces.http.scopes import MANAGE, READ
+from interfaces.http.headers import etag, revision_expected
 from sessions_app import permits
 from sessions_app.exceptions import UnknownHook
 from sessions_app.hooks import edit, inbound
 from sessions_app.hooks.edit import LONGEST_NAME, NewHook, add_hook
 from sessions_app.hooks.inbound import LONGEST_SENDER, Caller, Proof
 from sessions_app.hooks.tokens import token_of
-from sessions_app.idempotency import StoredAnswer
-from sessions_app.models import Hook, OnBusy, TurnState
+from sessions_app.models import OnBusy, TurnState
 from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.reads import selectors
@@ -178,16 +176,16 @@ class HookList(ApiView):
         if (session_id := given.pop("session", None)) is not None:
             selectors.shown_id(self.user, session_id)
             given["session_id"] = session_id
-        response = self.create(lambda: self._made(add_hook(NewHook(agent_id=agent.pk, **given))), _tag)
-        hook = selectors.hook(self.user, response.data["id"])
-        response.data = {**response.data, "token": token_of(hook)}
+        new = NewHook(agent_id=agent.pk, **given)
+        response = self.create(
+            lambda: HookOut(selectors.hook(self.user, add_hook(new).pk)).data,
+            "/api/hooks/{id}/",
+            lambda body: etag(body["revision"], body),
+        )
+        # the answer that is stored for the Idempotency-Key is without the token
+        response.data["token"] = token_of(selectors.hook(self.user, response.data["id"]))
         response["Cache-Control"] = "no-store"
         return response
-
-    def _made(self, hook: Hook) -> StoredAnswer:
-        """The answer that is stored for the Idempotency-Key: without the token."""
-        body = HookOut(selectors.hook(self.user, hook.pk)).data
-        return StoredAnswer(body=body, location=f"/api/hooks/{hook.pk}/")
 
 
 class HookDetail(ApiView):
@@ -196,8 +194,8 @@ class HookDetail(ApiView):
     @extend_schema(responses=HookOut)
     def get(self, _request: Request, hook_id: str) -> Response:
         """One hook."""
-        body = HookOut(selectors.hook(self.user, hook_id)).data
-        return Response(body, headers={"ETag": _tag(body)})
+        hook = selectors.hook(self.user, hook_id)
+        return tagged_response(HookOut(hook).data, hook.revision, is_volatile=True)
 
     @extend_schema(request=HookChanges, responses=HookOut)
     def patch(self, _request: Request, hook_id: str) -> Response:
@@ -213,8 +211,7 @@ class HookDetail(ApiView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _revision_expected(self, hook_id: str) -> int | None:
-        revision = selectors.hook(self.user, hook_id).revision
-        return None if basis_expected(self.request, str(revision)) is None else revision
+        return revision_expected(self.request, selectors.hook(self.user, hook_id).revision)
 
 
 class HookToken(ApiView):
@@ -226,12 +223,7 @@ class HookToken(ApiView):
         selectors.hook(self.user, hook_id)
         token = edit.renew_token(hook_id)
         body = {**HookOut(selectors.hook(self.user, hook_id)).data, "token": token}
-        return Response(body, headers={"Cache-Control": "no-store"})
-
-
-def _tag(body: Mapping[str, Any]) -> str:
-    """The ETag. A new `last_used_at` changes it, but does not make an edit fail."""
-    return etag_with_basis(str(body["revision"]), body)
+        return Response(body, headers=NO_STORE)
 
 
 class HookMessages(ApiView):

@@ -10,9 +10,9 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.http.base import ApiView, tagged_response
+from interfaces.http.auth import MANAGE, READ
+from interfaces.http.base import NO_STORE, ApiView
 from interfaces.http.fields import Input, Items, Moment, OneOf, Output, Text
-from interfaces.http.scopes import MANAGE, READ
 from sessions_app.exceptions import BadInput, InsufficientScope, NotFound
 from sessions_app.models import ApiToken, TokenScope
 from sessions_app.models.api_token import LONGEST_NAME
@@ -59,9 +59,6 @@ class TicketOut(Output):
     expires_at = serializers.DateTimeField()
 
 
-UNSTORED = {"Cache-Control": "no-store"}
-
-
 def _tokens(view: ApiView) -> QuerySet[ApiToken]:
     """The tokens that the request may see and revoke: all of the user's, or the one that it was sent with."""
     rows = ApiToken.objects.filter(user=view.user).select_related("agent")
@@ -101,7 +98,7 @@ class TokenList(ApiView):
             given["session"] = selectors.session(self.user, given["session"])
         row, token = make_token(self.user, NewToken(**given))
         body = TokenOut(_token(self, row.pk)).data | {"token": token}
-        headers = {"Location": f"/api/tokens/{row.pk}/", **UNSTORED}
+        headers = {"Location": f"/api/tokens/{row.pk}/", **NO_STORE}
         return Response(body, status=status.HTTP_201_CREATED, headers=headers)
 
     def _must_end_first(self, request: Request, given: dict[str, Any]) -> None:
@@ -119,7 +116,7 @@ class TokenDetail(ApiView):
     @extend_schema(responses=TokenOut)
     def get(self, _request: Request, token_id: str) -> Response:
         """One token."""
-        return tagged_response(TokenOut(_token(self, token_id)).data)
+        return Response(TokenOut(_token(self, token_id)).data)
 
     @extend_schema(responses={204: None})
     def delete(self, _request: Request, token_id: str) -> Response:
@@ -144,4 +141,4 @@ class StreamTickets(ApiView):
             raise InsufficientScope("a ticket is made with a token; a browser that is signed in needs none")
         ticket, expires_at = issue_ticket(used)
         body = TicketOut({"ticket": ticket, "expires_at": expires_at}).data
-        return Response(body, status=status.HTTP_201_CREATED, headers=UNSTORED)
+        return Response(body, status=status.HTTP_201_CREATED, headers=NO_STORE)

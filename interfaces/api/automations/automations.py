@@ -17,12 +17,12 @@ from automations import selectors
 from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain
 from automations.jobs.skip import MOST_SKIPPED, skip_slots
-from automations.models import CatchUp, CronJob, ExecutionMode, Overlap, RunState, Source
+from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from automations.selectors import STATES
 from interfaces.api.sessions.deliveries import DELIVERIES, SentOut
-from interfaces.http import filters
+from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
     Flag,
@@ -36,9 +36,14 @@ from interfaces.http.fields import (
     WholeNumber,
 )
 from interfaces.http.headers import revision_expected
-from interfaces.http.query import Parameter, flag_parameter
-from interfaces.http.scopes import READ, SCHEDULE
-from sessions_app.idempotency import StoredAnswer
+from interfaces.http.query import (
+    SESSION,
+    Parameter,
+    agent_parameter,
+    flag_parameter,
+    search_parameter,
+    time_parameters,
+)
 from sessions_app.reads.selectors import agent, shown_id
 
 _KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -263,24 +268,6 @@ class PreviewOut(Output):
     warnings = serializers.ListField(child=serializers.CharField())
 
 
-FILTERS = {
-    "agent": "agent__name",
-    "session": "session_id",
-    "state": "state",
-    "enabled": "enabled",
-    "since": "created_at__gte",
-    "until": "created_at__lt",
-}
-RUN_FILTERS = {
-    "agent": "agent_name",
-    "session": "session_id",
-    "state": "state",
-    "reason": "reason",
-    "since": "scheduled_for__gte",
-    "until": "scheduled_for__lt",
-}
-
-
 class AutomationList(ApiView):
     scopes = {"get": READ, "post": SCHEDULE}
     ordering = ("created_at", "id")
@@ -297,10 +284,10 @@ class AutomationList(ApiView):
         """Create an automation in the session; in a thread of a unified agent, in the primary session."""
         shown_id(self.user, session_id)
         given = self.read(NewAutomation)
-        return self.create(lambda: self._made(bind_job(NewJob(session_id=session_id, **given))))
-
-    def _made(self, job: CronJob) -> StoredAnswer:
-        return StoredAnswer(body=_saved(self.user, job.pk), location=f"/api/automations/{job.pk}/")
+        return self.create(
+            lambda: _saved(self.user, bind_job(NewJob(session_id=session_id, **given)).pk),
+            "/api/automations/{id}/",
+        )
 
 
 def _saved(user: User, job_id: str) -> dict[str, Any]:
@@ -316,17 +303,17 @@ class AutomationsOfUser(ApiView):
     ordering = ("place",)
     takes = {
         "get": (
-            *(filters.AGENT, filters.SESSION, Parameter(name="state", choices=selectors.STATES)),
+            *(agent_parameter("agent__name"), SESSION, Parameter(name="state", choices=selectors.STATES)),
             flag_parameter("enabled", "Whether it is enabled or paused."),
-            *filters.times("created_at"),
-            filters.search_in("the name or the message"),
+            *time_parameters("created_at"),
+            search_parameter("the name or the message"),
         )
     }
 
     @extend_schema(responses=AutomationOut(many=True))
     def get(self, _request: Request) -> Response:
         """List your automations in all sessions, the oldest first."""
-        rows = selectors.automations_of_user(self.user, self.wanted(FILTERS), self.term)
+        rows = selectors.automations_of_user(self.user, self.wanted(), self.term)
         return self.page(rows, AutomationOut, of=selectors.automation_of)
 
 
@@ -364,7 +351,7 @@ class AutomationExplanation(ApiView):
     @extend_schema(responses=ExplanationOut)
     def get(self, _request: Request, job_id: str) -> Response:
         """Explain why the last slots did or did not run, the current state, and the next runs."""
-        return tagged_response(ExplanationOut(explain(self.user, job_id)).data)
+        return Response(ExplanationOut(explain(self.user, job_id)).data)
 
 
 class AutomationSkip(ApiView):
@@ -376,14 +363,15 @@ class AutomationSkip(ApiView):
         """Skip the next slots: each is recorded as skipped (`skipped_by_user`), and the next run is the one after."""
         selectors.automation_to_change(self.user, job_id)
         given = self.read(SkipIn)
-        return self.create(lambda: self._skipped(job_id, given))
+        return self.create(
+            lambda: self._skipped(job_id, given), "/api/automations/{id}/", created=status.HTTP_200_OK
+        )
 
-    def _skipped(self, job_id: str, given: dict[str, Any]) -> StoredAnswer:
+    def _skipped(self, job_id: str, given: dict[str, Any]) -> dict[str, Any]:
         # within the idempotent part: a repeated request has the revision from before
         automation = selectors.automation_to_change(self.user, job_id)
         skip_slots(job_id, **given, revision=revision_expected(self.request, automation.revision))
-        body = AutomationOut(selectors.automation(self.user, job_id)).data
-        return StoredAnswer(body=body, location=f"/api/automations/{job_id}/", status=status.HTTP_200_OK)
+        return AutomationOut(selectors.automation(self.user, job_id)).data
 
 
 class RunList(ApiView):
@@ -402,11 +390,11 @@ class RunsOfUser(ApiView):
     ordering = ("-place",)
     takes = {
         "get": (
-            *(filters.AGENT, filters.SESSION),
+            *(agent_parameter("agent_name"), SESSION),
             Parameter(name="state", choices=tuple(RunState.values)),
             Parameter(name="reason", longest=64),
-            *filters.times("scheduled_for"),
-            filters.search_in("the name of the automation or the error"),
+            *time_parameters("scheduled_for"),
+            search_parameter("the name of the automation or the error"),
         )
     }
 
@@ -414,7 +402,7 @@ class RunsOfUser(ApiView):
     def get(self, _request: Request) -> Response:
         """List your runs of automations, routines and scheduled messages, the latest slot first."""
         self.check_value("reason", REASONS, lambda only: selectors.runs_of_user(self.user, only))
-        return self.page(selectors.runs_of_user(self.user, self.wanted(RUN_FILTERS), self.term), RunOut)
+        return self.page(selectors.runs_of_user(self.user, self.wanted(), self.term), RunOut)
 
 
 class RunDetail(ApiView):
@@ -423,7 +411,7 @@ class RunDetail(ApiView):
     @extend_schema(responses=RunDetailOut)
     def get(self, _request: Request, run_id: str) -> Response:
         """Get a run with the prompt that the model was shown."""
-        return tagged_response(RunDetailOut(selectors.run_record(self.user, run_id)).data)
+        return Response(RunDetailOut(selectors.run_record(self.user, run_id)).data)
 
 
 class SchedulePreview(ApiView):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -11,11 +9,12 @@ from rest_framework.response import Response
 
 from automations.heartbeats.readiness import WaitReason
 from automations.jobs.validate import TASK_TYPES
-from automations.models import CronJob, ExecutionMode, RunState, Source
+from automations.models import ExecutionMode, RunState, Source
 from automations.routines import reads
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
 from automations.selectors import STATES
 from interfaces.api.automations.automations import RunOut, TimeoutSeconds
+from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
     AnyObject,
@@ -30,8 +29,6 @@ from interfaces.http.fields import (
 )
 from interfaces.http.headers import revision_expected
 from interfaces.http.query import flag_parameter
-from interfaces.http.scopes import READ, SCHEDULE
-from sessions_app.idempotency import StoredAnswer
 from sessions_app.reads import selectors
 
 MODES = [each for each in ExecutionMode.choices if each[0] != ExecutionMode.SESSION]
@@ -134,11 +131,10 @@ class RoutineList(ApiView):
         if (session_id := given.pop("session", None)) is not None:
             selectors.shown_id(self.user, session_id)
             given["session_id"] = session_id
-        return self.create(lambda: self._made(add_routine(NewRoutine(agent_id=agent.pk, **given))))
-
-    def _made(self, job: CronJob) -> StoredAnswer:
-        body: Any = RoutineOut(reads.routine(self.user, job.pk)).data
-        return StoredAnswer(body=body, location=f"/api/routines/{job.pk}/")
+        new = NewRoutine(agent_id=agent.pk, **given)
+        return self.create(
+            lambda: RoutineOut(reads.routine(self.user, add_routine(new).pk)).data, "/api/routines/{id}/"
+        )
 
 
 class RoutineDetail(ApiView):

@@ -13,10 +13,10 @@ from rest_framework.response import Response
 from agent_core.execution import Status, StepStatus, StepType
 from interfaces.api.sessions.turns import ANSWERED, PREFER, turn_response
 from interfaces.http import headers
+from interfaces.http.auth import MANAGE, READ, TALK
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import Input, Items, NeededText, Output, StoredMoment, Text, TextOrNull
 from interfaces.http.query import Parameter
-from interfaces.http.scopes import MANAGE, READ, TALK
 from interfaces.http.waiting import AskedCallOut
 from sessions_app.memory import preferences, task_state
 from sessions_app.models import ConsentState, TurnKind
@@ -224,7 +224,7 @@ class QuestionDetail(ApiView):
     @extend_schema(responses=QuestionOut)
     def get(self, _request: Request, question_id: str) -> Response:
         """A question for consent: its calls in full, and its answer."""
-        return tagged_response(QuestionOut(question_reads.question(self.user, question_id)).data)
+        return Response(QuestionOut(question_reads.question(self.user, question_id)).data)
 
 
 class QuestionAnswer(ApiView):

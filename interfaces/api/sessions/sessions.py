@@ -12,15 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from interfaces.api.deletion import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, deleted
-from interfaces.http import filters
-from interfaces.http.base import KEY, ApiView, tagged_response
+from interfaces.http.auth import MANAGE, READ, TALK
+from interfaces.http.base import KEY, ApiView
 from interfaces.http.fields import AnyObject, Flag, Input, LineField, OneOf, Output, Text, TextOrNull
 from interfaces.http.headers import etag_of, expected
-from interfaces.http.query import Parameter
-from interfaces.http.scopes import MANAGE, READ, TALK
+from interfaces.http.query import Parameter, agent_parameter, search_parameter, time_parameters
 from interfaces.http.waiting import WaitingOut, waiting_of
 from sessions_app.channels.base import why_unserved
-from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import ChatType, Priority, Session, SessionType
 from sessions_app.models.session import WEB
 from sessions_app.reads import selectors
@@ -34,14 +32,6 @@ LONGEST_PREVIEW = 100  # characters
 ADDRESS = "Where answers go: a URL, a mailbox…, as the channel defines it."
 CHANNEL_META = "Metadata for the channel, such as a topic or a thread: texts, whole numbers, true or false."
 MAIL_STATES = ["pending", "acknowledged", "dropped"]
-FILTERS = {
-    "agent": "agent__name",
-    "key": "key",
-    "type": "type",
-    "state": "shown_state",
-    "since": "created_at__gte",
-    "until": "created_at__lt",
-}
 
 
 class NewSession(Input):
@@ -131,19 +121,19 @@ class SessionList(ApiView):
     refuses = {"post": (404, 409)}
     takes = {
         "get": (
-            filters.AGENT,
+            agent_parameter("agent__name"),
             Parameter(name="key", longest=LONGEST_KEY),
             Parameter(name="type", choices=tuple(SessionType.values)),
-            Parameter(name="state", choices=tuple(SESSION_STATES)),
-            *filters.times("created_at"),
-            filters.search_in("the title"),
+            Parameter(name="state", choices=tuple(SESSION_STATES), lookup="shown_state"),
+            *time_parameters("created_at"),
+            search_parameter("the title"),
         )
     }
 
     @extend_schema(responses=SessionOut(many=True))
     def get(self, _request: Request) -> Response:
         """Your sessions, the newest first."""
-        rows = selectors.sessions(self.user, self.wanted(FILTERS), self.term)
+        rows = selectors.sessions(self.user, self.wanted(), self.term)
         return self.page(rows, SessionOut)
 
     @extend_schema(parameters=[KEY], request=NewSession, responses={201: SessionOut})
@@ -152,11 +142,11 @@ class SessionList(ApiView):
         given = self.read(NewSession)
         check_line("title", given.get("title", ""))
         agent = selectors.agent(self.user, given.pop("agent"))
-        return self.create(lambda: self._made(open_session(agent, **given)), etag_of)
-
-    def _made(self, session: Session) -> StoredAnswer:
-        body = SessionOut(selectors.session(self.user, session.pk)).data
-        return StoredAnswer(body=body, location=f"/api/sessions/{session.pk}/")
+        return self.create(
+            lambda: SessionOut(selectors.session(self.user, open_session(agent, **given).pk)).data,
+            "/api/sessions/{id}/",
+            etag_of,
+        )
 
 
 class SessionDetail(ApiView):
@@ -167,7 +157,8 @@ class SessionDetail(ApiView):
     @extend_schema(responses=SessionOut)
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
         """One session."""
-        return tagged_response(SessionOut(selectors.session(self.user, session_id)).data)
+        shown = SessionOut(selectors.session(self.user, session_id)).data
+        return Response(shown, headers={"ETag": etag_of(shown)})
 
     @extend_schema(request=SessionChanges, responses=SessionOut)
     def patch(self, _request: Request, session_id: uuid.UUID) -> Response:

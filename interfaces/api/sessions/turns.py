@@ -18,12 +18,11 @@ from rest_framework.response import Response
 
 from agent_core.types import Role, ToolOutcome
 from interfaces.api.sessions.deliveries import DELIVERIES, SentOut
-from interfaces.http import filters, headers
-from interfaces.http.auth import right_of
-from interfaces.http.base import KEY, ApiView, tagged_response
+from interfaces.http import headers
+from interfaces.http.auth import READ, TALK, right_of
+from interfaces.http.base import KEY, ApiView
 from interfaces.http.fields import Input, NeededText, OneOf, Output, TextOrNull
-from interfaces.http.query import Parameter
-from interfaces.http.scopes import READ, TALK
+from interfaces.http.query import SESSION, Parameter, agent_parameter, search_parameter, time_parameters
 from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
 from sessions_app.models import OnBusy, Turn, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
@@ -43,14 +42,6 @@ PREFER = OpenApiParameter(
     description="`wait=N`: wait up to N ≤ 60 seconds for the turn to end, and answer 200 with it.",
 )
 STATE = Parameter(name="state", choices=tuple(TurnState.values))
-FILTERS = {
-    "agent": "session__agent__name",
-    "session": "session_id",
-    "state": "state",
-    "error_code": "error_code",
-    "since": "queued_at__gte",
-    "until": "queued_at__lt",
-}
 THREAD = "The id of the thread, for messages of a thread of a unified agent itself; its `seq` counts there. Else null."
 
 
@@ -130,7 +121,7 @@ ANSWERED = {202: TurnOut, 200: OpenApiResponse(TurnOut, "The turn has ended, wit
 class SessionMessages(ApiView):
     scopes = {"get": READ, "post": TALK}
     ordering = ("place",)
-    takes = {"get": (filters.search_in("the content"),)}
+    takes = {"get": (search_parameter("the content"),)}
     refuses = {"post": (409,)}
 
     @extend_schema(responses=MessageOut(many=True))
@@ -186,11 +177,10 @@ class TurnsOfUser(ApiView):
     ordering = ("-place",)
     takes = {
         "get": (
-            *(filters.AGENT, filters.SESSION),
-            STATE,
+            *(agent_parameter("session__agent__name"), SESSION, STATE),
             Parameter(name="error_code", longest=64),
-            *filters.times("created_at"),
-            filters.search_in("the content"),
+            *time_parameters("created_at", "queued_at"),
+            search_parameter("the content"),
         )
     }
 
@@ -198,7 +188,7 @@ class TurnsOfUser(ApiView):
     def get(self, _request: Request) -> Response:
         """Your turns in all sessions, the newest first."""
         self.check_value("error_code", ERROR_CODES, lambda only: history.turns_of_user(self.user, only))
-        rows = history.turns_of_user(self.user, self.wanted(FILTERS), self.term)
+        rows = history.turns_of_user(self.user, self.wanted(), self.term)
         return self.page(rows, TurnOut)
 
 
@@ -208,7 +198,7 @@ class TurnDetail(ApiView):
     @extend_schema(responses=TurnOut)
     def get(self, _request: Request, turn_id: int) -> Response:
         """One turn."""
-        return tagged_response(TurnOut(selectors.turn(self.user, turn_id)).data)
+        return Response(TurnOut(selectors.turn(self.user, turn_id)).data)
 
 
 class TurnCancel(ApiView):
