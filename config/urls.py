@@ -7,7 +7,7 @@ from config.operations import health, metrics
 from interfaces.doors import DOORS
 from interfaces.http import sign_in
 from interfaces.http.errors.codes import ERRORS_PAGE
-from interfaces.http.errors.page import ErrorsPage
+from interfaces.http.errors.reference import ErrorsPage
 from interfaces.http.query import ChecksQuery, Parameter
 from interfaces.http.schema.view import SchemaView
 

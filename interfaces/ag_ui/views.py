@@ -17,10 +17,8 @@ from rest_framework.request import Request
 from interfaces.ag_ui import run_end, threads
 from interfaces.ag_ui.run_events import RunEvents
 from interfaces.ag_ui.run_input import read_run
-from interfaces.http.auth import right_of
-from interfaces.http.base import ApiView
-from interfaces.http.negotiation import EventStreamRenderer
-from interfaces.http.scopes import TALK
+from interfaces.http.auth import TALK, right_of
+from interfaces.http.base import ApiView, EventStreamRenderer
 from sessions_app.exceptions import NotFound, NoThreadFree
 from sessions_app.models import TurnState
 from sessions_app.models.turn import OPEN_STATES

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from interfaces.api.agents import agents, connections, document_revisions, hooks, telegram, tokens
+from interfaces.api.agents import agents, connections, documents, hooks, telegram, tokens
 from interfaces.api.automations import automations, messages, routines
 from interfaces.api.sessions import deliveries, executions, sessions, streams, turns
 
@@ -22,15 +22,15 @@ urlpatterns = [
     path("agents/", agents.AgentList.as_view()),
     path("agents/<str:name>/", agents.AgentDetail.as_view()),
     path("agents/<str:name>/events/", streams.AgentEvents.as_view()),
-    path("agents/<str:name>/documents/", agents.DocumentList.as_view()),
-    path("agents/<str:name>/documents/<str:document>/", agents.DocumentDetail.as_view()),
+    path("agents/<str:name>/documents/", documents.DocumentList.as_view()),
+    path("agents/<str:name>/documents/<str:document>/", documents.DocumentDetail.as_view()),
     path(
         "agents/<str:name>/documents/<str:document>/revisions/",
-        document_revisions.DocumentRevisionList.as_view(),
+        documents.DocumentRevisionList.as_view(),
     ),
     path(
         "agents/<str:name>/documents/<str:document>/revisions/<int:revision>/",
-        document_revisions.DocumentRevisionDetail.as_view(),
+        documents.DocumentRevisionDetail.as_view(),
     ),
     path("agents/<str:name>/preferences/", executions.Preferences.as_view()),
     path("agents/<str:name>/hooks/", hooks.HookList.as_view()),

@@ -1,4 +1,7 @@
-"""Authentication by a token in the header or a ticket in the address, and what gives a request its rights."""
+"""Authentication by a token in the header or a ticket in the address, and the scope that an operation needs.
+
+A view declares the scope for each method; what is not declared is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ from typing import Any, cast
 from django.contrib.auth.models import User
 from rest_framework import authentication
 from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from sessions_app.models import ApiToken
+from sessions_app.exceptions import BeyondLimit, InsufficientScope
+from sessions_app.models import ApiToken, TokenScope
 from sessions_app.queue.threads import behind
 from sessions_app.streams.rights import Right
 from sessions_app.tokens.issue import find_token, note_use
@@ -17,6 +22,7 @@ from sessions_app.tokens.limits import Limit, limit_of, put_limit
 from sessions_app.tokens.tickets import redeem_ticket
 
 TICKET = "ticket"  # the query parameter
+READ, TALK, SCHEDULE, MANAGE = TokenScope.READ, TokenScope.TALK, TokenScope.SCHEDULE, TokenScope.MANAGE
 
 
 class TokenAuthentication(authentication.TokenAuthentication):
@@ -84,3 +90,37 @@ def right_of(request: Request) -> Right:
         )
     browser = request.session.session_key
     return Right(user_id=user.pk, browser=browser, password=user.password if browser else "")
+
+
+def required_scope(view: Any, method: str) -> TokenScope | None:
+    """The declared scope of a method of the view; HEAD has that of GET."""
+    scope: TokenScope | None = view.scopes.get(_as_declared(method))
+    return scope
+
+
+def _as_declared(method: str) -> str:
+    return "get" if method == "head" else method
+
+
+class HasScope(BasePermission):
+    """The token has the scope of the operation. A person who is signed in needs none."""
+
+    def has_permission(self, request: Any, view: Any) -> bool:
+        """InsufficientScope, BeyondLimit. False for credentials of another kind."""
+        token, method = request.auth, request.method.lower()
+        if token is None or method not in view.http_method_names or not hasattr(view, method):  # then 405
+            return True
+        if not isinstance(token, ApiToken):
+            return False
+        scope = required_scope(view, method)
+        if scope is None or not token.allows(scope):
+            raise InsufficientScope(_refusal(token, scope))
+        if token.is_limited and not view.kwargs and _as_declared(method) not in view.within_limits:
+            raise BeyondLimit
+        return True
+
+
+def _refusal(token: ApiToken, scope: TokenScope | None) -> str:
+    if scope is None:
+        return "no token allows this"
+    return f"this needs the scope {scope.value}; the token has {', '.join(token.scopes)}"

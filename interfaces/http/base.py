@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
+from urllib.parse import quote
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers, status
 from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, PermissionDenied
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.http import filters, headers
+from interfaces.http import headers
 from interfaces.http.pagination import CursorPage
 from interfaces.http.query import ChecksQuery, Parameter
 from sessions_app import idempotency
@@ -22,7 +24,6 @@ from sessions_app.exceptions import BadInput, BeyondLimit, InsufficientScope
 from sessions_app.models import TokenScope
 from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
-from sessions_app.sessions.delete import Deletion
 from sessions_app.sessions.thread_history import Beside
 from sessions_app.tokens.limits import limit_of
 
@@ -35,6 +36,14 @@ KEY = OpenApiParameter(
 Shape = type[serializers.BaseSerializer[Any]]
 OutputShape = type[serializers.Serializer[Any]]
 Tag = Callable[[Mapping[str, Any]], str]
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+class EventStreamRenderer(JSONRenderer):
+    """Accepts `Accept: text/event-stream`; errors are still JSON problems."""
+
+    media_type = "text/event-stream"
+    format = "event-stream"
 
 
 class ApiView(ChecksQuery):
@@ -106,32 +115,33 @@ class ApiView(ChecksQuery):
         shown = [of(row) for row in found] if of else found
         return paginator.get_paginated_response(shape(shown, many=True).data)
 
-    def create(self, make: Callable[[], idempotency.StoredAnswer], tag: Tag | None = None) -> Response:
-        """201 with a new resource; the same Idempotency-Key and body give the same answer.
+    def create(
+        self,
+        make: Callable[[], Mapping[str, Any]],
+        location: str,
+        tag: Tag = lambda body: headers.etag(body["revision"]),
+        created: int = status.HTTP_201_CREATED,
+    ) -> Response:
+        """The answer to a POST that makes something; the same Idempotency-Key and body give the same answer.
 
-        Its ETag is its revision unless `tag` computes another one.
+        `make` returns the body, and `location` names fields of it. The ETag is the revision, or what `tag` computes.
         """
-        key = headers.idempotency_key(self.request)
-        if key is None:
-            answer = make()
+
+        def answered() -> idempotency.StoredAnswer:
+            body = dict(make())
+            address = location.format_map({name: quote(str(value)) for name, value in body.items()})
+            return idempotency.StoredAnswer(body=body, location=address, status=created)
+
+        if (key := headers.idempotency_key(self.request)) is None:
+            answer = answered()
         else:
             address = limit_of(self.user).own(f"{self.request.method} {self.request.path}")
             asked = idempotency.IdempotentRequest(
                 user_id=self.user.pk, address=address, key=key, data=self.request.data
             )
-            answer = idempotency.idempotent(asked, make)
-        etag = tag(answer.body) if tag else headers.etag(answer.body["revision"])
-        return Response(
-            answer.body, status=answer.status, headers={"Location": answer.location, "ETag": etag}
-        )
-
-    def is_true(self, name: str) -> bool:
-        """Whether a query parameter is `true`."""
-        return self.parameter(name) == "true"
-
-    def wanted(self, lookups: Mapping[str, str]) -> dict[str, Any]:
-        """The given query parameters as conditions of a queryset, by the `lookups` of their names."""
-        return filters.wanted(self.request.query_params, self.takes["get"], lookups)
+            answer = idempotency.idempotent(asked, answered)
+        given = {"Location": answer.location, "ETag": tag(answer.body)}
+        return Response(answer.body, status=answer.status, headers=given)
 
     def check_value(
         self, name: str, known: Collection[str], rows: Callable[[dict[str, str]], Keyed[Any]]
@@ -146,27 +156,7 @@ class ApiView(ChecksQuery):
         text = f"must be one of {', '.join(sorted(known))}"
         raise BadInput(f"query parameter {name!r} {text}", code="bad_parameter", errors={name: [text]})
 
-    @property
-    def term(self) -> str:
-        """What a list is searched for; empty for no search."""
-        return self.parameter(filters.SEARCH) or ""
 
-    def parameter(self, name: str) -> str | None:
-        """The value of a query parameter; None when it is not given."""
-        return self.request.query_params.get(name)
-
-
-def tagged_response(data: Mapping[str, Any], revision: int | None = None) -> Response:
-    """200 with an ETag: the revision, or a hash without one."""
-    tag = headers.etag_of(data) if revision is None else headers.etag(revision)
-    return Response(data, headers={"ETag": tag})
-
-
-def deleted(deletion: Deletion) -> Response:
-    """200 with what was deleted, or 409 with the automations that block the deletion."""
-    if deletion.deleted:
-        moved = {"moved_routines": list(deletion.moved_ids)} if deletion.moved_ids else {}
-        return Response({"deleted": True, "deleted_automations": list(deletion.deleted_ids), **moved})
-    automations = [{"id": each.id, "name": each.name, "enabled": each.enabled} for each in deletion.blockers]
-    body = {"deleted": False, "blocked_by_automations": True, "automations": automations}
-    return Response(body, status=status.HTTP_409_CONFLICT)
+def tagged_response(data: Mapping[str, Any], basis: int | str, *, is_volatile: bool = False) -> Response:
+    """200 with an ETag of the revision, or basis. `is_volatile`: some fields change by themselves."""
+    return Response(data, headers={"ETag": headers.etag(basis, data if is_volatile else None)})

@@ -1,11 +1,11 @@
-"""ETags, and the request headers If-Match, If-None-Match, Idempotency-Key, Prefer and Last-Event-ID."""
+"""ETags, and the request headers If-Match, If-None-Match, Idempotency-Key, Prefer, Last-Event-ID and HX-Request."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from django.http import HttpRequest
 from django.utils.http import parse_etags
@@ -16,14 +16,18 @@ from sessions_app.exceptions import BadInput, RevisionConflict
 
 LONGEST_KEY = 200  # characters of an Idempotency-Key
 LONGEST_WAIT = 60  # seconds
+_Basis = TypeVar("_Basis", int, str)
 _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAGS = re.compile(rf"{_TAG}(?:[ \t]*,[ \t]*{_TAG})*")
 _WAIT = re.compile(r'(?:^|[,\s])wait\s*=\s*"?([0-9]+)"?\s*(?:[;,]|$)', re.IGNORECASE)
 
 
-def etag(revision: int) -> str:
-    """The ETag of a resource that counts its revisions."""
-    return f'"{revision}"'
+def etag(basis: int | str, data: Any = None) -> str:
+    """The ETag of a resource with a revision, or with another text (`basis`) that edits are checked against.
+
+    `data`: the representation of a resource with fields that change by themselves; its hash follows the basis.
+    """
+    return f'"{basis}"' if data is None else f'"{basis}/{etag_of(data)[1:13]}"'
 
 
 def etag_of(data: Any) -> str:
@@ -47,31 +51,20 @@ def expected(request: Request, current: str) -> bool:
     return True
 
 
-def basis_expected(request: Request, basis: str) -> str | None:
-    """The basis that the change must find, to be checked again under the lock; None for any.
+def revision_expected(request: Request, basis: _Basis) -> _Basis | None:
+    """The revision, or basis, that the change must find, to be checked again under the lock; None for any.
 
-    The ETag of such a resource is its basis and a hash of its representation. If-Match compares only the basis: fields
-    that change by themselves do not make an edit fail.
+    If-Match compares only the basis: fields that change by themselves do not make an edit fail.
     """
     tags = re.findall(_TAG, request.headers.get("If-Match", ""))
-    seen = next((tag for tag in tags if tag.startswith(f'"{basis}/')), f'"{basis}"')
+    seen = next((tag for tag in tags if tag.startswith(f'"{basis}/')), etag(basis))
     return basis if expected(request, seen) else None
-
-
-def etag_with_basis(basis: str, data: Any) -> str:
-    """The ETag of a resource with fields that change by themselves: `basis` for edits, then a hash of everything."""
-    return f'"{basis}/{etag_of(data)[1:13]}"'
 
 
 def is_known(request: Request, current: str) -> bool:
     """Whether If-None-Match has the current ETag. An invalid header is ignored."""
     known = parse_etags(request.headers.get("If-None-Match", ""))
     return known == ["*"] or current in {each.removeprefix("W/") for each in known}
-
-
-def revision_expected(request: Request, current: int) -> int | None:
-    """The revision that the change must find, to be checked again under the lock; None for any."""
-    return current if expected(request, etag(current)) else None
 
 
 def idempotency_key(request: Request) -> str | None:
@@ -113,3 +106,8 @@ def last_event(request: Request) -> Cursor | None:
         text = f"{text[:40]!r} is not an event id of this server; connect without it"
         where = "Last-Event-ID" if header else "last_event_id"
         raise BadInput(text, code="bad_cursor", errors={where: [text]}) from None
+
+
+def is_fragment(request: HttpRequest) -> bool:
+    """Whether a part of a page is asked for, by a script on that page."""
+    return request.headers.get("HX-Request") == "true"

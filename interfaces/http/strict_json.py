@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import IO, Any
+
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import JSONRenderer
 
 from agent_core.text.json_values import values_at_most
+from sessions_app.exceptions import TooLarge
 
 MOST_VALUES = 10_000  # in one document: numbers, texts, lists, objects … at all levels
 DEEPEST = 32  # levels
@@ -86,3 +91,21 @@ def _bounded(digits: str) -> str:
     if len(digits) > LONGEST_NUMBER:
         raise ValueError(f"a number has more than {LONGEST_NUMBER} characters")
     return digits
+
+
+class StrictJSONParser(BaseParser):
+    """UTF-8 JSON without duplicate keys, NaN or lone surrogates, of bounded depth and number of values."""
+
+    media_type = "application/json"
+    renderer_class = JSONRenderer
+
+    def parse(self, stream: IO[bytes], media_type: Any = None, parser_context: Any = None) -> Any:  # noqa: ARG002
+        """The value of the body. ParseError, TooLarge."""
+        try:
+            return read_json(stream.read().decode("utf-8"))
+        except TooManyValues as error:
+            raise TooLarge(f"The body is too large: {error}.") from None
+        except UnicodeDecodeError:
+            raise ParseError("The body is not JSON: it is not encoded in UTF-8.") from None
+        except ValueError as error:
+            raise ParseError(f"The body is not JSON: {error}.") from None

@@ -12,7 +12,7 @@ from typing import Any
 
 from mcp_types import CallToolResult, ElicitResult, InputRequiredResult
 
-from interfaces.http.scopes import TALK
+from interfaces.http.auth import TALK
 from interfaces.mcp_server import arguments, tasks
 from interfaces.mcp_server.caller import Caller
 from interfaces.mcp_server.conversation_tools import send

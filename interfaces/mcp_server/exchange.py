@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from interfaces.http.scopes import TALK
+from interfaces.http.auth import TALK
 from interfaces.mcp_server import elicitation
 from interfaces.mcp_server.caller import Caller, NoThread
 from interfaces.mcp_server.server import OUTAGES, mcp_server

@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from automations.schedules.errors import ScheduleError
-from interfaces.http.scopes import TALK
+from interfaces.http.auth import TALK
 from interfaces.mcp_server import tasks
 from interfaces.mcp_server.asking import Answer, Client
 from interfaces.mcp_server.caller import Caller, NoThread

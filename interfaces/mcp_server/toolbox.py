@@ -10,7 +10,7 @@ from typing import Any
 
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 
-from interfaces.http.scopes import READ, SCHEDULE, TALK
+from interfaces.http.auth import READ, SCHEDULE, TALK
 from interfaces.mcp_server import appointment_tools, arguments, asking, conversation_tools, results
 from interfaces.mcp_server.asking import Answer, Client
 

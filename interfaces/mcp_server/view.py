@@ -19,9 +19,8 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.http.auth import TokenAuthentication, right_of
+from interfaces.http.auth import READ, TokenAuthentication, right_of
 from interfaces.http.base import ApiView
-from interfaces.http.scopes import READ
 from interfaces.http.strict_json import TooManyValues, read_json
 from interfaces.mcp_server.caller import Caller, Run
 

@@ -9,9 +9,8 @@ from django.urls import reverse
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from interfaces.http.auth import right_of
-from interfaces.http.negotiation import EventStreamRenderer
-from interfaces.http.scopes import READ, TALK
+from interfaces.http.auth import READ, TALK, right_of
+from interfaces.http.base import EventStreamRenderer
 from interfaces.openai_api.answers import AnswerStream, Reply, StreamedAnswer, WholeAnswer
 from interfaces.openai_api.chunks import DONE, Completion, news_text
 from interfaces.openai_api.errors import DoorView

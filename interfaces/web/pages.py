@@ -15,7 +15,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from interfaces.http.fragments import is_fragment
+from interfaces.http.headers import is_fragment
 from interfaces.web.conversations import conversations
 from sessions_app.reads import selectors
 

@@ -14,9 +14,9 @@ from django.db.models import Max
 from django.urls import URLPattern, get_resolver
 
 from interfaces.api.agents.hooks import HookMessages
+from interfaces.http.auth import required_scope
 from interfaces.http.base import ApiView
 from interfaces.http.schema.view import CachedSchemaGenerator
-from interfaces.http.scopes import required_scope
 from interfaces.mcp_server.toolbox import TOOLS
 from sessions_app.models import Agent, ApiToken, Session, TokenScope, Turn
 from tests.api.conftest import Caller, for_each

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from interfaces.http.errors.codes import STATUS, code_of, type_of
-from interfaces.http.errors.error_texts import MEANINGS
-from interfaces.http.errors.page import markdown
+from interfaces.http.errors.codes import CODES, STATUS, code_of, type_of
+from interfaces.http.errors.reference import markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 
 
 def test_every_code_has_a_meaning() -> None:
-    assert set(MEANINGS) == set(STATUS)
-    assert all(text[0] in "`ABCDEFGHIJKLMNOPQRSTUVWXYZ" and text.endswith(".") for text in MEANINGS.values())
+    meanings = [meaning for codes in CODES.values() for meaning in codes.values()]
+    assert len(meanings) == len(STATUS)
+    assert all(text[0] in "`ABCDEFGHIJKLMNOPQRSTUVWXYZ" and text.endswith(".") for text in meanings)
 
 
 def test_the_page_is_up_to_date_and_has_an_anchor_for_each_code() -> None:

@@ -20,8 +20,7 @@ from automations.models import (
     RunState,
     ScheduledMessage,
 )
-from interfaces.api.sessions.mailbox_serializers import MAIL_STATES
-from interfaces.api.sessions.serializers import SESSION_STATES
+from interfaces.api.sessions.sessions import MAIL_STATES, SESSION_STATES
 from sessions_app.models import (
     CONSENT_ARROWS,
     DELIVERY_ARROWS,

@@ -1,39 +1,143 @@
-"""Agents and their documents."""
+"""Agents."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.sessions.serializers import (
-    AgentChanges,
-    AgentOut,
-    BlockedOut,
-    DeletedOut,
-    DocumentIn,
-    DocumentOut,
-    DocumentsOut,
-    NewAgent,
-    WrittenOut,
+from agent_core.connections import EFFORTS
+from agent_core.mcp.server import HIDDEN
+from interfaces.api.deletion import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, deleted
+from interfaces.http.auth import MANAGE, READ
+from interfaces.http.base import KEY, ApiView, tagged_response
+from interfaces.http.fields import (
+    AnyObject,
+    Flag,
+    Input,
+    Items,
+    JsonNumber,
+    NeededText,
+    OneOf,
+    Output,
+    Text,
+    WholeNumber,
 )
-from interfaces.http.base import KEY, ApiView, deleted, tagged_response
-from interfaces.http.headers import basis_expected, etag, etag_with_basis, revision_expected
-from interfaces.http.query import flag_parameter
-from interfaces.http.scopes import MANAGE, READ
+from interfaces.http.headers import revision_expected
+from sessions_app import permits
 from sessions_app.agents import edit
-from sessions_app.agents.documents import write_document
-from sessions_app.idempotency import StoredAnswer
-from sessions_app.models import Agent, Document
+from sessions_app.agents import mcp_servers as mcp_settings
+from sessions_app.connections.usable import model_warnings
+from sessions_app.models import Agent, Engine
+from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.reads import selectors
 from sessions_app.sessions.delete import delete_agent
 from sessions_app.tokens.limits import limit_of
 
-DELETE_AUTOMATIONS = flag_parameter(
-    "delete_automations", "Also delete the automations that block the deletion."
+MODEL = "`offline`, `<provider>:<model>`, or `<connection>:<model>`."
+ALLOW_TOOLS = "Names of tools that need no consent, in all turns except those of hooks."
+EVENTS_URL = (
+    "Where system events are posted: `run.failed`, `delivery.failed`, `budget.reached`. Empty: nowhere."
 )
+
+
+class HeartbeatIn(Input):
+    enabled = Flag(required=False)
+    interval_seconds = WholeNumber(required=False)
+    active_hours = Items(child=WholeNumber(), required=False)
+    ack_max_chars = WholeNumber(required=False)
+
+
+class ModelSettingsIn(Input):
+    temperature = JsonNumber(required=False, allow_null=True, help_text="From 0 to 2.")
+    max_tokens = WholeNumber(required=False, allow_null=True, help_text="Of one reply.")
+    reasoning = OneOf(choices=EFFORTS, required=False, allow_null=True)
+    images = Flag(required=False, allow_null=True, help_text="Whether the model sees images. Default: true.")
+
+
+class AgentChanges(Input):
+    example = {
+        "timezone": "Europe/Berlin",
+        "heartbeat": {"active_hours": [8, 22]},
+        "policy": {"timeout_seconds": 600},
+    }
+    model = Text(required=False, allow_blank=True, help_text=MODEL)
+    fallback_model = Text(
+        required=False, allow_blank=True, help_text="Asked if the model cannot be reached; empty: none."
+    )
+    model_settings = ModelSettingsIn(required=False)
+    timezone = NeededText(required=False)
+    engine = OneOf(choices=Engine.choices, required=False)
+    unified_session = Flag(required=False)
+    heartbeat = HeartbeatIn(required=False)
+    routine_limit = WholeNumber(required=False)
+    policy = AnyObject(required=False)
+    events_url = Text(required=False, allow_blank=True, max_length=LONGEST_ADDRESS, help_text=EVENTS_URL)
+    mcp_servers = AnyObject(
+        required=False,
+        help_text="`{url, headers, trusted}` by name, or null to remove it. Values of headers are never shown;"
+        f" `{HIDDEN}` keeps the stored one.",
+    )
+    allow_tools = Items(
+        child=Text(max_length=permits.LONGEST_NAME),
+        required=False,
+        max_length=permits.MOST_ALLOWED,
+        help_text=ALLOW_TOOLS,
+    )
+
+
+class NewAgent(AgentChanges):
+    example = {"name": "helper", "model": "offline", "timezone": "Europe/Berlin"}
+    name = Text(max_length=64)
+
+
+class HeartbeatOut(Output):
+    enabled = serializers.BooleanField()
+    interval_seconds = serializers.IntegerField()
+    active_hours = serializers.ListField(child=serializers.IntegerField(), min_length=2, max_length=2)
+    ack_max_chars = serializers.IntegerField()
+
+
+class McpServerOut(Output):
+    url = serializers.CharField()
+    headers = serializers.DictField(child=serializers.CharField(), help_text=f"Each value is `{HIDDEN}`.")
+    trusted = serializers.BooleanField()
+
+
+class AgentOut(Output):
+    name = serializers.CharField()
+    model = serializers.CharField(source="effective_model", help_text=MODEL)
+    fallback_model = serializers.CharField()
+    model_settings = serializers.DictField(
+        help_text="`temperature`, `max_tokens`, `reasoning`, `images`, as far as they are set."
+    )
+    timezone = serializers.CharField()
+    engine = serializers.ChoiceField(choices=Engine.choices)
+    unified_session = serializers.BooleanField()
+    heartbeat = HeartbeatOut()
+    routine_limit = serializers.IntegerField()
+    policy = serializers.DictField()
+    events_url = serializers.CharField(help_text=EVENTS_URL)
+    mcp_servers = serializers.SerializerMethodField()
+    allow_tools = serializers.ListField(child=serializers.CharField(), help_text=ALLOW_TOOLS)
+    primary_session = serializers.UUIDField()
+    created_at = serializers.DateTimeField()
+    warnings = serializers.SerializerMethodField(
+        help_text="Why its models cannot be called; empty as far as that is known."
+    )
+    revision = serializers.IntegerField()
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_warnings(self, agent: Agent) -> list[str]:
+        return model_warnings(agent)
+
+    @extend_schema_field(serializers.DictField(child=McpServerOut()))
+    def get_mcp_servers(self, agent: Agent) -> dict[str, Any]:
+        """The values of headers are hidden."""
+        return mcp_settings.visible_servers(agent)
 
 
 class AgentList(ApiView):
@@ -52,11 +156,10 @@ class AgentList(ApiView):
         """Create an agent and its primary session."""
         given = self.read(NewAgent)
         name = given.pop("name")
-        return self.create(lambda: self._made(edit.new_agent(self.user, name, given)))
-
-    def _made(self, agent: Agent) -> StoredAnswer:
-        body = AgentOut(selectors.agent(self.user, agent.name)).data
-        return StoredAnswer(body=body, location=f"/api/agents/{quote(agent.name)}/")
+        return self.create(
+            lambda: AgentOut(selectors.agent(self.user, edit.new_agent(self.user, name, given).name)).data,
+            "/api/agents/{name}/",
+        )
 
 
 class AgentDetail(ApiView):
@@ -87,47 +190,3 @@ class AgentDetail(ApiView):
         agent = selectors.agent(self.user, name)
         revision_expected(self.request, agent.revision)
         return deleted(delete_agent(agent.pk, with_dependents=self.is_true("delete_automations")))
-
-
-class DocumentList(ApiView):
-    scopes = {"get": READ}
-
-    @extend_schema(operation_id="agents_documents_list", responses=DocumentsOut)
-    def get(self, _request: Request, name: str) -> Response:
-        """The agent's documents. One that was never written is empty and has revision 0."""
-        found = selectors.documents(self.user, name)
-        return Response(DocumentsOut({"results": found, "next": None, "previous": None}).data)
-
-
-class DocumentDetail(ApiView):
-    scopes = {"get": READ, "put": MANAGE}
-    refuses = {"put": (409,)}
-
-    @extend_schema(responses=DocumentOut)
-    def get(self, _request: Request, name: str, document: str) -> Response:
-        """One document. HEARTBEAT.md shows the current routines."""
-        found = selectors.document(self.user, name, document)
-        return Response(DocumentOut(found).data, headers={"ETag": _tag(found)})
-
-    @extend_schema(request=DocumentIn, responses=WrittenOut)
-    def put(self, _request: Request, name: str, document: str) -> Response:
-        """Replace a document; the next turn sees it. HEARTBEAT.md changes the routines that it lists."""
-        found = selectors.document(self.user, name, document)
-        revision = basis = None
-        if found.basis is None:
-            revision = revision_expected(self.request, found.revision)
-        else:
-            basis = basis_expected(self.request, found.basis)
-        content = self.read(DocumentIn, of=DocumentOut)["content"]
-        taken = write_document(found.agent_id, found.name, content, revision=revision, basis=basis).taken
-        now = selectors.document(self.user, name, document)
-        parsed = {"parse": taken.parse, "problem": taken.problem} if taken else {}
-        body = WrittenOut(DocumentOut(now).data | {name: text for name, text in parsed.items() if text}).data
-        return Response(body, headers={"ETag": _tag(now)})
-
-
-def _tag(document: Document) -> str:
-    """The ETag of a document: its revision, or its basis when it is more than text."""
-    if document.basis is None:
-        return etag(document.revision)
-    return etag_with_basis(document.basis, document.content)

@@ -1,30 +1,101 @@
-"""Connections to model providers: the user's own can be changed, the server's can be used."""
+"""Connections to model providers: the user's own can be changed, the server's can be used.
+
+The secret is only read from a request, never written into an answer.
+"""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.agents.connection_serializers import (
-    ConnectionChanges,
-    ConnectionOut,
-    ConnectionTestIn,
-    ConnectionTestOut,
-    NewConnection,
-)
-from interfaces.http.base import KEY, ApiView
-from interfaces.http.headers import basis_expected, etag_with_basis
-from interfaces.http.scopes import MANAGE, READ
+from agent_core.connections import PROVIDERS
+from interfaces.http.auth import MANAGE, READ
+from interfaces.http.base import KEY, ApiView, tagged_response
+from interfaces.http.fields import AnyObject, Input, Items, Output, Text
+from interfaces.http.headers import revision_expected
 from sessions_app.allowance import take_allowance
 from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once
+from sessions_app.connections.edit import LONGEST_SECRET, LONGEST_URL, MOST_MODELS
 from sessions_app.exceptions import TooSoon
-from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Connection
+
+PROVIDER = f"One of {', '.join(f'`{name}`' for name in PROVIDERS)}; some need an extra of Rondo."
+BASE_URL = "Empty: the provider's own address. Null for a connection of the server."
+MODELS = "Names of the models that may be used; empty: all."
+LIMITS = "`requests_per_minute` of all agents together; 0: no limit."
+
+
+class ConnectionChanges(Input):
+    example = {"models": ["gpt-5", "gpt-5-mini"], "limits": {"requests_per_minute": 60}}
+    provider = Text(required=False, help_text=PROVIDER)
+    base_url = Text(required=False, allow_blank=True, max_length=LONGEST_URL, help_text=BASE_URL)
+    secret = Text(
+        required=False,
+        allow_blank=True,
+        max_length=LONGEST_SECRET,
+        help_text="The API key. It is stored encrypted and never shown; empty removes it.",
+    )
+    models = Items(child=Text(), required=False, max_length=MOST_MODELS, help_text=MODELS)
+    limits = AnyObject(required=False, help_text=LIMITS)
+
+
+class NewConnection(ConnectionChanges):
+    example = {"name": "work", "provider": "openai-chat", "secret": "the-api-key", "models": ["gpt-5"]}
+    name = Text(max_length=40, help_text="Agents name its models as `<name>:<model>`.")
+    provider = Text(help_text=PROVIDER)
+
+
+class LimitsOut(Output):
+    requests_per_minute = serializers.IntegerField()
+
+
+class ConnectionOut(Output):
+    name = serializers.CharField()
+    owner = serializers.SerializerMethodField(
+        help_text="`you`, or `server`: all users may use it and nobody changes it here."
+    )
+    provider = serializers.CharField()
+    base_url = serializers.SerializerMethodField(help_text=BASE_URL)
+    models = serializers.ListField(child=serializers.CharField(), source="allowed_models", help_text=MODELS)
+    limits = LimitsOut(source="*", help_text=LIMITS)
+    has_secret = serializers.SerializerMethodField()
+    last_error = serializers.CharField(
+        help_text="Why its last call failed; empty when it succeeded or there was none."
+    )
+    state_since = serializers.DateTimeField(
+        allow_null=True, help_text="When its calls began to succeed, or to fail."
+    )
+    created_at = serializers.DateTimeField()
+    revision = serializers.IntegerField()
+
+    def get_owner(self, row: Connection) -> str:
+        return "server" if row.owner_id is None else "you"
+
+    def get_base_url(self, row: Connection) -> str | None:
+        return None if row.owner_id is None else row.base_url
+
+    def get_has_secret(self, row: Connection) -> bool:
+        return bool(row.secret_ciphertext)
+
+
+class ConnectionTestIn(Input):
+    example = {"model": "gpt-5"}
+    model = Text(required=False, help_text="The first allowed model when not given.")
+
+
+class ConnectionTestOut(Output):
+    ok = serializers.SerializerMethodField()
+    model = serializers.CharField()
+    error = serializers.CharField(help_text="The provider's status and reason; empty when the model replied.")
+    milliseconds = serializers.IntegerField()
+
+    def get_ok(self, tested: Any) -> bool:
+        return not tested.error
 
 
 class ConnectionList(ApiView):
@@ -43,11 +114,14 @@ class ConnectionList(ApiView):
         """Create a connection of your own. Agents name its models as `<name>:<model>`."""
         given = self.read(NewConnection)
         name = given.pop("name")
-        return self.create(lambda: self._made(edit.add_connection(self.user, name, given)))
-
-    def _made(self, row: Connection) -> StoredAnswer:
-        body = ConnectionOut(reads.connection(self.user, row.name)).data
-        return StoredAnswer(body=body, location=f"/api/connections/{quote(row.name)}/")
+        return self.create(
+            lambda: (
+                ConnectionOut(
+                    reads.connection(self.user, edit.add_connection(self.user, name, given).name)
+                ).data
+            ),
+            "/api/connections/{name}/",
+        )
 
 
 class ConnectionDetail(ApiView):
@@ -58,26 +132,22 @@ class ConnectionDetail(ApiView):
     def get(self, _request: Request, connection: str) -> Response:
         """One connection of your own, or the server's of this name."""
         row = reads.connection(self.user, connection)
-        body = ConnectionOut(row).data
-        return Response(body, headers={"ETag": etag_with_basis(str(row.revision), body)})
+        return tagged_response(ConnectionOut(row).data, row.revision, is_volatile=True)
 
     @extend_schema(request=ConnectionChanges, responses=ConnectionOut)
     def patch(self, _request: Request, connection: str) -> Response:
         """Change a connection of your own. Another address or provider needs the secret again."""
         row = reads.own_connection(self.user, connection)
         changes = self.read(ConnectionChanges, partial=True, of=ConnectionOut)
-        edit.update_connection(row.pk, changes, revision=self._revision_expected(row))
+        edit.update_connection(row.pk, changes, revision=revision_expected(self.request, row.revision))
         return self.get(self.request, connection)
 
     @extend_schema(responses={204: None})
     def delete(self, _request: Request, connection: str) -> Response:
         """Delete a connection of your own. 409 while agents use it."""
         row = reads.own_connection(self.user, connection)
-        edit.delete_connection(row.pk, revision=self._revision_expected(row))
+        edit.delete_connection(row.pk, revision=revision_expected(self.request, row.revision))
         return Response(status=status.HTTP_204_NO_CONTENT)
-
-    def _revision_expected(self, row: Connection) -> int | None:
-        return None if basis_expected(self.request, str(row.revision)) is None else row.revision
 
 
 class ConnectionTest(ApiView):

@@ -2,33 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast
 
+from django.contrib.auth.models import AnonymousUser
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.agents.hook_auth import HookAuthentication
-from interfaces.api.agents.hook_serializers import (
-    HookChanges,
-    HookOut,
-    HookWithToken,
-    InboundMessage,
-    InboundOut,
-    NewHookIn,
-)
-from interfaces.http.base import KEY, ApiView
-from interfaces.http.headers import basis_expected, etag_with_basis
-from interfaces.http.scopes import MANAGE, READ
+from interfaces.http.auth import MANAGE, READ
+from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
+from interfaces.http.fields import Flag, Input, Items, NeededText, OneOf, Output, Text, TextOrNull
+from interfaces.http.headers import etag, revision_expected
+from sessions_app import permits
+from sessions_app.exceptions import UnknownHook
 from sessions_app.hooks import edit, inbound
-from sessions_app.hooks.edit import NewHook, add_hook
-from sessions_app.hooks.inbound import Caller
+from sessions_app.hooks.edit import LONGEST_NAME, NewHook, add_hook
+from sessions_app.hooks.inbound import LONGEST_SENDER, Caller, Proof
 from sessions_app.hooks.tokens import token_of
-from sessions_app.idempotency import StoredAnswer
-from sessions_app.models import Hook, OnBusy
+from sessions_app.models import OnBusy, TurnState
+from sessions_app.models.session import LONGEST_ADDRESS
+from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.reads import selectors
+
+ROUTE = "Where answers to this hook's messages go; empty: where the session's own answers go."
+AS_PERSON = "Whether its messages are treated as a person's, as from a bridge to a chat service."
+ALLOW_TOOLS = (
+    "Names of writing or dangerous tools that turns of its messages may use. Without `as_person` they may use only"
+    " these and reading tools."
+)
+
+
+class _HookFields(Input):
+    channel = Text(required=False, allow_blank=True, help_text=ROUTE)
+    address = Text(required=False, allow_blank=True, max_length=LONGEST_ADDRESS)
+    signed = Flag(required=False, help_text="Whether only signed messages are accepted.")
+    as_person = Flag(required=False, help_text=AS_PERSON)
+    allow_tools = Items(
+        child=Text(max_length=permits.LONGEST_NAME),
+        required=False,
+        max_length=permits.MOST_ALLOWED,
+        help_text=ALLOW_TOOLS,
+    )
+
+
+class HookChanges(_HookFields):
+    example = {"name": "CI", "enabled": True}
+    name = NeededText(required=False, max_length=LONGEST_NAME)
+    enabled = Flag(required=False)
+
+
+class NewHookIn(_HookFields):
+    example = {"name": "CI", "channel": "webhook", "address": "https://ci.example/answers"}
+    name = NeededText(max_length=LONGEST_NAME)
+    session = serializers.UUIDField(required=False, help_text="The primary session when not given.")
+
+
+class HookOut(Output):
+    id = serializers.CharField()
+    agent = serializers.CharField(source="agent_name")
+    session = serializers.UUIDField(
+        source="session_id", allow_null=True, help_text="Null: the primary session."
+    )
+    name = serializers.CharField()
+    channel = TextOrNull(allow_null=True, help_text=ROUTE)
+    address = TextOrNull(allow_null=True)
+    signed = serializers.BooleanField()
+    as_person = serializers.BooleanField(help_text=AS_PERSON)
+    allow_tools = serializers.ListField(child=serializers.CharField(), help_text=ALLOW_TOOLS)
+    enabled = serializers.BooleanField()
+    created_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute.")
+    revision = serializers.IntegerField()
+
+
+class HookWithToken(HookOut):
+    token = serializers.CharField(help_text="Shown only in this answer.")
+
+
+class InboundMessage(Input):
+    example = {"content": "Build 7 failed.", "sender": "builder"}
+    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    on_busy = OneOf(
+        choices=OnBusy.choices,
+        required=False,
+        help_text="enqueue when not given; inject and interrupt need a hook with as_person",
+    )
+    sender = Text(
+        required=False,
+        allow_blank=True,
+        max_length=LONGEST_SENDER,
+        help_text="Who says it, on one line. It is stored in the message's metadata.",
+    )
+
+
+class InboundOut(Output):
+    turn = serializers.IntegerField(source="pk")
+    session = serializers.UUIDField(source="session_id")
+    state = serializers.ChoiceField(choices=TurnState.choices)
+
 
 HEADERS = [
     OpenApiParameter(
@@ -52,6 +126,36 @@ HEADERS = [
         description="See hookSignature. If present, it must be valid. Several are separated by spaces.",
     ),
 ]
+SCHEME = "Bearer"
+
+
+class HookAuthentication(BaseAuthentication):
+    """`Authorization: Bearer rin_…`, or `Webhook-Signature` alone."""
+
+    def authenticate(self, request: Any) -> tuple[AnonymousUser, Caller]:
+        """An anonymous user and the Caller. AuthenticationFailed."""
+        try:
+            return AnonymousUser(), inbound.authenticate(
+                request.parser_context["kwargs"]["hook_id"], _proof(request)
+            )
+        except UnknownHook as refusal:
+            raise AuthenticationFailed(str(refusal)) from None
+
+    def authenticate_header(self, request: Any) -> str:  # noqa: ARG002 - the signature is DRF's
+        """The `WWW-Authenticate` of a 401."""
+        return SCHEME
+
+
+def _proof(request: Any) -> Proof:
+    headers = request.headers
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    return Proof(
+        token=token.strip() if scheme.lower() == SCHEME.lower() else "",
+        message_id=headers.get("Webhook-Id", ""),
+        timestamp=headers.get("Webhook-Timestamp", ""),
+        signature=headers.get("Webhook-Signature", ""),
+        body=request.body,
+    )
 
 
 class HookList(ApiView):
@@ -72,16 +176,16 @@ class HookList(ApiView):
         if (session_id := given.pop("session", None)) is not None:
             selectors.shown_id(self.user, session_id)
             given["session_id"] = session_id
-        response = self.create(lambda: self._made(add_hook(NewHook(agent_id=agent.pk, **given))), _tag)
-        hook = selectors.hook(self.user, response.data["id"])
-        response.data = {**response.data, "token": token_of(hook)}
+        new = NewHook(agent_id=agent.pk, **given)
+        response = self.create(
+            lambda: HookOut(selectors.hook(self.user, add_hook(new).pk)).data,
+            "/api/hooks/{id}/",
+            lambda body: etag(body["revision"], body),
+        )
+        # the answer that is stored for the Idempotency-Key is without the token
+        response.data["token"] = token_of(selectors.hook(self.user, response.data["id"]))
         response["Cache-Control"] = "no-store"
         return response
-
-    def _made(self, hook: Hook) -> StoredAnswer:
-        """The answer that is stored for the Idempotency-Key: without the token."""
-        body = HookOut(selectors.hook(self.user, hook.pk)).data
-        return StoredAnswer(body=body, location=f"/api/hooks/{hook.pk}/")
 
 
 class HookDetail(ApiView):
@@ -90,8 +194,8 @@ class HookDetail(ApiView):
     @extend_schema(responses=HookOut)
     def get(self, _request: Request, hook_id: str) -> Response:
         """One hook."""
-        body = HookOut(selectors.hook(self.user, hook_id)).data
-        return Response(body, headers={"ETag": _tag(body)})
+        hook = selectors.hook(self.user, hook_id)
+        return tagged_response(HookOut(hook).data, hook.revision, is_volatile=True)
 
     @extend_schema(request=HookChanges, responses=HookOut)
     def patch(self, _request: Request, hook_id: str) -> Response:
@@ -107,8 +211,7 @@ class HookDetail(ApiView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _revision_expected(self, hook_id: str) -> int | None:
-        revision = selectors.hook(self.user, hook_id).revision
-        return None if basis_expected(self.request, str(revision)) is None else revision
+        return revision_expected(self.request, selectors.hook(self.user, hook_id).revision)
 
 
 class HookToken(ApiView):
@@ -120,12 +223,7 @@ class HookToken(ApiView):
         selectors.hook(self.user, hook_id)
         token = edit.renew_token(hook_id)
         body = {**HookOut(selectors.hook(self.user, hook_id)).data, "token": token}
-        return Response(body, headers={"Cache-Control": "no-store"})
-
-
-def _tag(body: Mapping[str, Any]) -> str:
-    """The ETag. A new `last_used_at` changes it, but does not make an edit fail."""
-    return etag_with_basis(str(body["revision"]), body)
+        return Response(body, headers=NO_STORE)
 
 
 class HookMessages(ApiView):

@@ -1,25 +1,69 @@
-"""The Telegram bot of an agent, codes that connect chats, and the connected chats."""
+"""The Telegram bot of an agent, codes that connect chats, and the connected chats.
+
+The token is only read from a request, never written into an answer.
+"""
 
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.agents.telegram_serializers import BotChanges, BotOut, ChatOut, CodeOut, NewBot
-from interfaces.http.base import KEY, ApiView
-from interfaces.http.headers import basis_expected, etag_with_basis
-from interfaces.http.scopes import MANAGE, READ
+from interfaces.http.auth import MANAGE, READ
+from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
+from interfaces.http.fields import Flag, Input, Output, Text
+from interfaces.http.headers import revision_expected
 from sessions_app.allowance import take_allowance
 from sessions_app.exceptions import TooSoon
-from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import TelegramBot
 from sessions_app.reads import selectors
 from sessions_app.telegram import binding, bots
+from sessions_app.telegram.bots import LONGEST_TOKEN, why_unusable
+
+TOKEN = "The token that BotFather gave. It is stored encrypted and never shown."  # noqa: S105 - about it
+
+
+class BotChanges(Input):
+    example = {"enabled": False}
+    token = Text(required=False, max_length=LONGEST_TOKEN, help_text=TOKEN)
+    enabled = Flag(required=False, help_text="Whether its messages are read and answers are sent.")
+
+
+class NewBot(Input):
+    example = {"token": "123456789:AAF-the-token-that-BotFather-gave-you"}
+    token = Text(max_length=LONGEST_TOKEN, help_text=TOKEN)
+
+
+class BotOut(Output):
+    agent = serializers.CharField(source="agent.name")
+    username = serializers.CharField(help_text="Its name at Telegram, without @.")
+    enabled = serializers.BooleanField()
+    problem = serializers.SerializerMethodField(help_text="Why its messages are not read; empty if they are.")
+    state_since = serializers.DateTimeField(
+        allow_null=True, help_text="When reading began to succeed, or to fail."
+    )
+    revision = serializers.IntegerField()
+    created_at = serializers.DateTimeField()
+
+    def get_problem(self, bot: TelegramBot) -> str:
+        return why_unusable(bot)
+
+
+class CodeOut(Output):
+    code = serializers.CharField(help_text="For the message `/start <code>`. Shown only in this answer.")
+    link = serializers.CharField(help_text="An address that opens the chat and sends the code.")
+
+
+class ChatOut(Output):
+    chat_id = serializers.IntegerField()
+    name = serializers.CharField(help_text="The person's name at Telegram when the chat was connected.")
+    connected_at = serializers.DateTimeField()
+    blocked_at = serializers.DateTimeField(
+        allow_null=True, help_text="Since when the person blocks the bot, as far as it is known."
+    )
 
 
 class AgentTelegram(ApiView):
@@ -30,21 +74,20 @@ class AgentTelegram(ApiView):
     def get(self, _request: Request, name: str) -> Response:
         """The agent's Telegram bot, without its token. 404 if it has none."""
         bot = bots.bot_of(self.user, name)
-        body = BotOut(bot).data
-        return Response(body, headers={"ETag": etag_with_basis(str(bot.revision), body)})
+        return tagged_response(BotOut(bot).data, bot.revision, is_volatile=True)
 
     @extend_schema(parameters=[KEY], request=NewBot, responses={201: BotOut})
     def post(self, _request: Request, name: str) -> Response:
         """Give the agent a bot. Telegram is asked whether it knows the token."""
         agent = selectors.agent(self.user, name)
         checked = self._checked(self.read(NewBot)["token"])
-        return self.create(lambda: self._made(name, bots.add_bot(agent, checked)))
+        return self.create(lambda: BotOut(bots.add_bot(agent, checked)).data, "/api/agents/{agent}/telegram/")
 
     @extend_schema(request=BotChanges, responses=BotOut)
     def patch(self, _request: Request, name: str) -> Response:
         """Replace the token, or switch the bot on or off. The token of another bot disconnects the chats."""
         bot = bots.bot_of(self.user, name)
-        revision = self._revision_expected(bot)
+        revision = revision_expected(self.request, bot.revision)
         given: dict[str, Any] = self.read(BotChanges, partial=True, of=BotOut)
         if "token" in given:
             given["checked"] = self._checked(given.pop("token"))
@@ -55,19 +98,13 @@ class AgentTelegram(ApiView):
     def delete(self, _request: Request, name: str) -> Response:
         """Delete the bot, which disconnects its chats. Their conversations stay."""
         bot = bots.bot_of(self.user, name)
-        bots.delete_bot(bot.pk, revision=self._revision_expected(bot))
+        bots.delete_bot(bot.pk, revision=revision_expected(self.request, bot.revision))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _checked(self, token: str) -> bots.CheckedToken:
         if wait := take_allowance(f"test-telegram:{self.user.pk}", bots.TESTS):
             raise TooSoon(f"Too many tokens were tried; try again in {wait:.0f} seconds.")
         return bots.check_token(token)
-
-    def _made(self, name: str, bot: TelegramBot) -> StoredAnswer:
-        return StoredAnswer(body=BotOut(bot).data, location=f"/api/agents/{quote(name)}/telegram/")
-
-    def _revision_expected(self, bot: TelegramBot) -> int | None:
-        return None if basis_expected(self.request, str(bot.revision)) is None else bot.revision
 
 
 class TelegramCode(ApiView):
@@ -77,7 +114,7 @@ class TelegramCode(ApiView):
     def post(self, _request: Request, name: str) -> Response:
         """Make a code that connects one chat, once, within ten minutes. The one before it stops working."""
         code = binding.issue_code(bots.bot_of(self.user, name).pk)
-        return Response(CodeOut(code).data, headers={"Cache-Control": "no-store"})
+        return Response(CodeOut(code).data, headers=NO_STORE)
 
 
 class TelegramChatList(ApiView):

@@ -6,20 +6,57 @@ from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.agents.token_serializers import MadeTokenOut, NewTokenIn, TicketOut, TokenOut
-from interfaces.http.base import ApiView, tagged_response
-from interfaces.http.scopes import MANAGE, READ
+from interfaces.http.auth import MANAGE, READ
+from interfaces.http.base import NO_STORE, ApiView
+from interfaces.http.fields import Input, Items, Moment, OneOf, Output, Text
 from sessions_app.exceptions import BadInput, InsufficientScope, NotFound
-from sessions_app.models import ApiToken
+from sessions_app.models import ApiToken, TokenScope
+from sessions_app.models.api_token import LONGEST_NAME
 from sessions_app.reads import selectors
 from sessions_app.tokens.issue import NewToken, make_token, revoke_tokens
 from sessions_app.tokens.tickets import issue_ticket
 
-UNSTORED = {"Cache-Control": "no-store"}
+
+class NewTokenIn(Input):
+    example = {"name": "dashboard", "scopes": ["read"]}
+
+    name = Text(max_length=LONGEST_NAME)
+    scopes = Items(child=OneOf(choices=TokenScope.choices), min_length=1, max_length=len(TokenScope))
+    agent = Text(required=False, allow_null=True, help_text="The name of the agent that it is limited to.")
+    session = serializers.UUIDField(
+        required=False, allow_null=True, help_text="The session that it is limited to."
+    )
+    expires_at = Moment(required=False, allow_null=True, help_text="Null: never.")
+
+
+class TokenOut(Output):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    prefix = serializers.CharField(help_text="How the token begins.")
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=TokenScope.choices))
+    agent = serializers.SerializerMethodField(help_text="The agent that it is limited to.")
+    session = serializers.UUIDField(
+        source="session_id", allow_null=True, help_text="The session that it is limited to."
+    )
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute.")
+
+    def get_agent(self, row: Any) -> str | None:
+        return None if row.agent is None else str(row.agent.name)
+
+
+class MadeTokenOut(TokenOut):
+    token = serializers.CharField(help_text="It is in this answer only.")
+
+
+class TicketOut(Output):
+    ticket = serializers.CharField()
+    expires_at = serializers.DateTimeField()
 
 
 def _tokens(view: ApiView) -> QuerySet[ApiToken]:
@@ -61,7 +98,7 @@ class TokenList(ApiView):
             given["session"] = selectors.session(self.user, given["session"])
         row, token = make_token(self.user, NewToken(**given))
         body = TokenOut(_token(self, row.pk)).data | {"token": token}
-        headers = {"Location": f"/api/tokens/{row.pk}/", **UNSTORED}
+        headers = {"Location": f"/api/tokens/{row.pk}/", **NO_STORE}
         return Response(body, status=status.HTTP_201_CREATED, headers=headers)
 
     def _must_end_first(self, request: Request, given: dict[str, Any]) -> None:
@@ -79,7 +116,7 @@ class TokenDetail(ApiView):
     @extend_schema(responses=TokenOut)
     def get(self, _request: Request, token_id: str) -> Response:
         """One token."""
-        return tagged_response(TokenOut(_token(self, token_id)).data)
+        return Response(TokenOut(_token(self, token_id)).data)
 
     @extend_schema(responses={204: None})
     def delete(self, _request: Request, token_id: str) -> Response:
@@ -104,4 +141,4 @@ class StreamTickets(ApiView):
             raise InsufficientScope("a ticket is made with a token; a browser that is signed in needs none")
         ticket, expires_at = issue_ticket(used)
         body = TicketOut({"ticket": ticket, "expires_at": expires_at}).data
-        return Response(body, status=status.HTTP_201_CREATED, headers=UNSTORED)
+        return Response(body, status=status.HTTP_201_CREATED, headers=NO_STORE)

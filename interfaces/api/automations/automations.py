@@ -6,55 +6,266 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
-from drf_spectacular.utils import extend_schema
-from rest_framework import status
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from automations import selectors
 from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain
-from automations.jobs.skip import skip_slots
-from automations.models import CronJob, RunState
+from automations.jobs.skip import MOST_SKIPPED, skip_slots
+from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
-from interfaces.api.automations.serializers import (
-    AutomationChanges,
-    AutomationOut,
-    ExplanationOut,
-    NewAutomation,
-    PreviewIn,
-    PreviewOut,
-    RunDetailOut,
-    RunOut,
-    SavedAutomationOut,
-    SkipIn,
-)
-from interfaces.http import filters
+from automations.selectors import STATES
+from interfaces.api.sessions.deliveries import DELIVERIES, SentOut
+from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
+from interfaces.http.fields import (
+    Flag,
+    Input,
+    Moment,
+    NeededText,
+    OneOf,
+    Output,
+    Text,
+    TextOrNull,
+    WholeNumber,
+)
 from interfaces.http.headers import revision_expected
-from interfaces.http.query import Parameter, flag_parameter
-from interfaces.http.scopes import READ, SCHEDULE
-from sessions_app.idempotency import StoredAnswer
+from interfaces.http.query import (
+    SESSION,
+    Parameter,
+    agent_parameter,
+    flag_parameter,
+    search_parameter,
+    time_parameters,
+)
 from sessions_app.reads.selectors import agent, shown_id
 
-FILTERS = {
-    "agent": "agent__name",
-    "session": "session_id",
-    "state": "state",
-    "enabled": "enabled",
-    "since": "created_at__gte",
-    "until": "created_at__lt",
+_KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "cron": ({"expr": {"type": "string", "example": "0 9 * * *"}, "timezone": {"type": "string"}}, ["expr"]),
+    "every": ({"seconds": {"type": "integer", "minimum": 1}}, ["seconds"]),
+    "at": ({"at": {"type": "string", "format": "date-time"}}, ["at"]),
 }
-RUN_FILTERS = {
-    "agent": "agent_name",
-    "session": "session_id",
-    "state": "state",
-    "reason": "reason",
-    "since": "scheduled_for__gte",
-    "until": "scheduled_for__lt",
+SCHEDULE_SHAPE = {
+    "oneOf": [
+        {
+            "type": "object",
+            "properties": {"kind": {"type": "string", "enum": [kind]}, **properties},
+            "required": ["kind", *required],
+            "additionalProperties": False,
+        }
+        for kind, (properties, required) in _KINDS.items()
+    ]
 }
+
+
+@extend_schema_field(SCHEDULE_SHAPE)
+class Schedule(serializers.JSONField):
+    """Exactly one schedule."""
+
+
+@extend_schema_field({"type": "integer", "minimum": 1, "maximum": settings.RONDO_TURN_SECONDS})
+class TimeoutSeconds(WholeNumber):
+    """Time limit of one turn."""
+
+
+PING_URL = "Called by GET after each run that succeeded, with `/fail` after one that failed. Empty: none."
+
+
+class AutomationFields(Input):
+    name: Text = NeededText(required=False)
+    message = NeededText(required=False)
+    schedule = Schedule(required=False)
+    enabled = Flag(required=False)
+    overlap = OneOf(choices=Overlap.choices, required=False)
+    catch_up = OneOf(choices=CatchUp.choices, required=False)
+    timeout_seconds = TimeoutSeconds(required=False, allow_null=True)
+    ends_at = Text(
+        required=False,
+        allow_null=True,
+        help_text="No runs after this ISO time. Without an offset: in the agent's zone.",
+    )
+    max_runs = WholeNumber(required=False, allow_null=True, help_text="Maximum number of runs.")
+    jitter_seconds = WholeNumber(
+        required=False, help_text="Delay each run by a fixed amount, up to this many seconds."
+    )
+    max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 0.")
+    ping_url = Text(required=False, allow_blank=True, help_text=PING_URL)
+
+
+class AutomationChanges(AutomationFields):
+    example = {"enabled": True, "timeout_seconds": 600}
+    paused_until = Text(
+        required=False,
+        allow_null=True,
+        help_text="Pause until this ISO time; null ends the pause. Without an offset: in the agent's zone.",
+    )
+
+
+class NewAutomation(AutomationFields):
+    example = {
+        "name": "Morning news",
+        "message": "Summarise the news of the night.",
+        "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"},
+        "timeout_seconds": 600,
+    }
+    name = Text(required=False, allow_blank=True)
+    message = NeededText()
+    schedule = Schedule()
+
+
+class SkipIn(Input):
+    example = {"slots": 1}
+    slots = WholeNumber(
+        required=False, min_value=1, max_value=MOST_SKIPPED, help_text="How many slots to skip."
+    )
+    until = Text(
+        required=False,
+        help_text="Skip the slots before this ISO time. Without an offset: in the agent's zone.",
+    )
+
+
+class AutomationOut(Output):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    message = serializers.CharField()
+    schedule = Schedule()
+    enabled = serializers.BooleanField()
+    execution_mode = serializers.ChoiceField(choices=ExecutionMode.choices)
+    overlap = serializers.ChoiceField(choices=Overlap.choices)
+    catch_up = serializers.ChoiceField(choices=CatchUp.choices)
+    timeout_seconds = serializers.IntegerField(allow_null=True)
+    ends_at = serializers.DateTimeField(allow_null=True)
+    max_runs = serializers.IntegerField(allow_null=True)
+    jitter_seconds = serializers.IntegerField()
+    max_retry = serializers.IntegerField()
+    ping_url = serializers.CharField(help_text=PING_URL)
+    source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
+    next_run_at = serializers.DateTimeField(allow_null=True)
+    paused_until = serializers.DateTimeField(
+        allow_null=True, help_text="No slot before this time runs; null when it has passed."
+    )
+    state = serializers.ChoiceField(choices=STATES)
+    last_status = serializers.ChoiceField(choices=RunState.choices, allow_null=True)
+    pending = serializers.BooleanField()
+    agent = serializers.CharField()
+    session = serializers.UUIDField()
+    session_key = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    revision = serializers.IntegerField()
+
+
+class SavedAutomationOut(AutomationOut):
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="What will go wrong, as `explain/` says it."
+    )
+
+
+class PromptRefOut(Output):
+    id = serializers.CharField()
+    version = serializers.IntegerField()
+    sha256 = serializers.CharField()
+
+
+class RunOut(Output):
+    run_id = serializers.CharField()
+    agent = serializers.CharField(source="agent_name")
+    session = serializers.UUIDField(
+        source="session_id",
+        allow_null=True,
+        help_text="Where it runs; null before its turn, for an inline routine, and once the session is deleted.",
+    )
+    automation = serializers.CharField(
+        source="automation_id", allow_null=True, help_text="One of these three is set: what it is a run of."
+    )
+    routine = serializers.CharField(source="routine_id", allow_null=True)
+    scheduled_message = serializers.CharField(source="scheduled_message_id", allow_null=True)
+    scheduled_for = serializers.DateTimeField()
+    state = serializers.ChoiceField(choices=RunState.choices)
+    reason = TextOrNull(allow_null=True)
+    slots_from = serializers.DateTimeField(allow_null=True)
+    slots_to = serializers.DateTimeField(allow_null=True)
+    count = serializers.IntegerField(source="slots_count", allow_null=True)
+    attempt = serializers.IntegerField()
+    not_before = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the next attempt, while the run waits for a retry."
+    )
+    turn = serializers.IntegerField(source="turn_id", allow_null=True)
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    lag_ms = serializers.IntegerField(allow_null=True)
+    duration_ms = serializers.IntegerField(allow_null=True)
+    prompt_ref = PromptRefOut(allow_null=True)
+    error = TextOrNull(allow_null=True)
+    provider_message = TextOrNull(allow_null=True, help_text="What the model's provider said of the error.")
+    deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
+
+
+class RunDetailOut(RunOut):
+    rendered_prompt = TextOrNull(allow_null=True)
+    prompt_variables = serializers.DictField(allow_null=True)
+
+
+@extend_schema_field({"type": "string", "format": "date-time"})
+class LocalMoment(serializers.Field[Any, Any, Any, Any]):
+    """An instant with its own offset; DRF's field would convert it to UTC."""
+
+    def to_representation(self, value: datetime) -> str:
+        """ISO."""
+        return value.isoformat()
+
+
+class ExplainedRunOut(Output):
+    run_id = serializers.CharField()
+    scheduled_for = LocalMoment(help_text="The slot, with the offset of the schedule's zone.")
+    state = serializers.ChoiceField(choices=RunState.choices)
+    reason = TextOrNull(allow_null=True)
+    slots_from = LocalMoment(allow_null=True)
+    slots_to = LocalMoment(allow_null=True)
+    count = serializers.IntegerField(
+        allow_null=True, help_text="Skipped slots; null above 1,000 and for other runs."
+    )
+    attempt = serializers.IntegerField()
+    text = serializers.CharField(help_text="The result in one sentence.")
+
+
+class ExplanationOut(Output):
+    words = serializers.CharField(help_text="The schedule in words, in its own zone.")
+    timezone = serializers.CharField()
+    state = serializers.ChoiceField(choices=STATES)
+    now = serializers.CharField(help_text="The current state in one sentence.")
+    next = serializers.ListField(
+        child=LocalMoment(),
+        help_text="Up to 5 next runs, with the zone's offset.",
+    )
+    last = ExplainedRunOut(many=True, help_text="The last 20 runs, the latest slot first.")
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class PreviewIn(Input):
+    example = {"schedule": {"kind": "every", "seconds": 300}, "count": 5}
+    schedule = Schedule()
+    agent = Text(
+        required=False,
+        help_text="One of your agents: its zone is used for a schedule without a zone. Default: UTC.",
+    )
+    after = Moment(required=False)
+    count = WholeNumber(required=False, min_value=1, max_value=50)
+
+
+class PreviewOut(Output):
+    next = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="ISO times with the offset of the schedule's zone; an `at` keeps the offset that it was given.",
+    )
+    words = serializers.CharField()
+    warnings = serializers.ListField(child=serializers.CharField())
 
 
 class AutomationList(ApiView):
@@ -73,10 +284,10 @@ class AutomationList(ApiView):
         """Create an automation in the session; in a thread of a unified agent, in the primary session."""
         shown_id(self.user, session_id)
         given = self.read(NewAutomation)
-        return self.create(lambda: self._made(bind_job(NewJob(session_id=session_id, **given))))
-
-    def _made(self, job: CronJob) -> StoredAnswer:
-        return StoredAnswer(body=_saved(self.user, job.pk), location=f"/api/automations/{job.pk}/")
+        return self.create(
+            lambda: _saved(self.user, bind_job(NewJob(session_id=session_id, **given)).pk),
+            "/api/automations/{id}/",
+        )
 
 
 def _saved(user: User, job_id: str) -> dict[str, Any]:
@@ -92,17 +303,17 @@ class AutomationsOfUser(ApiView):
     ordering = ("place",)
     takes = {
         "get": (
-            *(filters.AGENT, filters.SESSION, Parameter(name="state", choices=selectors.STATES)),
+            *(agent_parameter("agent__name"), SESSION, Parameter(name="state", choices=selectors.STATES)),
             flag_parameter("enabled", "Whether it is enabled or paused."),
-            *filters.times("created_at"),
-            filters.search_in("the name or the message"),
+            *time_parameters("created_at"),
+            search_parameter("the name or the message"),
         )
     }
 
     @extend_schema(responses=AutomationOut(many=True))
     def get(self, _request: Request) -> Response:
         """List your automations in all sessions, the oldest first."""
-        rows = selectors.automations_of_user(self.user, self.wanted(FILTERS), self.term)
+        rows = selectors.automations_of_user(self.user, self.wanted(), self.term)
         return self.page(rows, AutomationOut, of=selectors.automation_of)
 
 
@@ -140,7 +351,7 @@ class AutomationExplanation(ApiView):
     @extend_schema(responses=ExplanationOut)
     def get(self, _request: Request, job_id: str) -> Response:
         """Explain why the last slots did or did not run, the current state, and the next runs."""
-        return tagged_response(ExplanationOut(explain(self.user, job_id)).data)
+        return Response(ExplanationOut(explain(self.user, job_id)).data)
 
 
 class AutomationSkip(ApiView):
@@ -152,14 +363,15 @@ class AutomationSkip(ApiView):
         """Skip the next slots: each is recorded as skipped (`skipped_by_user`), and the next run is the one after."""
         selectors.automation_to_change(self.user, job_id)
         given = self.read(SkipIn)
-        return self.create(lambda: self._skipped(job_id, given))
+        return self.create(
+            lambda: self._skipped(job_id, given), "/api/automations/{id}/", created=status.HTTP_200_OK
+        )
 
-    def _skipped(self, job_id: str, given: dict[str, Any]) -> StoredAnswer:
+    def _skipped(self, job_id: str, given: dict[str, Any]) -> dict[str, Any]:
         # within the idempotent part: a repeated request has the revision from before
         automation = selectors.automation_to_change(self.user, job_id)
         skip_slots(job_id, **given, revision=revision_expected(self.request, automation.revision))
-        body = AutomationOut(selectors.automation(self.user, job_id)).data
-        return StoredAnswer(body=body, location=f"/api/automations/{job_id}/", status=status.HTTP_200_OK)
+        return AutomationOut(selectors.automation(self.user, job_id)).data
 
 
 class RunList(ApiView):
@@ -178,11 +390,11 @@ class RunsOfUser(ApiView):
     ordering = ("-place",)
     takes = {
         "get": (
-            *(filters.AGENT, filters.SESSION),
+            *(agent_parameter("agent_name"), SESSION),
             Parameter(name="state", choices=tuple(RunState.values)),
             Parameter(name="reason", longest=64),
-            *filters.times("scheduled_for"),
-            filters.search_in("the name of the automation or the error"),
+            *time_parameters("scheduled_for"),
+            search_parameter("the name of the automation or the error"),
         )
     }
 
@@ -190,7 +402,7 @@ class RunsOfUser(ApiView):
     def get(self, _request: Request) -> Response:
         """List your runs of automations, routines and scheduled messages, the latest slot first."""
         self.check_value("reason", REASONS, lambda only: selectors.runs_of_user(self.user, only))
-        return self.page(selectors.runs_of_user(self.user, self.wanted(RUN_FILTERS), self.term), RunOut)
+        return self.page(selectors.runs_of_user(self.user, self.wanted(), self.term), RunOut)
 
 
 class RunDetail(ApiView):
@@ -199,7 +411,7 @@ class RunDetail(ApiView):
     @extend_schema(responses=RunDetailOut)
     def get(self, _request: Request, run_id: str) -> Response:
         """Get a run with the prompt that the model was shown."""
-        return tagged_response(RunDetailOut(selectors.run_record(self.user, run_id)).data)
+        return Response(RunDetailOut(selectors.run_record(self.user, run_id)).data)
 
 
 class SchedulePreview(ApiView):

@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from automations import selectors
-from automations.scheduled_messages import Scheduled, cancel_message, schedule_in_thread
-from interfaces.api.automations.message_serializers import NewScheduledMessage, ScheduledMessageOut
-from interfaces.http import headers
-from interfaces.http.base import KEY, ApiView, tagged_response
-from interfaces.http.scopes import READ, SCHEDULE
-from sessions_app.idempotency import StoredAnswer
+from automations.models import MessageStatus
+from automations.scheduled_messages import cancel_message, schedule_in_thread
+from interfaces.http.auth import READ, SCHEDULE
+from interfaces.http.base import KEY, ApiView
+from interfaces.http.fields import Flag, Input, NeededText, Output, TextOrNull
+from interfaces.http.headers import etag_of
 from sessions_app.reads.selectors import shown_id
+
+
+class NewScheduledMessage(Input):
+    example = {"send_at": "2099-01-01T09:00:00+01:00", "message_text": "Happy New Year!"}
+    send_at = NeededText(help_text="ISO time. Without an offset: in the agent's zone.")
+    message_text = NeededText(help_text="Sent unchanged, without a model.")
+    replace_existing = Flag(
+        required=False, help_text="Cancel the session's pending messages. Default: false."
+    )
+
+
+class ScheduledMessageOut(Output):
+    id = serializers.CharField()
+    agent = serializers.CharField(source="agent_name")
+    session = serializers.UUIDField(source="session_id")
+    session_id = serializers.UUIDField(help_text="The same as `session`.")
+    send_at = serializers.DateTimeField()
+    message_text = serializers.CharField()
+    status = serializers.ChoiceField(choices=MessageStatus.choices)
+    replace_existing = serializers.BooleanField()
+    cancelled_ids = serializers.ListField(
+        child=serializers.CharField(), help_text="Messages that this one replaced."
+    )
+    sent_at = serializers.DateTimeField(allow_null=True)
+    sent_message_id = serializers.IntegerField(
+        allow_null=True, help_text="The `id` of its entry in the session's history."
+    )
+    last_error = TextOrNull(allow_null=True)
+    created_at = serializers.DateTimeField()
 
 
 class ScheduledMessageList(ApiView):
@@ -33,12 +64,14 @@ class ScheduledMessageList(ApiView):
         """Schedule a message in a private chat; in a thread of a unified agent, in the primary session."""
         shown_id(self.user, session_id)
         given = self.read(NewScheduledMessage)
-        return self.create(lambda: self._made(schedule_in_thread(session_id, **given)), headers.etag_of)
+        return self.create(
+            lambda: self._shown(schedule_in_thread(session_id, **given).message.pk),
+            "/api/scheduled-messages/{id}/",
+            etag_of,
+        )
 
-    def _made(self, made: Scheduled) -> StoredAnswer:
-        row = selectors.scheduled_message(self.user, made.message.pk)
-        body = ScheduledMessageOut(row).data
-        return StoredAnswer(body=body, location=f"/api/scheduled-messages/{row.pk}/")
+    def _shown(self, message_id: str) -> dict[str, Any]:
+        return ScheduledMessageOut(selectors.scheduled_message(self.user, message_id)).data
 
 
 class ScheduledMessageDetail(ApiView):
@@ -48,7 +81,7 @@ class ScheduledMessageDetail(ApiView):
     @extend_schema(responses=ScheduledMessageOut)
     def get(self, _request: Request, message_id: str) -> Response:
         """Get a scheduled message."""
-        return tagged_response(ScheduledMessageOut(selectors.scheduled_message(self.user, message_id)).data)
+        return Response(ScheduledMessageOut(selectors.scheduled_message(self.user, message_id)).data)
 
     @extend_schema(responses={200: ScheduledMessageOut})
     def delete(self, _request: Request, message_id: str) -> Response:

@@ -9,12 +9,10 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.sessions.serializers import SentOut
-from interfaces.http import filters
-from interfaces.http.base import ApiView, tagged_response
+from interfaces.http.auth import MANAGE, READ
+from interfaces.http.base import NO_STORE, ApiView
 from interfaces.http.fields import Output, TextOrNull
-from interfaces.http.query import Parameter
-from interfaces.http.scopes import MANAGE, READ
+from interfaces.http.query import SESSION, Parameter, agent_parameter, search_parameter, time_parameters
 from sessions_app.channels.base import all_names
 from sessions_app.deliveries import outbox, signing_key
 from sessions_app.deliveries.system_events import EventName
@@ -22,16 +20,16 @@ from sessions_app.models import Delivery, DeliveryState
 from sessions_app.reads import selectors
 from sessions_app.sessions import deliveries
 
+DELIVERIES = "The deliveries of the answer; empty when it stays on the server."
 STATE = Parameter(name="state", choices=tuple(DeliveryState.values))
-FILTERS = {
-    "agent": "session__agent__name",
-    "session": "session_id",
-    "state": "state",
-    "channel": "channel",
-    "reason": "reason",
-    "since": "created_at__gte",
-    "until": "created_at__lt",
-}
+
+
+class SentOut(Output):
+    id = serializers.IntegerField()
+    channel = serializers.CharField()
+    state = serializers.ChoiceField(choices=DeliveryState.choices)
+    attempts = serializers.IntegerField()
+    last_error = serializers.CharField(allow_null=True)
 
 
 class DeliveryOut(SentOut):
@@ -72,9 +70,8 @@ class DeliveryList(ApiView):
     @extend_schema(responses=DeliveryOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
         """The session's deliveries, the newest first."""
-        rows = deliveries.deliveries_of(self.user, session_id)
-        state = self.parameter("state")
-        return self.page(rows.filter(state=state) if state else rows, DeliveryOut)
+        rows = deliveries.deliveries_of(self.user, session_id).filter(**self.wanted())
+        return self.page(rows, DeliveryOut)
 
 
 class DeliveriesOfUser(ApiView):
@@ -83,19 +80,22 @@ class DeliveriesOfUser(ApiView):
     ordering = ("-place",)
     takes = {
         "get": (
-            *(filters.AGENT, filters.SESSION, STATE, Parameter(name="channel", longest=64, known=all_names)),
+            *(
+                agent_parameter("session__agent__name"),
+                SESSION,
+                STATE,
+                Parameter(name="channel", longest=64, known=all_names),
+            ),
             Parameter(name="reason", longest=300, description="As `reason` of the delivery says it."),
-            *filters.times("created_at"),
-            filters.search_in("the address"),
+            *time_parameters("created_at"),
+            search_parameter("the address"),
         )
     }
 
     @extend_schema(responses=DeliveryOut(many=True))
     def get(self, _request: Request) -> Response:
         """Your deliveries in all sessions, the newest first."""
-        return self.page(
-            deliveries.deliveries_of_user(self.user, self.wanted(FILTERS), self.term), DeliveryOut
-        )
+        return self.page(deliveries.deliveries_of_user(self.user, self.wanted(), self.term), DeliveryOut)
 
 
 class DeliveryDetail(ApiView):
@@ -104,7 +104,7 @@ class DeliveryDetail(ApiView):
     @extend_schema(responses=DeliveryOut)
     def get(self, _request: Request, delivery_id: int) -> Response:
         """One delivery."""
-        return tagged_response(DeliveryOut(deliveries.delivery(self.user, delivery_id)).data)
+        return Response(DeliveryOut(deliveries.delivery(self.user, delivery_id)).data)
 
 
 class Redelivery(ApiView):
@@ -125,12 +125,11 @@ class SigningSecret(ApiView):
     @extend_schema(responses=SecretOut)
     def get(self, _request: Request, name: str) -> Response:
         """The key that signs the agent's webhooks."""
-        response = tagged_response({"secret": signing_key.secret_of(selectors.agent(self.user, name).pk)})
-        response["Cache-Control"] = "no-store"
-        return response
+        secret = signing_key.secret_of(selectors.agent(self.user, name).pk)
+        return Response({"secret": secret}, headers=NO_STORE)
 
     @extend_schema(request=None, responses=SecretOut)
     def post(self, _request: Request, name: str) -> Response:
         """Replace the signing key."""
         secret = signing_key.new_secret_of(selectors.agent(self.user, name).pk)
-        return Response({"secret": secret}, headers={"Cache-Control": "no-store"})
+        return Response({"secret": secret}, headers=NO_STORE)

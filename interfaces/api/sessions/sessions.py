@@ -1,45 +1,124 @@
-"""Sessions, their history and their mailbox."""
+"""Sessions and their mailbox."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.db import transaction
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.agents.agents import DELETE_AUTOMATIONS
-from interfaces.api.sessions.mailbox_serializers import MailOut
-from interfaces.api.sessions.serializers import (
-    SESSION_STATES,
-    BlockedOut,
-    DeletedOut,
-    NewSession,
-    SessionChanges,
-    SessionOut,
-)
-from interfaces.http import filters
-from interfaces.http.base import KEY, ApiView, deleted, tagged_response
+from interfaces.api.deletion import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, deleted
+from interfaces.http.auth import MANAGE, READ, TALK
+from interfaces.http.base import KEY, ApiView
+from interfaces.http.fields import AnyObject, Flag, Input, LineField, OneOf, Output, Text, TextOrNull
 from interfaces.http.headers import etag_of, expected
-from interfaces.http.query import Parameter
-from interfaces.http.scopes import MANAGE, READ, TALK
-from sessions_app.idempotency import StoredAnswer
-from sessions_app.models import Session, SessionType
+from interfaces.http.query import Parameter, agent_parameter, search_parameter, time_parameters
+from interfaces.http.waiting import WaitingOut, waiting_of
+from sessions_app.channels.base import why_unserved
+from sessions_app.models import ChatType, Priority, Session, SessionType
+from sessions_app.models.session import WEB
+from sessions_app.questions.question_reads import waiting_questions
 from sessions_app.reads import selectors
 from sessions_app.sessions.archive import archive_session, unarchive_session
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import LONGEST_KEY, change_chat, open_session, rename_session
 from sessions_app.single_line import check_line
 
-FILTERS = {
-    "agent": "agent__name",
-    "key": "key",
-    "type": "type",
-    "state": "shown_state",
-    "since": "created_at__gte",
-    "until": "created_at__lt",
-}
+SESSION_STATES = ["active", "idle", "archived", "deleting"]
+LONGEST_PREVIEW = 100  # characters
+ADDRESS = "Where answers go: a URL, a mailbox…, as the channel defines it."
+CHANNEL_META = "Metadata for the channel, such as a topic or a thread: texts, whole numbers, true or false."
+MAIL_STATES = ["pending", "acknowledged", "dropped"]
+
+
+class NewSession(Input):
+    example = {"agent": "demo", "title": "Trip to Lisbon"}
+    agent = Text(help_text="The name of one of your agents.")
+    key = Text(required=False, help_text="`<channel>:<id>`; generated when not given.")
+    channel = Text(required=False)
+    chat_type = OneOf(choices=ChatType.choices, required=False)
+    title = Text(required=False, allow_blank=True, max_length=200)
+    address = Text(required=False, allow_blank=True, help_text=ADDRESS)
+    channel_meta = AnyObject(required=False, help_text=CHANNEL_META)
+
+
+class SessionChanges(Input):
+    example = {"title": "Trip to Porto"}
+    title = Text(required=False, allow_blank=True, max_length=200)
+    address = Text(required=False, help_text="Where answers go from now on, also those not yet sent.")
+    channel_meta = AnyObject(required=False, help_text=f"{CHANNEL_META} It replaces all of the old metadata.")
+    chat_type = OneOf(choices=ChatType.choices, required=False)
+    archived = Flag(
+        required=False,
+        help_text="Whether the conversation is archived: it can be read, takes no messages, and its automations do"
+        " not run. False opens it again.",
+    )
+
+
+class SessionOut(Output):
+    id = serializers.UUIDField()
+    key = serializers.CharField()
+    type = serializers.ChoiceField(choices=SessionType.choices)
+    agent = serializers.CharField(source="agent_name")
+    state = serializers.ChoiceField(choices=SESSION_STATES, source="shown_state")
+    revision = serializers.IntegerField()
+    channel = serializers.CharField()
+    address = serializers.SerializerMethodField(help_text=f"{ADDRESS} Null on the web.")
+    chat_type = serializers.ChoiceField(choices=ChatType.choices)
+    channel_meta = serializers.DictField(help_text=CHANNEL_META)
+    title = serializers.CharField()
+    preview = LineField(
+        LONGEST_PREVIEW,
+        source="last_words",
+        help_text=f"The first {LONGEST_PREVIEW} characters of the last message; not an automation's trigger.",
+    )
+    waiting = serializers.SerializerMethodField(
+        help_text="Open questions of its agent, the newest first: at most 20, of 1 MB together, but at least one."
+    )
+    more_waiting = serializers.SerializerMethodField(
+        help_text="Whether older questions wait that `waiting` has no room for."
+    )
+    warnings = serializers.SerializerMethodField(
+        help_text="Why its answers cannot be delivered; empty when they can."
+    )
+    created_at = serializers.DateTimeField()
+
+    @extend_schema_field(WaitingOut(many=True))
+    def get_waiting(self, session: Any) -> list[dict[str, Any]]:
+        return waiting_of(session)
+
+    def get_more_waiting(self, session: Any) -> bool:
+        return waiting_questions(session).is_more
+
+    def get_warnings(self, session: Session) -> list[str]:
+        reason = why_unserved(session.standing_route, session.agent_id)
+        return [reason] if reason else []
+
+    def get_address(self, session: Session) -> str | None:
+        return None if session.channel == WEB else session.chat_id
+
+
+class MailOut(Output):
+    event_id = serializers.UUIDField()
+    agent = serializers.CharField(source="agent_name")
+    session = serializers.UUIDField(source="target_id", help_text="The session that got it.")
+    event_type = serializers.CharField()
+    source_key = serializers.CharField(help_text="The key of the session that it reports on.")
+    source_session = serializers.UUIDField(
+        allow_null=True, help_text="The id of that session; null once it is deleted."
+    )
+    summary = serializers.CharField()
+    detail = serializers.CharField()
+    artifacts = serializers.ListField(child=serializers.CharField())
+    priority = serializers.ChoiceField(choices=Priority.choices)
+    state = serializers.ChoiceField(choices=MAIL_STATES)
+    reason = TextOrNull(allow_null=True)
+    turn = serializers.IntegerField(source="acknowledged_by_id", allow_null=True)
+    created_at = serializers.DateTimeField()
 
 
 class SessionList(ApiView):
@@ -49,19 +128,19 @@ class SessionList(ApiView):
     refuses = {"post": (404, 409)}
     takes = {
         "get": (
-            filters.AGENT,
+            agent_parameter("agent__name"),
             Parameter(name="key", longest=LONGEST_KEY),
             Parameter(name="type", choices=tuple(SessionType.values)),
-            Parameter(name="state", choices=tuple(SESSION_STATES)),
-            *filters.times("created_at"),
-            filters.search_in("the title"),
+            Parameter(name="state", choices=tuple(SESSION_STATES), lookup="shown_state"),
+            *time_parameters("created_at"),
+            search_parameter("the title"),
         )
     }
 
     @extend_schema(responses=SessionOut(many=True))
     def get(self, _request: Request) -> Response:
         """Your sessions, the newest first."""
-        rows = selectors.sessions(self.user, self.wanted(FILTERS), self.term)
+        rows = selectors.sessions(self.user, self.wanted(), self.term)
         return self.page(rows, SessionOut)
 
     @extend_schema(parameters=[KEY], request=NewSession, responses={201: SessionOut})
@@ -70,11 +149,11 @@ class SessionList(ApiView):
         given = self.read(NewSession)
         check_line("title", given.get("title", ""))
         agent = selectors.agent(self.user, given.pop("agent"))
-        return self.create(lambda: self._made(open_session(agent, **given)), etag_of)
-
-    def _made(self, session: Session) -> StoredAnswer:
-        body = SessionOut(selectors.session(self.user, session.pk)).data
-        return StoredAnswer(body=body, location=f"/api/sessions/{session.pk}/")
+        return self.create(
+            lambda: SessionOut(selectors.session(self.user, open_session(agent, **given).pk)).data,
+            "/api/sessions/{id}/",
+            etag_of,
+        )
 
 
 class SessionDetail(ApiView):
@@ -85,7 +164,8 @@ class SessionDetail(ApiView):
     @extend_schema(responses=SessionOut)
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
         """One session."""
-        return tagged_response(SessionOut(selectors.session(self.user, session_id)).data)
+        shown = SessionOut(selectors.session(self.user, session_id)).data
+        return Response(shown, headers={"ETag": etag_of(shown)})
 
     @extend_schema(request=SessionChanges, responses=SessionOut)
     def patch(self, _request: Request, session_id: uuid.UUID) -> Response:

@@ -15,12 +15,10 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from agent_core.text.formats import utc_text
-from interfaces.http.auth import TICKET, TicketAuthentication, TokenAuthentication, right_of
-from interfaces.http.base import ApiView
+from interfaces.http.auth import READ, TICKET, TicketAuthentication, TokenAuthentication, right_of
+from interfaces.http.base import ApiView, EventStreamRenderer
 from interfaces.http.headers import last_event
-from interfaces.http.negotiation import EventStreamRenderer
 from interfaces.http.query import Parameter
-from interfaces.http.scopes import READ
 from sessions_app.events import VERSION, envelope
 from sessions_app.models import EventType, Scope
 from sessions_app.reads import selectors

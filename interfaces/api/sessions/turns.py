@@ -6,28 +6,29 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import status
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_serializer
+from rest_framework import serializers, status
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.sessions.history_serializers import MessageIn, MessageOut
-from interfaces.api.sessions.serializers import TurnOut
-from interfaces.http import filters, headers
-from interfaces.http.auth import right_of
-from interfaces.http.base import KEY, ApiView, tagged_response
-from interfaces.http.query import Parameter
-from interfaces.http.scopes import READ, TALK
+from agent_core.types import Role, ToolOutcome
+from interfaces.api.sessions.deliveries import DELIVERIES, SentOut
+from interfaces.http import headers
+from interfaces.http.auth import READ, TALK, right_of
+from interfaces.http.base import KEY, ApiView
+from interfaces.http.fields import Input, NeededText, OneOf, Output, TextOrNull
+from interfaces.http.query import SESSION, Parameter, agent_parameter, search_parameter, time_parameters
 from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
-from sessions_app.models import OnBusy, Turn, TurnState
+from sessions_app.models import OnBusy, Turn, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.error_codes import ERROR_CODES
-from sessions_app.queue.receive import MessageInput, receive
+from sessions_app.queue.receive import LONGEST_MESSAGE, MessageInput, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions import history
 from sessions_app.streams.reader import Run, until_ended
@@ -40,23 +41,87 @@ PREFER = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="`wait=N`: wait up to N ≤ 60 seconds for the turn to end, and answer 200 with it.",
 )
-
 STATE = Parameter(name="state", choices=tuple(TurnState.values))
-FILTERS = {
-    "agent": "session__agent__name",
-    "session": "session_id",
-    "state": "state",
-    "error_code": "error_code",
-    "since": "queued_at__gte",
-    "until": "queued_at__lt",
-}
+THREAD = "The id of the thread, for messages of a thread of a unified agent itself; its `seq` counts there. Else null."
+
+
+@extend_schema_serializer(component_name="NewMessage")
+class MessageIn(Input):
+    example = {"content": "Hello!", "on_busy": "inject"}
+    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    on_busy = OneOf(choices=OnBusy.choices, required=False, help_text="inject when not given")
+
+
+class CallOut(Output):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    arguments = serializers.DictField()
+
+
+class ResultOut(Output):
+    id = serializers.CharField(help_text="The id of the call.")
+    name = serializers.CharField()
+    outcome = serializers.ChoiceField(choices=[outcome.value for outcome in ToolOutcome])
+    output = serializers.CharField()
+
+
+class PartsOut(Output):
+    calls = CallOut(many=True)
+    results = ResultOut(many=True)
+
+    def to_representation(self, instance: Any) -> Any:
+        return super().to_representation({"calls": [], "results": []} | instance)
+
+
+class MessageOut(Output):
+    id = serializers.IntegerField()
+    session = serializers.UUIDField(source="session_id")
+    seq = serializers.IntegerField()
+    thread = serializers.UUIDField(allow_null=True, help_text=THREAD)
+    role = serializers.ChoiceField(choices=[role.value for role in Role])
+    content = serializers.CharField()
+    parts = PartsOut(help_text="Calls in an assistant's message, results in a tool message.")
+    metadata = serializers.DictField()
+    turn = serializers.IntegerField(source="turn_id", allow_null=True)
+    deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
+    created_at = serializers.DateTimeField()
+
+
+class TurnOut(Output):
+    id = serializers.IntegerField()
+    agent = serializers.CharField(source="agent_name")
+    session = serializers.UUIDField(source="session_id")
+    kind = serializers.ChoiceField(choices=TurnKind.choices)
+    state = serializers.ChoiceField(choices=TurnState.choices)
+    content = serializers.CharField()
+    reply = serializers.CharField(allow_null=True)
+    error = TextOrNull(allow_null=True, help_text="A short sentence.")
+    error_code = TextOrNull(allow_null=True)
+    provider_message = TextOrNull(allow_null=True, help_text="What the model's provider said of the error.")
+    deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
+    usage = serializers.DictField()
+    model = TextOrNull(
+        allow_null=True, help_text="The model that replied last: the agent's, or its fallback."
+    )
+    ended_by = TextOrNull(
+        allow_null=True,
+        help_text="How the model ended the answer: `stop`, `length`, `filter` or `refusal`. Null: there is no answer.",
+    )
+    attempt = serializers.IntegerField()
+    lock_wait_ms = serializers.IntegerField(allow_null=True)
+    created_at = serializers.DateTimeField(source="queued_at", help_text="The same as `queued_at`.")
+    queued_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
 ANSWERED = {202: TurnOut, 200: OpenApiResponse(TurnOut, "The turn has ended, with `Prefer: wait`.")}
 
 
 class SessionMessages(ApiView):
     scopes = {"get": READ, "post": TALK}
     ordering = ("place",)
-    takes = {"get": (filters.search_in("the content"),)}
+    takes = {"get": (search_parameter("the content"),)}
     refuses = {"post": (409,)}
 
     @extend_schema(responses=MessageOut(many=True))
@@ -112,11 +177,10 @@ class TurnsOfUser(ApiView):
     ordering = ("-place",)
     takes = {
         "get": (
-            *(filters.AGENT, filters.SESSION),
-            STATE,
+            *(agent_parameter("session__agent__name"), SESSION, STATE),
             Parameter(name="error_code", longest=64),
-            *filters.times("created_at"),
-            filters.search_in("the content"),
+            *time_parameters("created_at", "queued_at"),
+            search_parameter("the content"),
         )
     }
 
@@ -124,7 +188,7 @@ class TurnsOfUser(ApiView):
     def get(self, _request: Request) -> Response:
         """Your turns in all sessions, the newest first."""
         self.check_value("error_code", ERROR_CODES, lambda only: history.turns_of_user(self.user, only))
-        rows = history.turns_of_user(self.user, self.wanted(FILTERS), self.term)
+        rows = history.turns_of_user(self.user, self.wanted(), self.term)
         return self.page(rows, TurnOut)
 
 
@@ -134,7 +198,7 @@ class TurnDetail(ApiView):
     @extend_schema(responses=TurnOut)
     def get(self, _request: Request, turn_id: int) -> Response:
         """One turn."""
-        return tagged_response(TurnOut(selectors.turn(self.user, turn_id)).data)
+        return Response(TurnOut(selectors.turn(self.user, turn_id)).data)
 
 
 class TurnCancel(ApiView):

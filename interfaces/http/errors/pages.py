@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 from automations.schedules.errors import ScheduleError
 from interfaces.doors import is_for_programs
 from interfaces.http.errors.codes import status_of
-from interfaces.http.fragments import is_fragment
+from interfaces.http.headers import is_fragment
 from interfaces.http.server.request_id import current_id
 from interfaces.http.throttle import count_page
 from sessions_app.exceptions import SessionsError

@@ -6,7 +6,8 @@ Under /api/ every error is a problem with a stable `code`, whether it comes from
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -21,12 +22,11 @@ from rest_framework import exceptions as drf
 from agent_core.text.formats import status_phrase
 from automations.schedules.errors import ScheduleError
 from interfaces.doors import is_for_programs
-from interfaces.http.errors.codes import PROBLEM, code_of, problem_body, status_of
-from interfaces.http.errors.error_fields import body_of, errors_of
+from interfaces.http.errors.codes import BODY, FIELDS, PROBLEM, code_of, problem_body, status_of
 from interfaces.http.errors.pages import error_page, wants_page
 from interfaces.http.fields import MOST_ERRORS
 from interfaces.http.server.body_limit import longest_body, too_large
-from sessions_app.exceptions import SessionsError, TooManyStreams, TooManyTickets, TooManyWaiting
+from sessions_app.exceptions import SessionsError
 from sessions_app.postgres.connection import at_most
 
 log = structlog.get_logger(__name__)
@@ -101,8 +101,30 @@ def problem_of(error: Exception, context: Any = None) -> HttpResponse | None:
 
 def _bad_field(code: str, text: str, context: Any, **details: Any) -> HttpResponse:
     """400 with `errors`, as far as it concerns a field."""
-    errors = details.get("errors") or errors_of(code, text[:LONGEST_TEXT], body_of(context))
-    return problem(400, code, text, **details | ({"errors": errors} if errors else {}))
+    if "errors" not in details and (field := _field_of(code, context)):
+        details["errors"] = {field: [text[:LONGEST_TEXT]]}
+    return problem(400, code, text, **details)
+
+
+def _field_of(code: str, context: Any) -> str:
+    """The field of the request's body, or the header, that the error concerns; empty for none."""
+    kind, _, name = code.partition("_")
+    fields = FIELDS.get(code, (name,) if kind in {"bad", "empty"} else ())
+    body: Any = {}
+    if fields and context:
+        with suppress(drf.APIException, OSError):  # the body cannot be read
+            body = context["request"].data
+    # a session is named in the body, or in the address
+    otherwise = "" if code == "internal_session" else next(iter(fields), "")
+    return next((field for field in fields if _has(body, field)), otherwise)
+
+
+def _has(body: Any, field: str) -> bool:
+    for name in field.split("."):
+        if not (isinstance(body, Mapping) and name in body):
+            return False
+        body = body[name]
+    return True
 
 
 def _of_ours(error: SessionsError, context: Any) -> HttpResponse:
@@ -112,8 +134,8 @@ def _of_ours(error: SessionsError, context: Any) -> HttpResponse:
     response = problem(status, error.code, str(error), **error.details)
     if response.status_code == 401:
         response["WWW-Authenticate"] = "Bearer"  # for hooks; DRF has rejected other unknown clients before
-    if isinstance(error, TooManyStreams | TooManyTickets | TooManyWaiting):
-        response["Retry-After"] = str(error.retry_after)
+    if seconds := getattr(error, "retry_after", None):
+        response["Retry-After"] = str(seconds)
     return response
 
 
@@ -139,7 +161,7 @@ def _of_drf(error: drf.APIException) -> HttpResponse:
     if isinstance(error, drf.ValidationError):
         every = _field_errors(error.detail, "")
         found = dict(islice(every, MOST_ERRORS))
-        first, texts = next(iter(found.items()), ("body", ["The input is not valid."]))
+        first, texts = next(iter(found.items()), (BODY, ["The input is not valid."]))
         rest = sum(1 for _ in every)
         detail = f"{first}: {texts[0]}" + (f" ({rest:,} more fields are not shown.)" if rest else "")
         return problem(400, "bad_input", detail, errors=found)
@@ -164,7 +186,7 @@ def _field_errors(detail: Any, path: str) -> Iterator[tuple[str, list[str]]]:
             yield from _field_errors(inner, f"{path}.{number}".strip("."))
     else:
         texts = detail[:MOST_ERRORS] if isinstance(detail, list) else [detail]
-        yield path[:LONGEST_PATH] or "body", [str(text)[:LONGEST_TEXT] for text in texts]
+        yield path[:LONGEST_PATH] or BODY, [str(text)[:LONGEST_TEXT] for text in texts]
 
 
 def api_problems(get_response: Any) -> Any:

@@ -184,7 +184,7 @@ class ClosedInput(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
 class HookScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """Hooks accept their token, or messages signed with it."""
 
-    target_class = "interfaces.api.agents.hook_auth.HookAuthentication"
+    target_class = "interfaces.api.agents.hooks.HookAuthentication"
     name = ["hookToken", "hookSignature"]
 
     def get_security_requirement(self, auto_schema: AutoSchema) -> Any:  # noqa: ARG002 - the library's signature

@@ -9,7 +9,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from interfaces.http.fragments import is_fragment
+from interfaces.http.headers import is_fragment
 from interfaces.web.pages import page, person
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import RevisionConflict, SessionsError

@@ -24,7 +24,7 @@ from automations.routines.edit import remove_routine, update_routine
 from automations.runs.describe import describe_run
 from automations.scheduled_messages import cancel_message
 from automations.schedules.zone_files import zone_or_utc
-from interfaces.http.fragments import is_fragment
+from interfaces.http.headers import is_fragment
 from interfaces.web.chat import can_write, title_of
 from interfaces.web.pages import fragment, page, person, person_page
 from sessions_app.models import Session

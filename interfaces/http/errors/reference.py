@@ -12,7 +12,6 @@ from rest_framework.request import Request
 
 from agent_core.text.formats import status_phrase
 from interfaces.http.errors.codes import CODES
-from interfaces.http.errors.error_texts import MEANINGS
 from interfaces.http.query import ChecksQuery
 
 INTRODUCTION = """# Errors
@@ -26,10 +25,7 @@ _LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 def chapters() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Titles of the statuses, each with its codes in alphabetical order and their meanings."""
     for status, codes in CODES.items():
-        yield (
-            f"{status} {status_phrase(status)}",
-            [(code, MEANINGS.get(code, "")) for code in sorted(codes)],
-        )
+        yield f"{status} {status_phrase(status)}", sorted(codes.items())
 
 
 def markdown() -> str:
@@ -42,7 +38,7 @@ def markdown() -> str:
 
 
 class ErrorsPage(ChecksQuery):
-    """The page on this server. It is public, since who has no token is told of it, too."""
+    """The page on this server. It is public: answers to requests without a token name it, too."""
 
     authentication_classes = []
     permission_classes = []
