@@ -1,8 +1,7 @@
 """Fairness: how long messages wait for their commit beside sessions with long queues.
 
 Messages, ten a second, go to idle sessions of other users: beside nothing, beside one session with 1,000 queued turns,
-and beside as many sessions with 100 queued turns each as the worker has threads. A worker goes on with a session while
-turns wait in it; one session is measured with a worker that does not, too.
+and beside as many sessions with 100 queued turns each as the worker has threads.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Any
 from benchmarks import data, drain, fleet
 from benchmarks.cost import MILLISECONDS, median_ratio
 from benchmarks.latency import send_at, wait_for
-from benchmarks.plugin import MODEL, ONE_BY_ONE
+from benchmarks.plugin import MODEL
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
-TARGET = 1.2  # both beside one session to none, and going on to not going on
+TARGET = 1.5  # beside one session to none
 PROBE_EVERY = 0.1  # seconds
 
 
@@ -28,20 +27,16 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     """Alternate the cases, with new workers for each round."""
     one = f"a session with {sizes.queued:,} queued turns"
     full = f"{sizes.concurrency} sessions with {sizes.queued_each:,} queued turns"
-    apart = f"{one}, one turn at a time"
     cases = {"": (0, 0), one: (1, sizes.queued), full: (sizes.concurrency, sizes.queued_each)}
-    found: dict[str, list[float]] = {case: [] for case in (*cases, apart)}
+    found: dict[str, list[float]] = {case: [] for case in cases}
     for number in range(1, sizes.rounds + 1):
         with _worker(servers, sizes):
             for case, (sessions, each) in cases.items():
                 found[case].append(_time_probes(sessions, each, sizes.probes))
-        with _worker(servers, sizes, **{ONE_BY_ONE: "1"}):
-            found[apart].append(_time_probes(1, sizes.queued, sizes.probes))
         times = ", ".join(f"{times[-1]:.1f} ms {case or 'alone'}" for case, times in found.items())
         say(f"round {number}: {times}")
     return [
         _ratio(f"message beside {one} to none", found[one], found[""], TARGET),
-        _ratio(f"message beside {one}, going on to one turn at a time", found[one], found[apart], TARGET),
         _ratio(f"message beside {full} to none", found[full], found[""]),
     ]
 
@@ -52,8 +47,8 @@ def _ratio(name: str, times: list[float], others: list[float], target: float | N
 
 
 @contextmanager
-def _worker(servers: Servers, sizes: Sizes, **environ: str) -> Iterator[None]:
-    with fleet.worker(servers.folder, "fairness", sizes.concurrency, **environ) as worker:
+def _worker(servers: Servers, sizes: Sizes) -> Iterator[None]:
+    with fleet.worker(servers.folder, "fairness", sizes.concurrency) as worker:
         drain.chats([worker], data.sessions_of_users(MODEL, 20), 2)  # warm-up
         yield
 

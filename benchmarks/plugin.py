@@ -25,7 +25,6 @@ STREAMING = "streaming"
 STREAM_SECONDS = 0.4  # between its first piece and its last
 NOOP = "benchmarks.noop"
 ASKED = "BENCH_ASKED"
-ONE_BY_ONE = "BENCH_ONE_BY_ONE"
 
 
 class InstantModel:
@@ -76,10 +75,6 @@ class AcknowledgedNoops(redis.QoS):
 def _set_up_worker(conf: Any, **_: Any) -> None:
     if conf.broker_transport_options.pop("ack_emulation", True) is False:
         redis.Channel.QoS = AcknowledgedNoops
-    if os.environ.get(ONE_BY_ONE):
-        from sessions_app.worker import process  # needs Django's settings
-
-        process.MOST_IN_A_ROW = process.MOST_WHEN_FULL = 1
 
 
 models.register(MODEL, InstantModel)

@@ -274,7 +274,8 @@ def test_a_connection_lost_during_commit_does_not_commit_twice(
 ) -> None:
     turn = claimed(session)
     prepared = prepare_turn(turn, Journal(turn))
-    own, calls = connection._commit, []
+    wrapper: Any = connection
+    own, calls = wrapper._commit, []
 
     def lost() -> None:
         """The commit takes place, and its answer never comes."""
@@ -283,7 +284,7 @@ def test_a_connection_lost_during_commit_does_not_commit_twice(
         if len(calls) == 1:
             raise OperationalError("server closed the connection unexpectedly")
 
-    monkeypatch.setattr(connection, "_commit", lost)
+    monkeypatch.setattr(wrapper, "_commit", lost)
     commit(prepared, ANSWER)
     assert len(calls) == 1
     session.refresh_from_db()
