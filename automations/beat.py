@@ -16,14 +16,12 @@ from celery.beat import Scheduler as CeleryScheduler
 from django.conf import settings
 from django.db import Error, InterfaceError, OperationalError, connection
 
-from automations.firing.batch_size import BatchSize
 from automations.firing.beat_ping import BeatPing
 from automations.firing.fire_jobs import BATCH, fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.next_work import next_work
 from automations.firing.one_by_one import Fired
-from automations.firing.replan_zones import ZoneWatch
 from automations.firing.retries import queue_due_retries
 from automations.routines.mode import apply_jobs_flag
 from sessions_app import hints, metrics
@@ -62,8 +60,6 @@ class Scheduler(CeleryScheduler):
         self._changed = threading.Event()
         self._closed = threading.Event()
         self._retry = SHORTEST_RETRY
-        self._batch = BatchSize(BATCH)
-        self._zones = ZoneWatch()
         self._routines = InlineRoutineStarter()
         self._ping = BeatPing()
         self._flag_is_applied = False
@@ -80,7 +76,7 @@ class Scheduler(CeleryScheduler):
         log.info("beat_ready")
 
     def tick(self, *_args: Any, **_kwargs: Any) -> float:
-        """Apply new time-zone data, fire due rows, then wait until more are due or an edit is announced."""
+        """Fire due rows, then wait until more are due or an edit is announced."""
         if self._closed.is_set():
             return LONGEST_WAIT
         if self._changed.is_set():
@@ -88,7 +84,7 @@ class Scheduler(CeleryScheduler):
         self._changed.clear()
         try:
             self._apply_flag()
-            wait = min(self._zones.step(), self._fire_due(), self._request_maintenance())
+            wait = min(self._fire_due(), self._request_maintenance())
             metrics.count(Counted.BEAT_ROUND)
             self._ping.step()
         except Error as error:
@@ -111,45 +107,22 @@ class Scheduler(CeleryScheduler):
 
     def _fire_due(self) -> float:
         """Fire due routines, messages and slots. Returns the seconds until more are due; 0: there may be more now."""
-        work, looked_at = next_work(), time.monotonic()
+        work = next_work()
         waits = [LONGEST_WAIT]
         if work.inline:
             waits.append(self._routines.step())
         if work.due:
             messages = work.messages and self._fire_messages()
             if work.attempts:
-                self._queue_retries()
-            slots = self._fire_slots() if work.slots else Fired()
-            now = time.monotonic()
-            if work.only_slots and slots.again_at and slots.again_at > now:  # no need to look again
-                return max(0.0, min(LONGEST_WAIT, looked_at + work.wait - now, slots.again_at - now))
-            if messages or slots.claimed >= BATCH:
+                with _logged("retries_failed"):
+                    send(queue_due_retries(BATCH))
+            slots = self._fired("jobs", fire_due_jobs()) if work.slots else 0
+            if messages or slots >= BATCH:
                 return 0.0
             work = next_work()
             if work.due:
                 waits.append(self._wait_for_other_beat())
         return max(0.0, min(work.wait, *waits))
-
-    def _queue_retries(self) -> None:
-        with _logged("retries_failed"):
-            send(queue_due_retries(BATCH))
-
-    def _fire_slots(self) -> Fired:
-        """Queue the turns of due slots."""
-        began = time.monotonic()
-        try:
-            fired = fire_due_jobs(self._batch.size)
-        except Exception:
-            self._batch.failed()
-            raise
-        if fired.one_by_one:
-            self._batch.failed()
-        else:
-            self._batch.fired(fired.claimed, time.monotonic() - began)
-        if fired.claimed:
-            log.info("fired", claimed=fired.claimed, queued=fired.queued)
-            self._retry = SHORTEST_RETRY
-        return fired
 
     def _fire_messages(self) -> bool:
         """Queue the turns of due messages. Returns whether there may be more.
@@ -157,20 +130,20 @@ class Scheduler(CeleryScheduler):
         A round queues the first message of each session. All messages go before the slots, so that after downtime no
         automation runs before a message of its session that was due earlier.
         """
-        rounds = 0
-        while rounds < MOST_ROUNDS and not self._closed.is_set() and self._fire_round_of_messages():
-            rounds += 1
-        return rounds == MOST_ROUNDS
+        for _ in range(MOST_ROUNDS):
+            fired = 0
+            with _logged("messages_failed"):
+                fired = self._fired("messages", fire_due_messages())
+            if not fired or self._closed.is_set():
+                return False
+        return True
 
-    def _fire_round_of_messages(self) -> bool:
-        """Queue one round. Returns whether there may be more, also of the same sessions."""
-        fired = Fired()
-        with _logged("messages_failed"):
-            fired = fire_due_messages(BATCH)
+    def _fired(self, what: str, fired: Fired) -> int:
+        """Log what was fired. Returns the number of rows that were claimed."""
         if fired.claimed:
-            log.info("fired_messages", claimed=fired.claimed, queued=fired.queued)
+            log.info("fired", of=what, claimed=fired.claimed, queued=fired.queued)
             self._retry = SHORTEST_RETRY
-        return fired.claimed > 0
+        return fired.claimed
 
     def _wait_for_other_beat(self) -> float:
         """Seconds to wait while another beat or an edit has locked the due rows."""

@@ -24,7 +24,7 @@ PATIENCE = 30.0  # seconds after the last slot
 def run_slots(crowd: Crowd, seconds: float, say: Callable[[str], None]) -> list[Figure]:
     """Let `PER_SECOND` jobs of the crowd become due each second, evenly, and fire them as beat does."""
     from automations.beat import Scheduler
-    from automations.firing import fire_jobs, insert_runs
+    from automations.firing import insert_runs, one_by_one
     from config.celery import app
     from sessions_app import hints
     from sessions_app.postgres.connection import trust_connections
@@ -43,7 +43,7 @@ def run_slots(crowd: Crowd, seconds: float, say: Callable[[str], None]) -> list[
     scheduler = Scheduler(app=app, lazy=True)
     slots = data.spread(ids, seconds)
     give_up = time.monotonic() + seconds + PATIENCE
-    with patch.object(fire_jobs, "announce_turns", noted):
+    with patch.object(one_by_one, "announce_turns", noted):
         while len(committed) < len(ids):
             if time.monotonic() > give_up:
                 raise TimeoutError(f"{len(committed)} of {len(ids)} slots were fired")

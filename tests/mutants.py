@@ -52,7 +52,7 @@ TESTS = {
         "tests/automations/jobs",
         "tests/automations/tools/test_cron.py",
         "tests/automations/firing/test_decide.py",
-        "tests/automations/firing/test_replan_zones.py",
+        "tests/automations/retention/test_zones.py",
     ],
     "sessions_app/mailbox": [
         "tests/sessions_app/mailbox",

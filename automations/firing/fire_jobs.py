@@ -1,4 +1,4 @@
-"""Fire due jobs: turn their due slots into runs and turns, one transaction per batch, with any number of beats.
+"""Fire due jobs: turn their due slots into runs and turns, one transaction for each batch, with any number of beats.
 
 Lock order: clock, then the inserted rows. Edits and deletes lock the clock first, too, so a slot is fired with the
 job either before or after an edit, never in between.
@@ -6,50 +6,220 @@ job either before or after an edit, never in between.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from django.db import transaction
+import sqlalchemy as sa
+import structlog
+from django.db.models import Count, F, Q
 from django.db.models.functions import Greatest
 
-from automations.firing.due_jobs import claim_due_jobs, due_job_ids, lock_due_clock, read_due_jobs
-from automations.firing.insert_runs import announce_turns, insert_runs
-from automations.firing.job_batch import Batch, record_fault
+from automations.firing.decide import Decision, decide, nothing_due, skip_due
+from automations.firing.insert_runs import insert_runs, lag_ms
 from automations.firing.one_by_one import Fired, fire_batch
-from automations.firing.placement import attach_sessions, turn_columns
-from automations.models import CronJob, JobClock
-from automations.schedules.plan import jitter_of
+from automations.firing.placement import INTERNAL, internal_sessions, skip_reason, turn_columns, turn_limits
+from automations.firing.retries import supersede
+from automations.heartbeats.readiness import InternalSession
+from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
+from automations.models.category import category
+from automations.runs.report import report_paused
+from automations.runs.skips import Gap, GapReason, record_gap, run_id
+from automations.schedules.errors import ScheduleError
+from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
+from sessions_app import quotas
+from sessions_app.failures import log_failure
+from sessions_app.models import TurnState
+from sessions_app.models.owner import NOBODY
+from sessions_app.models.turn import OPEN_STATES
+from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
-BATCH = 100  # jobs of one transaction
+log = structlog.get_logger(__name__)
+
+BATCH = 250  # jobs of one transaction
+
+_clock = table(JobClock)
+# (SELECT now()): with a known time PostgreSQL expects few due rows and sorts them, so after an outage each batch
+# would read all overdue rows. With an unknown time it walks the index in order, up to the limit.
+# NOT inline, as in the partial index: with "inline IS FALSE" PostgreSQL would read every clock.
+# NO KEY UPDATE: whoever deletes what a job refers to checks keys of its runs, which must not wait for a batch.
+CLAIM = Statement(
+    sa.select(_clock.c.job_id, sa.func.now().label("now"))
+    .where(_clock.c.next_run_at <= sa.select(sa.func.now()).scalar_subquery(), ~_clock.c.inline)
+    .order_by(_clock.c.next_run_at)
+    .limit(sa.bindparam("limit", type_=sa.Integer()))
+    .with_for_update(skip_locked=True, key_share=True)
+)
+_moved = recordset(
+    "clocks",
+    {
+        "job_id": sa.Text(),
+        "next_run_at": sa.DateTime(timezone=True),
+        "last_slot": sa.DateTime(timezone=True),
+        "runs": sa.BigInteger(),
+    },
+).subquery("moved")
+# `last_slot` never goes back: GREATEST ignores NULL
+ADVANCE = Statement(
+    sa.update(_clock)
+    .where(_clock.c.job_id == _moved.c.job_id)
+    .values(
+        next_run_at=_moved.c.next_run_at,
+        last_slot=sa.func.greatest(_clock.c.last_slot, _moved.c.last_slot),
+        runs_started=_clock.c.runs_started + _moved.c.runs,
+    ),
+    prepared=True,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DueJob:
+    """A job whose clock is locked. `session`: the one of a system or legacy job, if it exists.
+
+    `open`: its runs whose turn is queued or running; `waiting`: those that have not begun; `retrying`: its runs that
+    wait for another attempt.
+    """
+
+    job: Any  # a CronJob with what `_read` annotates
+    session: InternalSession | None
+    open: int
+    waiting: int
+    retrying: int
+
+
+class NewRun(NamedTuple):
+    """A slot that runs, with the columns of its RunRecord that follow from its job."""
+
+    due: DueJob
+    slot: datetime
+    columns: dict[str, Any]
 
 
 def fire_due_jobs(limit: int = BATCH) -> Fired:
     """Fire up to `limit` due jobs. NothingFires when none of them can be fired."""
-    return fire_batch("jobs", limit, fire=_fire, due_ids=due_job_ids, set_aside=set_aside_job)
+    return fire_batch("jobs", lambda: CLAIM.all(limit=limit), fire=_fire, set_aside=_set_aside_row)
 
 
-def _fire(limit: int, only: str | None = None) -> Fired:
-    """Claim due jobs, decide about their slots, insert runs and turns; after the commit, announce the turns."""
-    with transaction.atomic():
-        claimed = claim_due_jobs(limit, only)
-        if not claimed:
-            return Fired()
-        claimed_at = time.monotonic()
-        due = read_due_jobs(claimed)
-        batch = Batch(due.now)
-        batch.decide(attach_sessions(due.jobs), turn_columns)
-        batch.write()
-        queued = insert_runs(batch.runs, batch.clocks)
-    again_at = claimed_at + min(due.wait, batch.wait())
-    return Fired(claimed=len(claimed), queued=len(queued), hints=announce_turns(queued), again_at=again_at)
+def _fire(claimed: Sequence[Any]) -> list[Any]:
+    """Insert the runs and turns of jobs with locked clocks. Returns what `announce_turns` takes."""
+    runs = account_for([row.job_id for row in claimed], claimed[0].now)
+    return insert_runs([run.columns | turn_columns(run.due.job, run.slot, run.due.session) for run in runs])
 
 
-def set_aside_job(job_id: str, reason: str) -> None:
-    """Disable a due job whose row makes the batch's statements fail; its slot becomes a skipped run."""
-    with transaction.atomic():
-        firing = lock_due_clock(job_id)
-        if firing is None:
-            return
-        job = CronJob.objects.get(pk=job_id)
-        slot = firing - jitter_of(job)
-        JobClock.objects.filter(job_id=job_id).update(next_run_at=None, last_slot=Greatest("last_slot", slot))
-        record_fault(job, slot, reason)
+def account_for(job_ids: Sequence[str], now: datetime) -> list[NewRun]:
+    """Decide about the due slots of jobs with locked clocks, move the clocks and store what is skipped.
+
+    Returns the slots that run. A job for which the decision fails is set aside, so that it does not stop the others.
+    """
+    runs: list[NewRun] = []
+    clocks, superseded = [], []
+    for due in _read(job_ids):
+        job = due.job
+        try:
+            plan = plan_of(job, job.clock.runs_started)
+            decision = _decide(due, plan, now)
+            new = [NewRun(due, slot, _run(job, plan, slot, now)) for slot in decision.run]
+            # the clock shows the time of firing, which includes jitter
+            firing = plan.firing_of(decision.next_run_at, runs=len(new))
+        except Exception as error:  # noqa: BLE001 - bad data can raise anything
+            log_failure(log, "job_set_aside", error, (ScheduleError,), job=job.pk, reason=str(error))
+            set_aside(job, str(error))
+            continue
+        for gap in decision.skipped:
+            record_gap(job, gap)
+        if new and due.retrying:
+            superseded.append(job.pk)
+        runs += new
+        times = {"next_run_at": firing, "last_slot": decision.accounted_to}
+        texts = {name: at and at.isoformat() for name, at in times.items()}
+        clocks.append({"job_id": job.pk, "runs": len(new)} | texts)
+    supersede(superseded)
+    if clocks:
+        ADVANCE.run(**recordset_of("clocks", clocks))
+    return runs
+
+
+def _read(job_ids: Sequence[str]) -> list[DueJob]:
+    """Read jobs after the claim, so that every edit that was committed before the clock was locked is seen."""
+    jobs = (
+        CronJob.objects.filter(pk__in=job_ids)
+        .select_related("clock")
+        .annotate(
+            agent_name=F("agent__name"),
+            session_state=F("session__state"),
+            owner_is_active=F("agent__owner__is_active"),
+            owner_is_full=quotas.is_full("agent__owner_id"),
+        )
+    )
+    is_open = Q(turn__state__in=OPEN_STATES)
+    begun = RunRecord.objects.open().filter(job_id__in=job_ids).values("job_id")
+    counts: dict[str, Any] = {
+        row["job_id"]: row
+        for row in begun.annotate(
+            open=Count("turn", filter=is_open),
+            waiting=Count("turn", filter=Q(turn__state=TurnState.QUEUED, state=RunState.QUEUED)),
+            retrying=Count("not_before"),
+        )
+    }
+    sessions = internal_sessions(jobs)
+    none = {"open": 0, "waiting": 0, "retrying": 0}
+    return [
+        DueJob(
+            job=job, session=sessions.get(job.pk), **{name: counts.get(job.pk, none)[name] for name in none}
+        )
+        for job in jobs
+    ]
+
+
+def _decide(due: DueJob, plan: JobPlan, now: datetime) -> Decision:
+    job = due.job
+    slot = plan.first_slot(job.clock.next_run_at, accounted_to(job.clock.last_slot, now))
+    now -= plan.jitter
+    if slot is None or slot > now:
+        return nothing_due(slot)
+    reason = skip_reason(job, due.session)
+    if reason is not None:
+        return skip_due(plan.slots, slot, now, reason)
+    # a run of an isolated routine that waits for a worker is no overlap
+    is_isolated = job.execution_mode == ExecutionMode.ISOLATED
+    return decide(
+        schedule=plan.slots,
+        next_run_at=slot,
+        now=now,
+        catch_up=job.catch_up,
+        overlap=job.overlap,
+        previous_open=due.open > (due.waiting if is_isolated else 0),
+        waiting=due.waiting,
+        catch_up_queues=True,  # otherwise the first slot caught up would make all later ones overlap
+    )
+
+
+def _run(job: CronJob, plan: JobPlan, slot: datetime, now: datetime) -> dict[str, Any]:
+    names = ("name", "message", "timezone", "revision", "max_retry")
+    return {
+        "run_id": run_id(job.pk, slot),
+        "job_id": job.pk,
+        "owner_id": NOBODY if category(job) in INTERNAL else job.owner_id,
+        "scheduled_for": slot,
+        "lag_ms": lag_ms(now - plan.jitter - slot),
+        "snapshot": {
+            **{name: getattr(job, name) for name in names},
+            "schedule": plan.schedule.to_json(zone=job.timezone),
+            "policy": turn_limits(job),
+        },
+    }
+
+
+def _set_aside_row(claimed: Any, reason: str) -> None:
+    set_aside(CronJob.objects.select_related("clock", "session", "agent").get(pk=claimed.job_id), reason)
+
+
+def set_aside(job: Any, reason: str) -> None:
+    """Disable a job with a locked clock, store the reason and tell its owner; the slot becomes a skipped run."""
+    slot = job.clock.next_run_at - jitter_of(job)
+    JobClock.objects.filter(job=job).update(next_run_at=None, last_slot=Greatest("last_slot", slot))
+    gap = Gap(reason=GapReason.SCHEDULE_ERROR, slots_from=slot, slots_to=slot, count=1)
+    record_gap(job, gap, error_detail=reason)
+    CronJob.objects.set_aside([job.pk], reason)
+    report_paused(job)

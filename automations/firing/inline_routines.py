@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
-from django.db.models import Min, Q
+from django.db.models import Exists, Min, OuterRef, Q
 from django.db.models.functions import Now
 
-from automations.firing.due_jobs import advance_clocks, read_due_jobs
-from automations.firing.due_routines import agents_with_due_routines, claim_due_routines
-from automations.firing.insert_runs import insert_inline_runs
-from automations.firing.job_batch import Batch
-from automations.firing.placement import attach_sessions, heartbeat_session
-from automations.firing.trace_slots import trace_slots
+from automations.firing.fire_jobs import account_for
+from automations.firing.insert_runs import trace_slots
+from automations.firing.placement import heartbeat_session
 from automations.heartbeats.readiness import Wait, WaitReason, why_routines_wait
 from automations.heartbeats.reminders import MODEL_FREE_TASKS
 from automations.jobs.clock import database_now
@@ -41,6 +38,8 @@ from sessions_app.sessions.archive import archive
 
 log = structlog.get_logger(__name__)
 
+MOST_AT_ONCE = 20  # routines of one agent started together
+MOST_AGENTS = 100  # agents started in one step
 SHORTEST_WAIT = 0.1  # seconds
 INACTIVE_OWNERS_WAIT = 5.0  # seconds, when all due routines belong to inactive owners
 AFTER_A_FAULT = 30.0  # seconds, after an unexpected error with an agent's routines
@@ -88,21 +87,43 @@ class InlineRoutineStarter:
         return hint, pause.total_seconds()
 
 
+def agents_with_due_routines(paused: Iterable[int]) -> list[int]:
+    """Agents with a due inline routine, without these `paused` agents and agents of inactive owners."""
+    slots = JobClock.objects.filter(inline=True, next_run_at__lte=Now())
+    attempts = RunRecord.objects.filter(not_before__lte=Now(), job__clock__inline=True)
+    found: dict[int, None] = {}
+    for rows in (slots, attempts):
+        of_active = rows.filter(job__agent__owner__is_active=True).exclude(job__agent__in=paused)
+        found |= dict.fromkeys(of_active.values_list("job__agent_id", flat=True).distinct()[:MOST_AGENTS])
+    return list(found)
+
+
+def _claim(agent_id: int, **which: Any) -> list[JobClock]:
+    """Lock the clocks of the agent's inline routines that have a due slot or a due attempt of a run."""
+    attempt = RunRecord.objects.filter(job=OuterRef("pk"), not_before__lte=Now())
+    clocks = JobClock.objects.filter(inline=True, job__agent_id=agent_id, **which)
+    return list(
+        clocks.filter(Q(next_run_at__lte=Now()) | Exists(attempt))
+        .select_for_update(skip_locked=True, no_key=True, of=("self",))
+        .order_by("pk")[:MOST_AT_ONCE]
+    )
+
+
 def start_due_routines(agent_id: int) -> tuple[Hint | None, timedelta]:
     """Queue the turns of the agent's due routines. Returns the hint to send, and how long to pause the agent."""
     with transaction.atomic():
-        clocks = claim_due_routines(agent_id, model_free=False)
+        clocks = _claim(agent_id)
         if not clocks:
             return None, BUSY
         agent, now = Agent.objects.select_related("owner").get(pk=agent_id), database_now()
         wait = why_routines_wait(agent, now)
         if wait is not None and wait.reason is WaitReason.MODEL_DOWN:
-            clocks = claim_due_routines(agent_id, model_free=True)
+            clocks = _claim(agent_id, job__task_type__in=MODEL_FREE_TASKS)
             if not clocks:
                 return None, max(BUSY, min(_pause_of(wait, now), _until_reminder(agent_id, now)))
         elif wait is not None:
             return None, _pause_of(wait, now)
-        return _queue(agent, heartbeat_session(agent), clocks), BUSY
+        return _queue(agent, clocks, now), BUSY
 
 
 def _pause_of(wait: Wait, now: datetime) -> timedelta:
@@ -119,38 +140,30 @@ def _until_reminder(agent_id: int, now: datetime) -> timedelta:
     return LONGEST_PAUSE if first is None else first - now
 
 
-def _queue(agent: Agent, session: Session, clocks: list[Any]) -> Hint | None:
+def _queue(agent: Agent, clocks: list[JobClock], now: datetime) -> Hint | None:
     """Insert runs, and one turn for the runs of one home. Runs that need no model get a turn of their own.
 
     A turn's result goes to its home alone, so nothing crosses from one conversation to another.
     """
-    _insert_runs(clocks)
-    waiting = RunRecord.objects.filter(job_id__in=[clock.job_id for clock in clocks], state=RunState.QUEUED)
-    attempts = list(
-        waiting.filter(Q(turn=None) | Q(not_before__lte=Now()))
-        .select_related("job")
-        .order_by("scheduled_for")
-    )
-    attempts = [run for run in attempts if not _ended_by_mode_change(run)]
+    _insert_runs([clock.pk for clock in clocks if clock.next_run_at and clock.next_run_at <= now], now)
+    waiting = RunRecord.objects.filter(job_id__in=[clock.pk for clock in clocks], state=RunState.QUEUED)
+    attempts = waiting.filter(Q(turn=None) | Q(not_before__lte=Now())).select_related("job")
     groups: dict[tuple[bool, uuid.UUID | None], list[RunRecord]] = {}
-    for run in attempts:
-        groups.setdefault((run.of_job.task_type not in MODEL_FREE_TASKS, run.of_job.home_id), []).append(run)
-    for needs_model, home_id in sorted(
-        groups, key=lambda group: group[0]
-    ):  # reminders do not wait for the model
-        _queue_turn(agent, session, groups[needs_model, home_id], deterministic=not needs_model)
-    return Hint(session_id=session.pk, lane=Lane.AUTO) if attempts else None
+    for run in attempts.order_by("scheduled_for"):
+        if not _ended_by_mode_change(run):
+            needs_model = run.of_job.task_type not in MODEL_FREE_TASKS
+            groups.setdefault((needs_model, run.of_job.home_id), []).append(run)
+    session = heartbeat_session(agent)
+    for key in sorted(groups, key=lambda key: key[0]):  # reminders do not wait for the model
+        _queue_turn(agent, session, groups[key], deterministic=not key[0])
+    return Hint(session_id=session.pk, lane=Lane.AUTO) if groups else None
 
 
-def _insert_runs(clocks: list[Any]) -> None:
-    """Decide about the due slots of these clocks, and write the runs, gaps and clocks."""
-    due = read_due_jobs([clock.job_id for clock in clocks if clock.is_slot])
-    batch = Batch(due.now)
-    batch.decide(attach_sessions(due.jobs), lambda _row, _slot: {})
-    batch.write()
-    advance_clocks(batch.clocks)
-    insert_inline_runs(batch.runs)
-    transaction.on_commit(partial(trace_slots, [run["run_id"] for run in batch.runs]), robust=True)
+def _insert_runs(job_ids: list[str], now: datetime) -> None:
+    """Decide about the due slots of these jobs, and insert runs. They have no turn yet."""
+    rows = [RunRecord(**run.columns) for run in account_for(job_ids, now)]
+    RunRecord.objects.bulk_create(rows, ignore_conflicts=True)
+    transaction.on_commit(lambda: trace_slots(run.pk for run in rows), robust=True)
 
 
 def _ended_by_mode_change(run: RunRecord) -> bool:

@@ -1,141 +1,82 @@
-"""Insert runs with their turns and events and move the clocks in one statement, then notify windows and workers."""
+"""Insert runs with their turns and events in one statement, then notify windows and workers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
-from automations.firing.due_jobs import advance_clocks, move
-from automations.firing.trace_slots import trace_slots
-from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.run import PINGS_KEY
+from agent_core.telemetry import spans
+from automations.models import RunRecord, RunState
 from sessions_app import events
 from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Session, Turn
-from sessions_app.models.owner import NOBODY
-from sessions_app.models.turn import JOB_KEY
-from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 from sessions_app.queue.enqueue_statements import EMPTY, GIVEN, insert_turns
+from sessions_app.tracing.spans import trace_of_run
 
-_run, _turn, _session, _job = table(RunRecord), table(Turn), table(Session), table(CronJob)
+_run, _turn, _session = table(RunRecord), table(Turn), table(Session)
 HINTS_PER_AGENT = 20  # sessions for each 100 turns; each turn that ends wakes one of the other sessions
-_COLUMNS: dict[str, Any] = {
+_RUN_COLUMNS: dict[str, Any] = {
     "run_id": sa.Text(),
     "job_id": sa.Text(),
     "scheduled_message_id": sa.Text(),
     "scheduled_for": sa.DateTime(timezone=True),
     "lag_ms": sa.BigInteger(),
-    "schedule": JSONB(),
-    "session_id": sa.Uuid(),
     "snapshot": JSONB(),
-    "kind": sa.Text(),
-    "content": sa.Text(),
-    "metadata": JSONB(),
+    "session_id": sa.Uuid(),
+    "owner_id": sa.BigInteger(),
 }
+_TURN_COLUMNS: dict[str, Any] = {"kind": sa.Text(), "content": sa.Text(), "metadata": JSONB()}
 
 
-def _given(*, only_one: bool) -> Any:
-    """The parameter `rows`, each with the id of its turn. The turns of a session are numbered in slot order."""
-    data = recordset("rows", _COLUMNS, only_one=only_one).subquery("data")
+def _given() -> Any:
+    """The parameter `rows`, each with its session and the id of its turn, which follow the order of the slots."""
+    data = recordset("rows", _RUN_COLUMNS | _TURN_COLUMNS).subquery("data")
     # a subquery, so that the sequence is looked up once and not for each row
     sequence = f"(SELECT pg_get_serial_sequence('{_turn.name}', 'id')::regclass)"
     turn_id = sa.literal_column(f"nextval({sequence})", sa.BigInteger()).label("turn_id")
-    return sa.select(*data.c, turn_id).cte("given")
-
-
-def _snapshot(given: Any) -> Any:
-    """What a run stores of its job, so that a later edit does not change the run."""
-    names = ("name", "message", "timezone", "revision", "max_retry")
-    fields = {name: _job.c[name] for name in names} | {"schedule": given.c.schedule, "policy": _policy()}
-    return object_of(fields)
-
-
-def _policy() -> Any:
-    timeout = object_of({"timeout_seconds": _job.c.timeout_seconds})
-    return _with(_job.c.policy, timeout, _job.c.timeout_seconds.is_not(None))
-
-
-def _metadata(given: Any) -> Any:
-    """The metadata of a job's turn: the job, the limits of the turn, and what the row adds."""
-    about = {JOB_KEY: _job.c.id, "automation_name": _job.c.name, "timezone": _job.c.timezone}
-    held = _with(object_of({**about, "policy": _policy()}), given.c.metadata, given.c.metadata.is_not(None))
-    return _with(held, object_of({PINGS_KEY: sa.true()}), _job.c.ping_url != sa.literal_column("''"))
-
-
-def _with(value: Any, more: Any, which: Any) -> Any:
-    """A JSON object, and `more` where `which` is true: each `||` writes the whole object again."""
-    return sa.case((which, value.op("||")(more)), else_=value)
-
-
-def _filled(given: Any) -> Any:
-    """The rows with what the job's row holds. A bound job's turn goes to the job's session and says its message."""
-    of_job = _job.c.id.is_not(None)
-    session_id = sa.func.coalesce(given.c.session_id, _job.c.session_id)
-    names = ("run_id", "job_id", "scheduled_message_id", "scheduled_for", "lag_ms", "kind", "turn_id")
-    # LEFT JOIN: without its job or session a row must fail, since its clock moves
+    numbered = sa.select(*data.c, turn_id).cte("numbered")
+    # LEFT JOIN: without its session a row must fail, since its clock moves
     return (
         sa.select(
-            *(given.c[name] for name in names),
-            session_id.label("session_id"),
+            *numbered.c,
             _session.c.key.label("session_key"),
             _session.c.agent_id,
-            _session.c.owner_id,
-            sa.case((_is_shown(), _session.c.owner_id), else_=NOBODY).label("run_owner_id"),
-            sa.case((of_job, _snapshot(given)), else_=given.c.snapshot).label("snapshot"),
-            sa.func.coalesce(given.c.content, _job.c.message).label("content"),
-            sa.case((of_job, _metadata(given)), else_=given.c.metadata).label("metadata"),
-            sa.func.concat("run:", given.c.run_id, ":1").label("idempotency_key"),
+            _session.c.owner_id.label("session_owner_id"),
+            sa.func.concat("run:", numbered.c.run_id, ":1").label("idempotency_key"),
         )
-        .select_from(given)
-        .outerjoin(_job, _job.c.id == given.c.job_id)
-        .outerjoin(_session, _session.c.id == session_id)
-        .cte("filled")
+        .select_from(numbered)
+        .outerjoin(_session, _session.c.id == numbered.c.session_id)
+        .cte("given")
     )
 
 
-def _is_shown() -> Any:
-    """Whether users are shown the run: those of system and legacy jobs are nobody's, as the trigger decides, too."""
-    in_session = _job.c.execution_mode == sa.literal_column(f"'{ExecutionMode.SESSION}'")
-    return sa.or_(_job.c.id.is_(None), _job.c.session_id.is_not(None), ~in_session)
-
-
-def _insert(rows: Any, **more: Any) -> Any:
-    """Insert queued runs; a slot that already has a run is ignored."""
-    own = ("run_id", "job_id", "scheduled_message_id", "scheduled_for", "lag_ms", "snapshot", "session_key")
+def _queue() -> Any:
+    given = _given()
     texts = ("reason", "rendered_prompt", "error", "error_detail", "response_summary")
     values = {
-        **{name: rows.c[name] for name in own if name in rows.c},
+        **{name: given.c[name] for name in (*_RUN_COLUMNS, "turn_id", "session_key")},
         "state": sa.literal(RunState.QUEUED.value),
         "attempt": sa.literal(1),
         "usage": EMPTY,
         **{name: sa.literal("") for name in texts},
-        **more,
     }
-    return (
+    new_runs = (
         insert(_run)
         .from_select(list(values), sa.select(*values.values()), include_defaults=False)
         .on_conflict_do_nothing()
+        .returning(_run.c.run_id)
+        .cte("new_runs")
     )
-
-
-def _queue(*, only_one: bool = False) -> Any:
-    filled = _filled(_given(only_one=only_one))
-    runs = _insert(
-        filled,
-        session_id=filled.c.session_id,
-        turn_id=filled.c.turn_id,
-        owner_id=filled.c.run_owner_id,
-    )
-    new_runs = runs.returning(_run.c.run_id).cte("new_runs")
-    named = {"id": filled.c.turn_id, "origin_run": filled.c.run_id, "due_at": filled.c.scheduled_for}
-    given = [named[name].label(name) if name in named else filled.c[name] for name in GIVEN]
-    is_new = new_runs.c.run_id == filled.c.run_id
-    new = _marked(sa.select(*given, filled.c.agent_id, filled.c.owner_id).join(new_runs, is_new).subquery())
+    named = {"id": given.c.turn_id, "origin_run": given.c.run_id, "due_at": given.c.scheduled_for}
+    columns = [named[name].label(name) if name in named else given.c[name] for name in GIVEN]
+    is_new = new_runs.c.run_id == given.c.run_id
+    owner = given.c.session_owner_id.label("owner_id")
+    new = _marked(sa.select(*columns, given.c.agent_id, owner).join(new_runs, is_new).subquery())
     turns, queued = insert_turns(new)
     told = sa.select(new.c.session_id, new.c.origin_run, new.c.share_of.is_(None).label("hinted"))
     return told.order_by(new.c.id).add_cte(turns, queued)
@@ -154,46 +95,20 @@ def _marked(new: Any) -> Any:
     return sa.select(*placed.c, share_of.label("share_of")).cte("new")
 
 
-def _wait() -> Statement:
-    """Insert runs without turns: those of inline routines, which share a turn."""
-    data = recordset("rows", _COLUMNS).subquery("data")
-    rows = (
-        sa.select(*(data.c[name] for name in ("run_id", "job_id", "scheduled_for", "lag_ms")))
-        .add_columns(_snapshot(data).label("snapshot"), sa.literal("").label("session_key"))
-        .join(_job, _job.c.id == data.c.job_id)
-        .subquery("filled")
-    )
-    return Statement(_insert(rows))
-
-
 QUEUE = Statement(_queue(), prepared=True)
-FIRE = Statement(_queue().add_cte(move().cte("moved")), prepared=True)
-# for one run of one job, as it is mostly
-FIRE_ONE = Statement(_queue(only_one=True).add_cte(move(only_one=True).cte("moved")), prepared=True)
-WAIT = _wait()
 
 
-def insert_runs(rows: Sequence[dict[str, Any]], clocks: Sequence[dict[str, Any]] = ()) -> list[Any]:
-    """Insert runs in slot order, each with its turn and event, and move clocks. Returns what `announce_turns` takes.
+def insert_runs(rows: Sequence[dict[str, Any]]) -> list[Any]:
+    """Insert runs in slot order, each with its turn and event. Returns what `announce_turns` takes.
 
-    A row names a `job_id`, with its `schedule`, or a `scheduled_message_id`, with its `snapshot`. A slot that already
-    has a run is ignored, so a second beat does no harm. `clocks`: as for `advance_clocks`.
+    A row has the columns of a run of a `job_id` or a `scheduled_message_id`, and those of its turn. A slot that already
+    has a run is ignored.
     """
     if not rows:
-        advance_clocks(clocks)
         return []
-    given = recordset_of("rows", sorted(rows, key=lambda row: str(row["scheduled_for"])))
-    given["hinted"] = HINTS_PER_AGENT * max(1, len(rows) // 100)
-    if not clocks:
-        return QUEUE.all(**given)
-    fire = FIRE_ONE if len(rows) == len(clocks) == 1 else FIRE
-    return fire.all(**given, **recordset_of("clocks", clocks))
-
-
-def insert_inline_runs(rows: Sequence[dict[str, Any]]) -> None:
-    """Insert the runs of inline routines, as `insert_runs` does. They have no turn yet."""
-    if rows:
-        WAIT.run(**recordset_of("rows", rows))
+    ordered = sorted(rows, key=lambda row: row["scheduled_for"])
+    texts = [row | {"scheduled_for": row["scheduled_for"].isoformat()} for row in ordered]
+    return QUEUE.all(**recordset_of("rows", texts), hinted=HINTS_PER_AGENT * max(1, len(rows) // 100))
 
 
 def announce_turns(queued: Sequence[Any]) -> list[Hint]:
@@ -207,6 +122,16 @@ def announce_turns(queued: Sequence[Any]) -> list[Hint]:
     hints = [Hint(session_id=session_id, lane=Lane.AUTO) for session_id in sessions]
     send(hints)
     return hints
+
+
+def trace_slots(run_ids: Iterable[str]) -> None:
+    """Begin the traces of runs that were queued: a span from the slot until now. A run's id names its slot."""
+    if not spans.is_on():
+        return
+    for run_id in run_ids:
+        of, _, slot = run_id.rpartition(":")
+        began = datetime.fromtimestamp(int(slot) / 1000, UTC)
+        spans.first_span("slot", trace_of_run(run_id), began, {"rondo.run": run_id, "rondo.automation": of})
 
 
 def lag_ms(late: timedelta) -> int:

@@ -30,11 +30,6 @@ class NextWork:
         """Whether beat has something to queue. Inline routines are queued separately."""
         return self.slots or self.attempts or self.messages
 
-    @property
-    def only_slots(self) -> bool:
-        """Whether nothing else is due."""
-        return self.slots and not (self.attempts or self.inline or self.messages)
-
 
 # a subquery for the first rows only: a join would be planned as a scan of all jobs
 _is_inline = (
@@ -46,43 +41,37 @@ _waits = sa.and_(
 )
 
 
-def earliest(column: Any, *which: Any) -> Any:
+def _first(column: Any, *which: Any) -> Any:
     """The smallest value. ORDER BY uses the partial index of `which`; EXISTS would scan the table to find nothing."""
     one: Any = sa.literal_column("1")  # no parameter, so that a kept plan knows it
     return sa.select(column).where(*which).order_by(column).limit(one).scalar_subquery()
 
 
-def seconds_until(time: Any) -> Any:
-    """Seconds from the transaction's time to another; FAR if that is null."""
-    seconds: Any = sa.cast(sa.func.extract("epoch", time - sa.func.now()), sa.Double())
-    return sa.func.coalesce(seconds, sa.cast(sa.literal_column(str(FAR)), sa.Double()))
+def _coming(column: Any, *which: Any) -> Any:
+    return _first(column, column > _NOW, *which)
 
 
-def _first(column: Any, *which: Any) -> Any:
-    """The earliest value that is not due yet."""
-    return earliest(column, column > _NOW, *which)
-
-
-def _any(column: Any, *which: Any) -> Any:
-    return earliest(column, column <= _NOW, *which).is_not(None)
+def _is_due(column: Any, *which: Any) -> Any:
+    return _first(column, column <= _NOW, *which).is_not(None)
 
 
 _next = sa.func.least(  # ignores NULL
-    _first(_clock.c.next_run_at, ~_clock.c.inline),
-    _first(_clock.c.next_run_at, _clock.c.inline),
-    _first(_run.c.not_before),
-    _first(_message.c.send_at, _waits),
+    _coming(_clock.c.next_run_at, ~_clock.c.inline),
+    _coming(_clock.c.next_run_at, _clock.c.inline),
+    _coming(_run.c.not_before),
+    _coming(_message.c.send_at, _waits),
 )
+_seconds: Any = sa.cast(sa.func.extract("epoch", _next - sa.func.now()), sa.Double())
 LOOK = Statement(
     sa.select(
-        _any(_clock.c.next_run_at, ~_clock.c.inline).label("slots"),
-        _any(_run.c.not_before, ~_is_inline).label("attempts"),
+        _is_due(_clock.c.next_run_at, ~_clock.c.inline).label("slots"),
+        _is_due(_run.c.not_before, ~_is_inline).label("attempts"),
         sa.or_(
-            _any(_clock.c.next_run_at, _clock.c.inline),
-            _any(_run.c.not_before, _is_inline),
+            _is_due(_clock.c.next_run_at, _clock.c.inline),
+            _is_due(_run.c.not_before, _is_inline),
         ).label("inline"),
-        _any(_message.c.send_at, _waits).label("messages"),
-        seconds_until(_next).label("wait"),
+        _is_due(_message.c.send_at, _waits).label("messages"),
+        sa.func.coalesce(_seconds, FAR).label("wait"),
     ),
     prepared=True,
 )

@@ -1,97 +1,107 @@
-"""Fire a batch of due rows in one transaction; when the batch fails as a whole, fire its rows one by one."""
+"""Fire a batch of due rows in one transaction. When it fails as a whole, its rows are fired one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, connection, transaction
 
+from automations.firing.insert_runs import announce_turns
 from sessions_app.hints import Hint
 
-MOST_ALONE = 100  # rows fired one by one in one call
+AWAY = (
+    OperationalError,
+    InterfaceError,
+)  # the database is away: nothing was written, the next tick tries again
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Fired:
-    """The result of one call: due rows claimed, turns queued, hints sent; whether the rows were fired one by one.
-
-    `again_at`: when another row will be due (monotonic); in the past if one is. None: it is not known.
-    """
+    """The result of one batch: due rows claimed, turns queued, hints sent."""
 
     claimed: int = 0
     queued: int = 0
     hints: list[Hint] = field(default_factory=list)
-    one_by_one: bool = False
-    again_at: float | None = None
-
-    def add(self, other: Fired) -> None:
-        """Add another call's result."""
-        self.claimed += other.claimed
-        self.queued += other.queued
-        self.hints += other.hints
 
 
 class NothingFires(Exception):
-    """None of the due rows could be fired, so the cause is not in the rows. Nothing was changed."""
+    """Some rows could be neither fired nor set aside; they stay due."""
 
 
 def fire_batch(
     name: str,
-    limit: int,
+    claim: Callable[[], Sequence[Any]],
     *,
-    fire: Callable[[int, str | None], Fired],
-    due_ids: Callable[[int], list[str]],
-    set_aside: Callable[[str, str], None],
+    fire: Callable[[Sequence[Any]], list[Any]],
+    set_aside: Callable[[Any, str], None],
     row_errors: tuple[type[Exception], ...] = (),
 ) -> Fired:
-    """Fire up to `limit` due rows in one transaction, or the first of them one by one when that fails. NothingFires.
+    """Claim due rows, fire them and announce their turns. NothingFires.
 
-    `fire` claims and fires so many rows, or only the row with this id. `set_aside` takes a row out of firing, with
-    the reason. `row_errors`: errors that are always the fault of the row that raises them.
+    `fire` returns what `announce_turns` takes. `set_aside` takes a row out of firing, with the reason. `row_errors`:
+    errors that are always the fault of the row that raises them. Other failures are the row's own if another row was
+    queued. Otherwise the cause may be common to all rows, such as a missing column, and setting aside would switch off
+    every row of the server. A row that is skipped by a decision proves nothing, because it inserts no turn.
     """
-    try:
-        return fire(limit, None)
-    except (OperationalError, InterfaceError):
-        raise  # the database is away: nothing was written, the next tick tries again
-    except Exception:
-        log.exception("batch_failed", of=name)
-    return _fire_one_by_one(name, due_ids(min(limit, MOST_ALONE)), fire, set_aside, row_errors)
+    failed: list[tuple[Any, Exception]] = []
+    with transaction.atomic():
+        rows = claim()
+        if not rows:
+            return Fired()
+        try:
+            queued = _fire_safely(fire, rows)
+        except AWAY:
+            raise
+        except Exception:
+            log.exception("batch_failed", of=name)
+            queued, failed = _fire_one_by_one(name, fire, rows)
+        faults = [each for each in failed if queued or isinstance(each[1], row_errors)]
+        gone = sum(_is_set_aside(name, set_aside, row, error) for row, error in faults)
+    hints = announce_turns(queued)
+    if gone < len(faults) or (failed and not faults):
+        raise NothingFires(f"{len(failed) - gone} due {name} could not be fired") from failed[0][1]
+    return Fired(claimed=len(rows), queued=len(queued), hints=hints)
+
+
+def _fire_safely(fire: Callable[[Sequence[Any]], list[Any]], rows: Sequence[Any]) -> list[Any]:
+    """Fire rows in a savepoint. Deferred constraints are checked here, so that no row fails the COMMIT of all."""
+    with transaction.atomic():
+        queued = fire(rows)
+        connection.check_constraints()
+    return queued
 
 
 def _fire_one_by_one(
-    name: str,
-    due: list[str],
-    fire: Callable[[int, str | None], Fired],
-    set_aside: Callable[[str, str], None],
-    row_errors: tuple[type[Exception], ...],
-) -> Fired:
-    """Fire each row in its own transaction, and set aside the rows that fail through their own fault.
-
-    A failure is the row's own when another row was queued, or when it is one of `row_errors`. Otherwise the cause may
-    be common to all rows, such as a missing column, and setting aside would switch off every row of the server. A row
-    that is skipped by a decision proves nothing, because it inserts no turn.
-    """
-    total, failed = Fired(one_by_one=True), dict[str, Exception]()
-    for row_id in due:
+    name: str, fire: Callable[[Sequence[Any]], list[Any]], rows: Sequence[Any]
+) -> tuple[list[Any], list[tuple[Any, Exception]]]:
+    """Fire each row in a savepoint of its own. Returns the turns that were queued, and the rows that failed."""
+    queued: list[Any] = []
+    failed: list[tuple[Any, Exception]] = []
+    for row in rows:
         try:
-            total.add(fire(1, row_id))
-        except (OperationalError, InterfaceError):
+            queued += _fire_safely(fire, [row])
+        except AWAY:
             raise
         except Exception as error:
-            log.exception("row_failed_to_fire", of=name, row=row_id)
-            failed[row_id] = error
-    faults = {
-        row_id: cause for row_id, cause in failed.items() if total.queued or isinstance(cause, row_errors)
-    }
-    if failed and not faults:
-        log.error("nothing_fires", of=name, rows=len(failed))
-        cause = next(iter(failed.values()))
-        raise NothingFires(f"none of {len(failed)} due {name} could be fired") from cause
-    for row_id, cause in faults.items():
-        set_aside(row_id, f"{type(cause).__name__}: {cause}")
-        total.claimed += 1
-    return total
+            log.exception("row_failed_to_fire", of=name, row=row[0])
+            failed.append((row, error))
+    return queued, failed
+
+
+def _is_set_aside(name: str, set_aside: Callable[[Any, str], None], row: Any, cause: Exception) -> bool:
+    """Set a row aside. False when that fails, too: the row stays due, and the others are fired."""
+    try:
+        with transaction.atomic():
+            set_aside(row, f"{type(cause).__name__}: {cause}")
+            connection.check_constraints()
+    except AWAY:
+        raise
+    except Exception:
+        log.exception("row_not_set_aside", of=name, row=row[0])
+        return False
+    return True

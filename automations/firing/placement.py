@@ -2,109 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
-
-from automations.firing.due_jobs import DueJob
 from automations.heartbeats.readiness import InternalSession, heartbeat_skip_reason, read_sessions
 from automations.jobs.system import DREAM, HEARTBEAT
 from automations.models import CronJob
 from automations.models.category import Category, category, heartbeat_key, internal_key
-from automations.models.run import HOME_KEY
+from automations.models.run import HOME_KEY, PINGS_KEY
 from automations.runs.skips import GapReason, run_id
 from automations.turn_kinds.dream import has_news
 from sessions_app import metrics, permits
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Session, SessionState, SessionType, TurnKind
 from sessions_app.models.session import INSTRUCTIONS_KEY
+from sessions_app.models.turn import JOB_KEY
 from sessions_app.postgres.rows import sole
 
-INTERNAL = frozenset({Category.LEGACY, Category.SYSTEM})  # these jobs have an internal session of their own
+INTERNAL = frozenset({Category.LEGACY, Category.SYSTEM})  # users are not shown their runs
 
 
 class NotRunnable(Exception):
     """No code runs this kind of job."""
 
 
-def attach_sessions(rows: Sequence[DueJob]) -> list[DueJob]:
-    """The rows with the internal sessions of their jobs, if they exist; routines with the job itself."""
-    keys = {row.pk: _key(row) for row in rows if category(row) in INTERNAL}
-    routines = [row.pk for row in rows if category(row) is Category.ROUTINE]
+def internal_sessions(jobs: Iterable[Any]) -> dict[str, InternalSession]:
+    """The sessions of system and legacy jobs that exist, by the ids of the jobs."""
+    internal = [job for job in jobs if category(job) in INTERNAL]
+    keys = {
+        job.pk: (job.agent_id, internal_key(job.pk, job.system_event, job.agent.name)) for job in internal
+    }
     sessions = read_sessions(keys.values())
-    jobs: dict[str, CronJob] = _jobs().in_bulk(routines) if routines else {}
-    placed = []
-    for row in rows:
-        if row.pk in jobs:  # each slot gets a new session
-            row = row._replace(session_state=SessionState.OPEN, job=jobs[row.pk])  # noqa: PLW2901
-        elif row.pk in keys:
-            row = _placed(row, sessions.get(keys[row.pk]))  # noqa: PLW2901
-        placed.append(row)
-    return placed
+    return {job_id: sessions[key] for job_id, key in keys.items() if key in sessions}
 
 
-def _key(row: DueJob) -> tuple[int, str]:
-    return row.agent_id, internal_key(row.pk, row.system_event, row.agent_name)
+def skip_reason(job: Any, session: InternalSession | None) -> GapReason | None:
+    """Why a due slot is skipped whatever the job's other runs do; None: it is not. NotRunnable.
 
-
-def _jobs() -> QuerySet[CronJob]:
-    return CronJob.objects.select_related("agent")
-
-
-def _placed(row: DueJob, session: InternalSession | None) -> DueJob:
-    if session is None:  # it is created with the first run
-        return row._replace(session_id=None, session_state=SessionState.OPEN)
-    return row._replace(session_id=str(session.id), session_state=session.state, internal=session)
-
-
-def skip_reason(row: DueJob) -> GapReason | None:
-    """Why a system job's due slot is skipped without a turn; None: it is run. NotRunnable."""
-    if category(row) is not Category.SYSTEM:
-        return None
-    if row.system_event == HEARTBEAT:
-        if row.internal is None:  # it has no session yet
-            return None
-        return heartbeat_skip_reason(row.internal, row.facts.next_run_at, row.facts.every_seconds or 0)
-    if row.system_event != DREAM:
-        raise NotRunnable(f"unknown system event {row.system_event!r}; this server knows dream and heartbeat")
-    return None if has_news(row.agent_id) else GapReason.NOTHING_TO_DO
-
-
-def turn_columns(row: DueJob, slot: datetime) -> dict[str, Any]:
-    """The turn of a slot, as far as `insert_runs` does not take it from the job: `kind` and `metadata`; unless the
-    job is bound `session_id`, and `content` unless it is the job's message.
+    `job`: a CronJob as firing reads it. `session`: its internal session; one that is missing is created with the
+    first run.
     """
-    marks = permits.marks(row.stranger, has_read=row.has_read)
-    match category(row):
+    if not job.owner_is_active:
+        return GapReason.OWNER_INACTIVE
+    if job.owner_is_full:
+        return GapReason.STORAGE_FULL
+    state = job.session_state if session is None else session.state
+    if state not in (None, SessionState.OPEN):
+        # the job stays enabled: a delete may fail and open the session again
+        return GapReason.SESSION_CLOSED
+    if category(job) is not Category.SYSTEM:
+        return None
+    if job.system_event == HEARTBEAT:
+        if session is None:
+            return None
+        return heartbeat_skip_reason(session, job.clock.next_run_at, job.every_seconds or 0)
+    if job.system_event != DREAM:
+        raise NotRunnable(f"unknown system event {job.system_event!r}; this server knows dream and heartbeat")
+    return None if has_news(job.agent_id) else GapReason.NOTHING_TO_DO
+
+
+def turn_columns(job: CronJob, slot: datetime, session: InternalSession | None) -> dict[str, Any]:
+    """The columns of a slot's turn. A routine's slot gets a new session, an internal session is created if needed."""
+    metadata: dict[str, Any] = {
+        JOB_KEY: job.pk,
+        "automation_name": job.name,
+        "timezone": job.timezone,
+        "policy": turn_limits(job),
+    } | permits.marks(job.stranger, has_read=job.has_read)
+    if job.ping_url:
+        metadata[PINGS_KEY] = True
+    session_id: Any = job.session_id or (session and session.id)
+    content = job.message
+    match category(job):
         case Category.BOUND:
-            return {"kind": TurnKind.AUTOMATION} | ({"metadata": marks} if marks else {})
+            kind = TurnKind.AUTOMATION
         case Category.LEGACY:
-            return {
-                "session_id": row.session_id or _open_internal_session(_jobs().get(pk=row.pk)),
-                "kind": TurnKind.LEGACY,
-                "metadata": marks | {"deliver_to": _address(row)},
-            }
+            kind = TurnKind.LEGACY
+            metadata["deliver_to"] = _address(job)
         case Category.SYSTEM:
-            return {
-                "session_id": row.session_id or _open_internal_session(_jobs().get(pk=row.pk)),
-                "kind": TurnKind.HEARTBEAT if row.system_event == HEARTBEAT else TurnKind.SYSTEM,
-                "content": row.name,
-                "metadata": marks | {HOME_KEY: ""},
-            }
-        case Category.ROUTINE:
-            job = row.job or _jobs().get(pk=row.pk)
+            kind = TurnKind.HEARTBEAT if job.system_event == HEARTBEAT else TurnKind.SYSTEM
+            content = job.name
+            metadata[HOME_KEY] = ""
+        case _:
+            kind = TurnKind.JOB
             metrics.count(Counted.JOB_SESSION_CREATED)
-            return {
-                "session_id": _open_internal_session(job, f"job:{run_id(job.pk, slot)}"),
-                "kind": TurnKind.JOB,
-                "content": job.description.strip() or job.name,
-                "metadata": marks | {HOME_KEY: str(job.home_id or "")},
-            }
+            session_id = _open_internal_session(job, f"job:{run_id(job.pk, slot)}")
+            content = job.description.strip() or job.name
+            metadata[HOME_KEY] = str(job.home_id or "")
+    return {
+        "session_id": str(session_id or _open_internal_session(job)),
+        "kind": kind,
+        "content": content,
+        "metadata": metadata,
+    }
 
 
-def _address(job: DueJob) -> dict[str, Any] | None:
+def turn_limits(job: Any) -> dict[str, Any]:
+    """The limits of a slot's turn that override the agent's."""
+    limits = {} if job.timeout_seconds is None else {"timeout_seconds": job.timeout_seconds}
+    return {**job.policy, **limits}
+
+
+def _address(job: CronJob) -> dict[str, Any] | None:
     """Where a legacy job's answer is delivered; None: nowhere."""
     if not (job.deliver and job.channel and job.to):
         return None

@@ -9,9 +9,9 @@ from django.db import transaction
 from django.db.models import F, Max, QuerySet
 from django.db.models.functions import Coalesce, Now
 
-from automations.firing.replan_zones import used_zones
 from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, RunRecord, ScheduleKind
+from automations.retention.zones import used_zones
 from automations.runs import figures
 from automations.schedules.plan import FAR_AHEAD, plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError

@@ -10,9 +10,8 @@ from django.db.models.functions import Now
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from automations.firing.due_routines import agents_with_due_routines
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.firing.inline_routines import InlineRoutineStarter
+from automations.firing.inline_routines import InlineRoutineStarter, agents_with_due_routines
 from automations.firing.next_work import next_work
 from automations.firing.retries import queue_due_retries
 from automations.models import CronJob, JobClock, RunRecord, RunState

@@ -24,7 +24,7 @@ from automations.exceptions import (
     MessageSent,
     TooManyMessages,
 )
-from automations.firing.fire_messages import fire_due_messages, set_aside_message
+from automations.firing.fire_messages import fire_due_messages
 from automations.firing.next_work import next_work
 from automations.firing.one_by_one import NothingFires
 from automations.models import JobClock, RunRecord, RunState, ScheduledMessage
@@ -530,20 +530,6 @@ def test_a_poisoned_row_is_set_aside_and_the_others_go(person: Person, trap: Non
     assert "trapped" in run.error_detail, "for operators"
     assert Turn.objects.filter(kind="scheduled_message").count() == 7
     assert fire_due_messages().claimed == 0
-
-
-def test_only_what_waits_still_is_set_aside(person: Person) -> None:
-    session = person.session()
-    queued, cancelled, gone = taken(session), later(person.session()), later(person.session())
-    cancel_message(cancelled.pk)
-    ids = [queued.pk, cancelled.pk, gone.pk]
-    delete_session(gone.session_id)
-    for message_id in ids:
-        set_aside_message(message_id, "what went wrong before somebody else took it")
-    assert (status(queued), status(cancelled)) == ("pending", "cancelled")
-    assert RunRecord.objects.get().state == RunState.QUEUED
-    run_turn(session)
-    assert status(queued) == "sent"
 
 
 def test_a_fault_that_may_be_everybodys_sets_none_aside(person: Person, trap: None) -> None:

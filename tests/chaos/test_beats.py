@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -15,8 +14,6 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import DateTimeField
 from django.db.models.functions import Now
 
-from automations.beat import Scheduler
-from automations.firing.batch_size import LARGEST, BatchSize
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.one_by_one import NothingFires
 from automations.jobs.clock import notify_beats
@@ -188,21 +185,6 @@ def test_a_fault_shared_by_all_jobs_sets_none_aside(person: Person, trap: None) 
     CronJob.objects.filter(pk__in=[job.pk for job in jobs[:2]]).update(name="sound")
     assert fire_due_jobs().queued == 2
     assert CronJob.objects.filter(enabled=False).exclude(fault="").count() == 3
-
-
-@pytest.mark.parametrize("names", [["trap", "sound", "sound"], ["trap", "trap", "trap"]])
-def test_a_failed_batch_is_followed_by_a_small_one(person: Person, trap: None, names: list[str]) -> None:
-    jobs = [once(person.session()) for _ in names]
-    make_due(jobs, soon(0))
-    for job, name in zip(jobs, names, strict=True):
-        CronJob.objects.filter(pk=job.pk).update(name=name)
-    beat = Scheduler.__new__(Scheduler)
-    beat._retry, beat._batch = 0.1, BatchSize(100)
-    beat._batch.size = LARGEST
-    with suppress(NothingFires):
-        beat._fire_slots()
-    assert beat._batch.size == 100
-    assert RunRecord.objects.filter(state=RunState.QUEUED).count() == names.count("sound")
 
 
 FAULTY = {  # what is set aside, with its reason

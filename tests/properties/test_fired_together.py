@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,7 +103,10 @@ def test_a_batch_gives_the_ledger_of_its_jobs_one_by_one(people: list[Person], s
         made = [CronJob.objects.get(pk=job.pk) for job in made]
         expected = {job.pk: expected_of(job) for job in made}
         together = ledger_after(made, lambda: fire_jobs.fire_due_jobs(JOBS))
-        alone = ledger_after(made, lambda: [fire_jobs._fire(1, job.pk) for job in made])
+        alone = ledger_after(
+            made,
+            lambda: [fire_jobs._fire([SimpleNamespace(job_id=job.pk, now=database_time())]) for job in made],
+        )
         transaction.set_rollback(True)
     assert together == alone
     for job in made:

@@ -9,10 +9,14 @@ import pytest
 from django.db.models.functions import Now
 
 from agent_core.testing import ModelServer
-from automations.firing.due_routines import agents_with_due_routines
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
-from automations.firing.inline_routines import INACTIVE_OWNERS_WAIT, InlineRoutineStarter, start_due_routines
+from automations.firing.inline_routines import (
+    INACTIVE_OWNERS_WAIT,
+    InlineRoutineStarter,
+    agents_with_due_routines,
+    start_due_routines,
+)
 from automations.firing.retries import queue_due_retries
 from automations.jobs.edit import NewJob, create_job
 from automations.jobs.explain import explain

@@ -7,15 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection, transaction
 
-from automations.firing import due_jobs, due_messages, next_work
+from automations.firing import fire_jobs, fire_messages, next_work
 from automations.models import JobClock, ScheduledMessage
-from sessions_app.postgres.statements import Statement
 from tests.many_rows import insert_many
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("statement", [due_jobs.CLAIM, due_jobs.DUE_IDS], ids=["claim", "peek"])
-def test_a_batch_after_an_outage_reads_only_its_own_rows(statement: Statement) -> None:
+def test_a_batch_after_an_outage_reads_only_its_own_rows() -> None:
     now = datetime.now(UTC)
     with transaction.atomic(), connection.cursor() as cursor:
         insert_clocks("now() + interval '1 day' + n * 7919 % 30000 * interval '1 minute'")
@@ -23,7 +21,7 @@ def test_a_batch_after_an_outage_reads_only_its_own_rows(statement: Statement) -
         JobClock.objects.filter(next_run_at__lt=now + timedelta(days=8)).update(
             next_run_at=now - timedelta(hours=1)
         )
-        cursor.execute(f"EXPLAIN {statement.text}", statement._constants | {"limit": 100})
+        cursor.execute(f"EXPLAIN {fire_jobs.CLAIM.text}", fire_jobs.CLAIM._constants | {"limit": 100})
         lines = [str(row[0]) for row in cursor.fetchall()]
         transaction.set_rollback(True)
     assert any("Index Scan using jobclock_due" in line for line in lines), "\n".join(lines)
@@ -60,8 +58,7 @@ def test_due_messages_and_their_queue_heads_use_separate_indexes() -> None:
         cursor.execute("ANALYZE automations_scheduledmessage")
         plans = {}
         for name, statement, params in (
-            ("claim", due_messages.CLAIM, {"limit": 100}),
-            ("peek", due_messages.DUE_IDS, {"limit": 100}),
+            ("claim", fire_messages.CLAIM, {"limit": 100}),
             ("look", next_work.LOOK, {}),
         ):
             cursor.execute(f"EXPLAIN {statement.text}", statement._constants | params)

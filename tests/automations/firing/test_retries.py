@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from celery import Celery
 from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import Ending, TurnResult
 from automations.beat import Scheduler
-from automations.firing.batch_size import BatchSize
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.retries import queue_due_retries
 from automations.jobs.edit import delete_job, update_job
@@ -170,10 +170,7 @@ def test_a_retry_that_cannot_be_queued_blocks_nothing_else(person: Person) -> No
         session=bad.session, kind="automation", lane="auto", content="x", idempotency_key=taken
     )
     JobClock.objects.filter(job=due).update(next_run_at=Now())
-    beat = Scheduler.__new__(Scheduler)
-    beat._retry, beat._batch = 0.1, BatchSize(100)
-    beat._queue_retries()
-    beat._fire_slots()
+    Scheduler(Celery("test"), lazy=True)._fire_due()
     runs = {run.job_id: run for run in RunRecord.objects.filter(job__in=jobs).select_related("turn")}
     assert (runs[bad.pk].state, runs[bad.pk].reason) == (RunState.CANCELLED, "retry_error")
     assert "IntegrityError" in runs[bad.pk].error_detail

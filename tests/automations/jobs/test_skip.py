@@ -10,11 +10,11 @@ from django.db import IntegrityError, transaction
 
 from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.firing.replan_zones import ChangedZone, replan_batch
 from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
 from automations.jobs.skip import MOST_SKIPPED, skip_slots
 from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.retention.zones import ZoneWalk
 from automations.routines.edit import NewRoutine, add_routine
 from automations.schedules.plan import jitter_of, schedule_of
 from sessions_app.exceptions import RevisionConflict
@@ -114,7 +114,8 @@ def test_no_new_plan_brings_a_skipped_slot_back(person: Person) -> None:
     update_job(job.pk, {"jitter_seconds": 0})
     assert clock_of(job).next_run_at == after
     JobClock.objects.filter(pk=job.pk).update(next_run_at=after + timedelta(days=1))
-    replan_batch(ChangedZone(name="Europe/Berlin", fingerprint="new"), "")
+    with transaction.atomic():
+        assert ZoneWalk().step({}, 10, dry=False).position == {"zone": "Europe/Berlin", "after": ""}
     assert clock_of(job).next_run_at == after
     update_job(job.pk, {"schedule": DAILY | {"expr": "0 8 * * *"}})
     moved = clock_of(job).next_run_at

@@ -8,32 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.firing.replan_zones import (
-    BATCH,
-    LOOK_AGAIN,
-    LOOK_EVERY,
-    ChangedZone,
-    ZoneWatch,
-    changed_zones,
-    replan_batch,
-    used_zones,
-)
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, ZoneData
+from automations.retention.zones import ZoneWalk, changed_zones, used_zones
 from automations.routines.edit import NewRoutine, add_routine, update_routine
 from automations.schedules import zone_files
 from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint
 from sessions_app.models import MailboxEvent, Priority
+from sessions_app.retention.walk import WalkStep, prune_batch
 from tests.automations.schedules.zone_folder import ZoneFolder, zone_folder
 from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.fleet import until
 from tests.races import in_thread, waiting
 
-pytestmark = pytest.mark.rule("4.6")
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("4.6")]
+BATCH = 10
 
 NAME = "Test/Moving"
 OLD, NEW = "AAA-1", "AAA-3"  # one and three hours ahead of UTC
@@ -47,26 +40,10 @@ def zones(tmp_path: Path) -> Iterator[ZoneFolder]:
         yield folder
 
 
-class Hours:
-    """A watch's clock."""
-
-    def __init__(self) -> None:
-        self.now = 1.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def watch() -> tuple[ZoneWatch, Hours]:
-    hours = Hours()
-    return ZoneWatch(clock=hours), hours
-
-
-def finish(watch: ZoneWatch) -> float:
-    """Step until there is nothing to do; what it wants to wait."""
-    while (wait := watch.step()) == 0.0:
+def look() -> None:
+    """The walk of one round of maintenance."""
+    while prune_batch(ZoneWalk(), BATCH).more:
         pass
-    return wait
 
 
 def daily(person: Person, **fields: Any) -> CronJob:
@@ -102,19 +79,15 @@ def hours_of(zone: str = NAME) -> set[int]:
     return {row.hour for row in rows if row is not None}
 
 
-def test_a_running_watch_sees_new_data_at_its_next_look(person: Person, zones: ZoneFolder) -> None:
+def test_new_data_are_seen_at_the_next_look(person: Person, zones: ZoneFolder) -> None:
     job, other = daily(person), daily(person, schedule=DAILY | {"timezone": "Europe/Berlin"})
-    hourly, clock = watch()
-    assert finish(hourly) == LOOK_EVERY
+    look()
     before, theirs = planned(job), JobClock.objects.get(job=other)
     assert before is not None
     assert before.hour == 8
     assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
     zones.write(NAME, NEW)
-    assert finish(hourly) == LOOK_EVERY  # not yet
-    assert planned(job) == before
-    clock.now += LOOK_EVERY
-    assert finish(hourly) == LOOK_EVERY
+    look()
     after = planned(job)
     assert after is not None
     assert after.hour == 6
@@ -137,8 +110,8 @@ def test_used_zones_are_those_of_enabled_cron_jobs(person: Person, zones: ZoneFo
     daily(person, schedule=DAILY | {"timezone": "Asia/Kolkata"}, enabled=False)
     daily(person, schedule={"kind": "every", "seconds": 60})
     assert used_zones() == ["Asia/Tokyo", NAME]
-    assert {zone.name for zone in changed_zones()} == {"Asia/Tokyo", NAME}
-    finish(ZoneWatch())
+    assert changed_zones() == ["Asia/Tokyo", NAME]
+    look()
     assert changed_zones() == []
 
 
@@ -151,7 +124,7 @@ def test_new_data_neither_repeats_nor_drops_any_slot(person: Person, zones: Zone
         daily(person, max_runs=1),
         daily(person, jitter_seconds=3600),
     )
-    finish(ZoneWatch())
+    look()
     day = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=3)
     everyone = [served, fresh, ended, counted, late]
     JobClock.objects.filter(job__in=everyone).update(planned_from=day, next_run_at=day.replace(hour=8))
@@ -159,7 +132,7 @@ def test_new_data_neither_repeats_nor_drops_any_slot(person: Person, zones: Zone
     JobClock.objects.filter(job=counted).update(runs_started=1, next_run_at=None)
     CronJob.objects.filter(pk=ended.pk).update(ends_at=day + timedelta(hours=5))
     zones.write(NAME, NEW)
-    finish(ZoneWatch())
+    look()
     assert planned(served) == day.replace(hour=6) + timedelta(days=1)
     assert planned(fresh) == day.replace(hour=6)
     assert planned(ended) is None
@@ -182,9 +155,9 @@ def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person
     changed = add_routine(NewRoutine(agent_id=person.agent.pk, title="changed", **given))
     plain = add_routine(NewRoutine(agent_id=person.agent.pk, title="plain", **given))
     update_routine(changed.pk, {"next_run_at": first.isoformat()})
-    finish(ZoneWatch())
+    look()
     zones.write(NAME, NEW)
-    finish(ZoneWatch())
+    look()
     assert planned(new) == planned(changed) == first
     moved = planned(plain)
     assert moved is not None
@@ -197,76 +170,41 @@ def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person
     assert following.hour == 6
 
 
-@pytest.mark.full
-def test_a_killed_beat_leaves_what_the_next_one_finishes(
-    fleet: Fleet, person: Person, zones: ZoneFolder
-) -> None:
-    """The first beat is held up in the second batch and killed there; nothing says that the zone is done."""
-    many(person, BATCH + 200)
-    last = JobClock.objects.order_by("-job_id").first()
-    assert last is not None
+def test_what_a_killed_worker_leaves_is_finished_in_the_next_round(person: Person, zones: ZoneFolder) -> None:
+    many(person, BATCH + 2)
     zones.write(NAME, NEW)
-    with transaction.atomic():
-        JobClock.objects.select_for_update().get(pk=last.pk)
-        beat = fleet.beat(ready=False)
-        until(waiting)
-        beat.kill()
+    assert prune_batch(ZoneWalk(), BATCH).more
     assert hours_of() == {6, 8}
-    assert not ZoneData.objects.exists()
-    fleet.beat()
-    until(lambda: hours_of() == {6})
-    until(lambda: ZoneData.objects.filter(fingerprint=fingerprint(NAME)).exists())
+    assert not ZoneData.objects.exists(), "nothing says that the zone is done"
+    look()
+    assert hours_of() == {6}
+    assert ZoneData.objects.get().fingerprint == fingerprint(NAME)
     assert set(CronJob.objects.values_list("revision", flat=True)) == {1}
-
-
-def test_a_zone_locked_by_another_beat_is_checked_again_soon(person: Person, zones: ZoneFolder) -> None:
-    daily(person)
-    (zone,) = changed_zones()
-
-    def other_beat() -> str | None:
-        return replan_batch(zone, "")
-
-    with transaction.atomic():
-        assert replan_batch(zone, "") == ""
-        thread, came = in_thread(other_beat)
-        thread.join(20)
-        assert came == [None]
-        late, _ = watch()
-        thread, came = in_thread(lambda: finish(late))
-        thread.join(20)
-        assert came == [LOOK_AGAIN]
 
 
 def test_replanning_waits_for_a_concurrent_edit_and_respects_it(person: Person, zones: ZoneFolder) -> None:
     """It moves the job to another zone: that one's plan stays as the edit made it."""
     job = daily(person)
-    (zone,) = changed_zones()
     zones.write(NAME, NEW)
     with transaction.atomic():
         update_job(job.pk, {"schedule": DAILY | {"timezone": "Asia/Tokyo"}})
-        thread, came = in_thread(
-            lambda: replan_batch(ChangedZone(name=NAME, fingerprint=fingerprint(NAME)), "")
-        )
+        thread, came = in_thread(lambda: prune_batch(ZoneWalk()))
         until(waiting)
     thread.join(20)
-    assert came == [""]
+    assert came == [WalkStep(position={"zone": NAME, "after": ""}, more=True)]
     slot = planned(job)
     assert slot is not None
     assert slot.hour == 0
-    assert zone.name == NAME
 
 
 def test_a_zone_missing_at_two_checks_sets_its_jobs_aside(person: Person, zones: ZoneFolder) -> None:
     job, due, paused = daily(person), daily(person), daily(person, enabled=False)
-    hourly, clock = watch()
-    assert finish(hourly) == LOOK_EVERY
+    look()
     JobClock.objects.filter(job=due).update(next_run_at=datetime.now(UTC) - timedelta(minutes=1))
     zones.remove(NAME)
-    clock.now += LOOK_EVERY
-    assert finish(hourly) == LOOK_AGAIN  # it may be about to be replaced
-    assert CronJob.objects.get(pk=job.pk).enabled
-    clock.now += LOOK_AGAIN
-    assert finish(hourly) == LOOK_EVERY
+    look()
+    assert CronJob.objects.get(pk=job.pk).enabled, "the file may be about to be replaced"
+    look()
     job.refresh_from_db()
     assert (job.enabled, job.fault, job.revision) == (False, "There is no time zone 'Test/Moving'.", 1)
     assert planned(job) is None
@@ -286,14 +224,11 @@ def test_a_zone_missing_at_two_checks_sets_its_jobs_aside(person: Person, zones:
 
 def test_a_zone_that_is_away_for_a_moment_harms_nobody(person: Person, zones: ZoneFolder) -> None:
     job = daily(person)
-    hourly, clock = watch()
-    finish(hourly)
+    look()
     zones.remove(NAME)
-    clock.now += LOOK_EVERY
-    assert finish(hourly) == LOOK_AGAIN
+    look()
     zones.write(NAME, NEW)
-    clock.now += LOOK_AGAIN
-    assert finish(hourly) == LOOK_EVERY
+    look()
     slot = planned(job)
     assert slot is not None
     assert slot.hour == 6
@@ -302,31 +237,10 @@ def test_a_zone_that_is_away_for_a_moment_harms_nobody(person: Person, zones: Zo
 
 def test_a_job_that_cannot_be_planned_holds_up_no_other(person: Person, zones: ZoneFolder) -> None:
     bad, good = daily(person), daily(person)
-    finish(ZoneWatch())
+    look()
     CronJob.objects.filter(pk=bad.pk).update(expr="nonsense")
     zones.write(NAME, NEW)
-    finish(ZoneWatch())
+    look()
     slots = planned(bad), planned(good)
     assert [slot.hour for slot in slots if slot] == [8, 6]
     assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
-
-
-@pytest.mark.full
-def test_a_beat_fires_whatever_becomes_of_zone_data(fleet: Fleet, person: Person, zones: ZoneFolder) -> None:
-    daily(person)
-    soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
-    create_job(NewJob(session_id=person.session().pk, message="m", schedule={"kind": "at", "at": soon}))
-    table = ZoneData._meta.db_table
-    rename(table, "elsewhere")
-    try:
-        beat = fleet.beat()
-        beat.wait_for("zone_data_failed")
-        until(RunRecord.objects.exists)
-    finally:
-        fleet.end()
-        rename("elsewhere", table)
-
-
-def rename(table: str, name: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f'ALTER TABLE "{table}" RENAME TO "{name}"')

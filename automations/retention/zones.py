@@ -1,0 +1,124 @@
+"""Plan jobs again when their time zone has new data (rule 4.6). A walk of maintenance, in small transactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from automations.jobs.clock import counted_to, database_now, notify_beats
+from automations.models import CronJob, JobClock, ScheduleKind, ZoneData
+from automations.runs.report import report_paused
+from automations.schedules.errors import ScheduleError
+from automations.schedules.plan import plan_of
+from automations.schedules.zone_files import fingerprint, unknown_zone
+from sessions_app.failures import log_failure
+from sessions_app.retention.walk import WalkStep, register_walk
+
+log = structlog.get_logger(__name__)
+
+MISSING = ""  # the stored fingerprint of a zone that had no data at the last look
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZoneWalk:
+    """Plans the jobs of each zone whose data differ from the stored fingerprint, which is stored with the last step.
+
+    Only data that are missing at two looks in a row are gone: a file may be being replaced.
+    """
+
+    name: str = "time zones"
+
+    def step(self, position: dict[str, Any], limit: int, *, dry: bool) -> WalkStep:
+        """Plan the next jobs of a zone. `position`: the zone, and `after`, its last job that was planned."""
+        zone, after = position.get("zone", ""), position.get("after", "")
+        left = [name for name in changed_zones() if name > zone or (after and name == zone)]
+        if dry or not left:
+            return WalkStep()
+        last, zone = after if left[0] == zone else "", left[0]
+        data = fingerprint(zone)
+        if data is not None or ZoneData.objects.filter(name=zone, fingerprint=MISSING).exists():
+            last = _plan(zone, last, limit, is_gone=data is None)
+            if not last:
+                log.info("zone_data_planned", zone=zone, gone=data is None)
+        if not last:
+            ZoneData.objects.update_or_create(name=zone, defaults={"fingerprint": data or MISSING})
+        return WalkStep(position={"zone": zone, "after": last}, more=True)
+
+
+def used_zones() -> list[str]:
+    """The zones of enabled cron jobs, read from the index one zone at a time."""
+    found: list[str] = []
+    jobs = _jobs().order_by("timezone").values_list("timezone", flat=True)
+    name = jobs.first()
+    while name is not None:
+        found.append(name)
+        name = jobs.filter(timezone__gt=name).first()
+    return found
+
+
+def changed_zones() -> list[str]:
+    """The used zones whose data are missing or differ from the stored fingerprint."""
+    known = dict(ZoneData.objects.values_list("name", "fingerprint"))
+    found = {name: fingerprint(name) for name in used_zones()}
+    return [name for name, data in found.items() if data is None or data != known.get(name)]
+
+
+def _plan(zone: str, after: str, limit: int, *, is_gone: bool) -> str:
+    """Plan the next jobs of a zone, those with ids above `after`. Returns the last id; empty after the last batch."""
+    jobs = _jobs().filter(timezone=zone)
+    ids = list(jobs.filter(pk__gt=after).order_by("pk").values_list("pk", flat=True)[:limit])
+    # clocks first, in the order of ids, as everywhere; the jobs are read after the lock, with all edits
+    clocks = list(JobClock.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk"))
+    current = jobs.in_bulk(ids)
+    mine = [(clock, current[clock.pk]) for clock in clocks if clock.pk in current]
+    if is_gone:
+        _set_aside(zone, mine)
+    else:
+        _replan(mine)
+    return ids[-1] if len(ids) == limit else ""
+
+
+def _jobs() -> QuerySet[CronJob]:
+    return CronJob.objects.filter(enabled=True, schedule_kind=ScheduleKind.CRON)
+
+
+def _replan(jobs: list[tuple[JobClock, CronJob]]) -> None:
+    """Set each clock to the first slot after the last recorded one: no slot is repeated, and none is left out."""
+    moved, now = [], database_now()
+    for clock, job in jobs:
+        if clock.next_run_at == clock.planned_from:
+            continue  # a first run that was given is an instant: zone data do not move it
+        after = max(counted_to(clock, now) or clock.planned_from, clock.planned_from)
+        try:
+            following = plan_of(job, clock.runs_started).next_firing(after)
+        except Exception as error:  # noqa: BLE001 - bad data can raise anything; firing sets the job aside when due
+            log_failure(log, "job_not_planned", error, (ScheduleError,), job=job.pk, reason=str(error))
+            continue
+        if following != clock.next_run_at:
+            clock.next_run_at = following
+            moved.append(clock)
+    if moved:
+        JobClock.objects.bulk_update(moved, ["next_run_at"])
+        transaction.on_commit(notify_beats, robust=True)
+
+
+def _set_aside(zone: str, jobs: list[tuple[JobClock, CronJob]]) -> None:
+    """Set aside jobs whose zone has no data. Jobs with a due slot are left to firing, which records the slot."""
+    coming = JobClock.objects.filter(pk__in=[clock.pk for clock, _ in jobs], next_run_at__gt=Now())
+    ids = list(coming.values_list("pk", flat=True))
+    JobClock.objects.filter(pk__in=ids).update(next_run_at=None)
+    CronJob.objects.set_aside(ids, str(unknown_zone(zone)))
+    for _clock, job in jobs:
+        if job.pk in ids:
+            report_paused(job)
+    log.error("jobs_set_aside", zone=zone, jobs=len(ids))
+
+
+def register_zone_walk() -> None:
+    """Have maintenance plan jobs again when their zones have new data."""
+    register_walk(ZoneWalk())
