@@ -225,7 +225,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "interfaces.http.schema.openapi.add_problems",
-        "interfaces.http.schema.headers.add_headers",
+        "interfaces.http.schema.openapi.add_headers",
     ],
     "ENUM_NAME_OVERRIDES": {
         "AutomationMode": "automations.models.ExecutionMode",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -19,32 +19,11 @@ MOST_KEYS = 100  # of an object whose keys are checked later
 LONGEST_SHOWN = 60  # characters of a key in an error
 
 
-class _SharedFields(serializers.Serializer[Any]):
-    """Serializers of a class share their fields, since copying them costs more than using them.
-
-    So a field must not depend on the instance or its context. The fields belong to an instance without data.
-    """
-
-    _shared: ClassVar[dict[tuple[type, bool], Any]] = {}
-
-    @property
-    def fields(self) -> Any:
-        """The bound fields of the class, by name."""
-        key = (type(self), bool(getattr(self.root, "partial", False)))
-        if key not in self._shared:
-            bare = type(self)(partial=key[1])
-            self._shared[key] = _bound_fields(bare)
-        return self._shared[key]
-
-
-_bound_fields: Any = serializers.Serializer.fields.func  # type: ignore[attr-defined]  # a cached property of DRF
-
-
-class Output(_SharedFields):
+class Output(serializers.Serializer[Any]):
     """Output only."""
 
 
-class Input(_SharedFields):
+class Input(serializers.Serializer[Any]):
     """Unknown fields are rejected."""
 
     example: Mapping[str, Any] = {}  # a valid input; the OpenAPI schema shows it
@@ -67,13 +46,13 @@ def _unknown_fields(names: list[str], fixed: frozenset[str]) -> dict[str, list[s
 
 
 class _Strict(serializers.Field[Any, Any, Any, Any]):
-    """Accepts one JSON type only; `error` is the code of the refusal."""
+    """Accepts these JSON types only; `error` is the code of the refusal."""
 
-    json_type: type
+    json_types: tuple[type, ...]
     error = "invalid"
 
     def to_internal_value(self, data: Any) -> Any:
-        if type(data) is not self.json_type:
+        if type(data) not in self.json_types:
             self.fail(self.error, input=data)
         return super().to_internal_value(data)
 
@@ -81,12 +60,11 @@ class _Strict(serializers.Field[Any, Any, Any, Any]):
 class Text(_Strict, serializers.CharField):
     """A string as it was sent. CharField rejects NUL and lone surrogates."""
 
-    json_type = str
+    json_types = (str,)
 
     def __init__(self, **options: Any) -> None:
-        shortest = (
-            {} if options.get("allow_blank") else {"min_length": 1}
-        )  # for the schema: a blank is refused anyway
+        # for the schema: a blank is refused anyway
+        shortest = {} if options.get("allow_blank") else {"min_length": 1}
         super().__init__(**{"trim_whitespace": False} | shortest | options)
 
 
@@ -101,28 +79,25 @@ class NeededText(Text):
 class WholeNumber(_Strict, serializers.IntegerField):
     """A JSON number without a fraction."""
 
-    json_type = int
+    json_types = (int,)
 
 
-class JsonNumber(serializers.FloatField):
+class JsonNumber(_Strict, serializers.FloatField):
     """A JSON number, with or without a fraction."""
 
-    def to_internal_value(self, data: Any) -> Any:
-        if type(data) not in (int, float):
-            self.fail("invalid")
-        return super().to_internal_value(data)
+    json_types = int, float
 
 
 class Flag(_Strict, serializers.BooleanField):
     """true or false."""
 
-    json_type = bool
+    json_types = (bool,)
 
 
 class OneOf(_Strict, serializers.ChoiceField):
     """One of a few words."""
 
-    json_type, error = str, "invalid_choice"
+    json_types, error = (str,), "invalid_choice"
 
 
 def moment_of(value: Any) -> datetime | None:

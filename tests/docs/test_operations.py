@@ -16,9 +16,9 @@ from django.test import Client
 from jsonschema_rs import Draft202012Validator
 
 from agent_core.testing import ModelServer
-from interfaces.http.schema import examples
-from interfaces.http.schema.examples import answer_of
+from interfaces.http.schema import openapi
 from interfaces.http.schema.naming import TAGS
+from interfaces.http.schema.openapi import answer_of
 from tests.api.conftest import new_caller
 from tests.bot_api import serving_bots
 from tests.docs.operations import Operation, World, operations, without_secrets
@@ -78,22 +78,22 @@ def check(operation: Operation, schema: Any, answer: Any) -> list[str]:
     if isinstance(body, dict) and body.get("results") == []:
         wrong.append("the list is empty, so it is no example")
     kept = answer_of(operation.id)
-    if kept is None or (kept.status, outline(kept.body)) != (answer.status_code, outline(body)):
+    if kept is None or (kept["status"], outline(kept["body"])) != (answer.status_code, outline(body)):
         wrong += [] if RECORDING else ["the example is missing or out of date: record it (RONDO_RECORD=1)"]
         if RECORDING:
             record(operation, answer.status_code, body)
-    elif kept.body is not None:
+    elif kept["body"] is not None:
         shown = [content.get("example") for content in shapes.values()]
-        wrong += [] if shown == [kept.body] else ["the schema does not show the example"]
+        wrong += [] if shown == [kept["body"]] else ["the schema does not show the example"]
         shape = next(iter(shapes.values()))["schema"]
-        wrong += [f"the example: {each}" for each in problems(schema, shape, kept.body)]
+        wrong += [f"the example: {each}" for each in problems(schema, shape, kept["body"])]
     return wrong
 
 
 def record(operation: Operation, status: int, body: Any) -> None:
-    examples.FOLDER.mkdir(exist_ok=True)
+    openapi.FOLDER.mkdir(exist_ok=True)
     text = json.dumps({"status": status, "body": without_secrets(body)}, indent=2, ensure_ascii=False)
-    (examples.FOLDER / f"{operation.id}.json").write_text(text + "\n")
+    (openapi.FOLDER / f"{operation.id}.json").write_text(text + "\n")
 
 
 def test_every_example_is_sent_and_answered_as_the_schema_shows(schema: Any, world: World) -> None:
@@ -124,7 +124,7 @@ def test_what_is_deleted_is_answered_as_the_schema_shows(schema: Any, world: Wor
 
 
 def test_no_example_is_left_over(schema: Any) -> None:
-    assert {each.stem for each in examples.FOLDER.glob("*.json")} <= {each.id for each in operations(schema)}
+    assert {each.stem for each in openapi.FOLDER.glob("*.json")} <= {each.id for each in operations(schema)}
 
 
 def test_every_operation_has_names_that_read_well(schema: Any) -> None:

@@ -40,9 +40,12 @@ class WrittenOut(DocumentOut):
     problem = serializers.CharField(required=False, help_text="What is wrong with a corrupted document.")
 
 
-class DocumentsOut(Output):
+class OnePage(Output):
     next = serializers.CharField(allow_null=True, help_text="Always null: there is one page.")
     previous = serializers.CharField(allow_null=True)
+
+
+class DocumentsOut(OnePage):
     results = DocumentOut(many=True)
 
 
@@ -52,9 +55,7 @@ class DocumentRevisionOut(Output):
     replaced_at = serializers.DateTimeField()
 
 
-class DocumentRevisionsOut(Output):
-    next = serializers.CharField(allow_null=True, help_text="Always null: there is one page.")
-    previous = serializers.CharField(allow_null=True)
+class DocumentRevisionsOut(OnePage):
     results = DocumentRevisionOut(many=True)
 
 

@@ -1,8 +1,11 @@
-"""The OpenAPI schema: adds errors, headers and parameters that follow from the kind of an operation."""
+"""The OpenAPI schema: adds errors, headers, parameters and examples that follow from the kind of an operation."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
@@ -10,9 +13,9 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction
 
 from agent_core.text.formats import status_phrase
+from interfaces.doors import API_VERSION, VERSION_HEADER
 from interfaces.http.errors.codes import CODES, PROBLEM
 from interfaces.http.fields import MOST_ERRORS
-from interfaces.http.schema.examples import add_examples
 from interfaces.http.schema.naming import TAGS, name_of, tag_of
 
 if TYPE_CHECKING:  # rest_framework imports this module while it is loaded
@@ -66,6 +69,43 @@ _IF_NONE_MATCH = {
 }
 _CHANGES = {"PUT", "PATCH", "DELETE"}
 _ONCE = {"Idempotency-Key", "Webhook-Id"}
+_EVERYWHERE: dict[str, Any] = {
+    VERSION_HEADER: {"description": "The version of the API.", "schema": _TEXT},
+    "X-Request-Id": {"description": "The id of the request, as the server's log has it.", "schema": _TEXT},
+}
+_COUNTED: dict[str, Any] = {
+    "RateLimit-Policy": {"description": '`"requests";q=…;w=…`: so many in so many seconds.', "schema": _TEXT},
+    "RateLimit": {"description": '`"requests";r=…;t=…`: so many are left now.', "schema": _TEXT},
+}
+_VERSION = {
+    "in": "header",
+    "name": VERSION_HEADER,
+    "schema": {"type": "string", "enum": [API_VERSION]},
+    "description": "The version that the client expects; 400 `unknown_version` from a server without it.",
+}
+
+STREAM = "text/event-stream"
+# responses that were recorded from a server; a test compares them with what it answers
+FOLDER = Path(__file__).parent / "answers"
+PATH_PARAMETERS: dict[str, Any] = {  # examples by name
+    "name": "demo",
+    "document": "USER.md",
+    "session_id": "0192f0c1-7a5e-4c3b-9d2e-000000000001",
+    "connection": "work",
+}
+_ENVELOPE = {
+    "v": 1,
+    "event_id": "5120-77",
+    "timestamp": "2026-11-24T09:00:00Z",
+    "agent_name": "demo",
+    "session_id": PATH_PARAMETERS["session_id"],
+    "scope": "session",
+    "source_type": "message",
+    "run_id": None,
+    "type": "turn_end",
+    "content": {"turn": 17, "state": "succeeded", "error": None},
+}
+_EVENT = {"id": _ENVELOPE["event_id"], "event": _ENVELOPE["type"], "data": json.dumps(_ENVELOPE)}
 
 
 class Schema(AutoSchema):
@@ -93,7 +133,7 @@ class Schema(AutoSchema):
             operation["responses"]["304"] = {"description": "Not modified.", "headers": {"ETag": _TAG}}
         for status in self._errors(named, has_body="requestBody" in operation):
             _add_error(operation["responses"], status)
-        add_examples(operation)
+        _add_examples(operation)
         return operation
 
     def get_operation_id(self) -> str:
@@ -114,7 +154,7 @@ class Schema(AutoSchema):
         return SessionAuthentication in self.view.authentication_classes
 
     def _is_event_stream(self) -> bool:
-        return self.view.renderer_classes[0].media_type == "text/event-stream"
+        return self.view.renderer_classes[0].media_type == STREAM
 
     def _conditional_headers(self) -> list[dict[str, Any]]:
         if self.method == "GET" and not self._is_event_stream():
@@ -137,15 +177,7 @@ class Schema(AutoSchema):
         return headers
 
     def _errors(self, named: set[str], *, has_body: bool) -> list[int]:
-        found = {
-            400,
-            401,
-            406,
-            429,
-            500,
-            503,
-            *self._refuses(),
-        }
+        found = {400, 401, 406, 429, 500, 503, *self._refuses()}
         if "{" in self.path:
             found.add(404)
         if cast("ApiView", self.view).scopes:  # a token without the scope, or with a limit
@@ -166,6 +198,27 @@ def _add_error(responses: dict[str, Any], status: int) -> None:
     answer["content"][PROBLEM] = {"schema": {"$ref": f"#/components/schemas/Problem{status}"}}
     if headers := _ERROR_HEADERS.get(status):
         answer["headers"] = headers
+
+
+@cache
+def answer_of(operation_id: str) -> dict[str, Any] | None:
+    """The recorded response of an operation, `{status, body}`; None if there is none."""
+    path = FOLDER / f"{operation_id}.json"
+    return cast("dict[str, Any]", json.loads(path.read_text())) if path.exists() else None
+
+
+def _add_examples(operation: dict[str, Any]) -> None:
+    """Add the examples of an operation in place: its path parameters and its response."""
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path" and parameter["name"] in PATH_PARAMETERS:
+            parameter["example"] = PATH_PARAMETERS[parameter["name"]]
+    answer = answer_of(operation["operationId"])
+    for status, response in operation["responses"].items():
+        for kind, content in response.get("content", {}).items():
+            if kind == STREAM:
+                content["example"] = _EVENT
+            elif answer is not None and status == str(answer["status"]):
+                content["example"] = answer["body"]
 
 
 class ClosedInput(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
@@ -242,4 +295,18 @@ def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         schemas[f"Problem{status}"] = {
             "allOf": [{"$ref": "#/components/schemas/Problem"}, {"type": "object", "properties": known}]
         }
+    return result
+
+
+def add_headers(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Name the headers with each answer; those of the rate limit where the request was surely counted."""
+    result["components"]["headers"] = _EVERYWHERE | _COUNTED
+    for methods in result["paths"].values():
+        for operation in methods.values():
+            operation["parameters"].append(_VERSION)
+            for status, answer in operation["responses"].items():
+                is_counted = status < "400" or status == "429"
+                named = [*_EVERYWHERE, *(_COUNTED if is_counted else ())]
+                more = {name: {"$ref": f"#/components/headers/{name}"} for name in named}
+                answer["headers"] = answer.get("headers", {}) | more
     return result

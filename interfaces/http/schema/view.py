@@ -7,7 +7,6 @@ from threading import Lock
 from typing import Any
 
 from django.http import HttpResponse
-from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework import status
 from rest_framework.request import Request
@@ -19,23 +18,9 @@ _texts: dict[str, bytes] = {}  # by media type
 _making = Lock()  # requests at the same time wait for one
 
 
-class CachedSchemaGenerator(SchemaGenerator):
-    """Generates the schema once per process."""
-
-    _schema: dict[str, Any] | None = None
-
-    def get_schema(self, request: Any = None, public: bool = False) -> Any:
-        """The cached schema."""
-        cls = type(self)
-        if cls._schema is None:
-            cls._schema = super().get_schema(request, public)  # type: ignore[no-untyped-call]
-        return cls._schema
-
-
 class SchemaView(ChecksQuery, SpectacularAPIView):
     """The OpenAPI schema."""
 
-    generator_class = CachedSchemaGenerator
     schema = None  # it does not describe itself
 
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
