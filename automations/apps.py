@@ -15,7 +15,7 @@ class AutomationsConfig(AppConfig):
         from automations.jobs import bindings, system
         from automations.routines import heartbeat_document
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
-        from automations.turn_kinds import bound, dream, heartbeat, isolated, legacy, scheduled_message
+        from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
         from sessions_app.agents import dependents, documents
         from sessions_app.deliveries import outbox
         from sessions_app.journal import run_parts
@@ -24,8 +24,8 @@ class AutomationsConfig(AppConfig):
         from sessions_app.sessions.dependents import register_session_dependent
 
         run_parts.register_run_parts(lambda: import_module("automations.runs.statements").RunParts())
-        kinds.register_kind(bound.AutomationKind())
-        kinds.register_kind(legacy.LegacyKind())
+        kinds.register_kind(slot.AutomationKind())
+        kinds.register_kind(slot.LegacyKind())
         kinds.register_kind(dream.DreamKind())
         kinds.register_kind(heartbeat.HeartbeatKind())
         kinds.register_kind(isolated.IsolatedRoutineKind())

@@ -19,7 +19,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Js
 from rest_framework import exceptions as drf
 
 from agent_core.text.status_phrases import status_phrase
-from automations.schedules.errors import ScheduleError
+from automations.schedules.slots import ScheduleError
 from interfaces.doors import is_for_programs
 from interfaces.http.errors.codes import PROBLEM, code_of, problem_body, status_of
 from interfaces.http.errors.error_fields import body_of, errors_of

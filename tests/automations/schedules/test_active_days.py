@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from automations import doctor
 from automations.models import CronJob, JobClock
-from automations.schedules.active_days import ActiveDays
-from automations.schedules.active_hours import ActiveHours
+from automations.schedules.active_hours import ActiveDays, ActiveHours
 from automations.schedules.plan import plan_of
 from sessions_app.agents.edit import update_agent
 from tests.automations.schedules.examples import holds_for
