@@ -12,10 +12,10 @@ class AutomationsConfig(AppConfig):
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
         from automations import retention
-        from automations.jobs import bindings, quota, system
+        from automations.jobs import bindings, system, validate
         from automations.routines import heartbeat_document
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
-        from automations.turn_kinds import bound, dream, heartbeat, isolated, legacy, scheduled_message
+        from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
         from sessions_app import quotas
         from sessions_app.agents import dependents, documents
         from sessions_app.deliveries import outbox
@@ -25,8 +25,8 @@ class AutomationsConfig(AppConfig):
         from sessions_app.sessions.dependents import register_session_dependent
 
         run_parts.register_run_parts(lambda: import_module("automations.runs.statements").RunParts())
-        kinds.register_kind(bound.AutomationKind())
-        kinds.register_kind(legacy.LegacyKind())
+        kinds.register_kind(slot.AutomationKind())
+        kinds.register_kind(slot.LegacyKind())
         kinds.register_kind(dream.DreamKind())
         kinds.register_kind(heartbeat.HeartbeatKind())
         kinds.register_kind(isolated.IsolatedRoutineKind())
@@ -35,7 +35,7 @@ class AutomationsConfig(AppConfig):
         dependents.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
-        quotas.register_stored(quota.stored_texts)
+        quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         cron.register_cron_tool()
         routines.register_routine_tools()

@@ -23,7 +23,7 @@ from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.next_work import next_work
 from automations.firing.one_by_one import Fired
 from automations.firing.retries import queue_due_retries
-from automations.routines.mode import apply_jobs_flag
+from automations.routines.plan import apply_jobs_flag
 from sessions_app import hints, metrics
 from sessions_app.hints import send
 from sessions_app.metrics import Counted

@@ -27,7 +27,7 @@ from automations.exceptions import (
     TooManyMessages,
 )
 from automations.jobs.clock import database_now, notify_beats
-from automations.jobs.quota import check_message_quota
+from automations.jobs.validate import check_message_quota
 from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.models.scheduled_message import MessageTransitions
 from automations.schedules.schedule import ScheduleError, read_time

@@ -13,8 +13,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
 
-from automations.heartbeats.readiness import WaitReason, why_routines_wait
-from automations.heartbeats.reminders import MODEL_FREE_TASKS
+from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
 from automations.jobs.facts import JobFacts, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState

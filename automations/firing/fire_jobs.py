@@ -26,8 +26,8 @@ from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunS
 from automations.models.category import category
 from automations.runs.report import report_paused
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
-from automations.schedules.errors import ScheduleError
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
+from automations.schedules.slots import ScheduleError
 from sessions_app import quotas
 from sessions_app.failures import log_failure
 from sessions_app.models import TurnState

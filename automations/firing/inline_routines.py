@@ -20,14 +20,12 @@ from django.db.models.functions import Now
 from automations.firing.fire_jobs import account_for
 from automations.firing.insert_runs import trace_slots
 from automations.firing.placement import heartbeat_session
-from automations.heartbeats.readiness import Wait, WaitReason, why_routines_wait
-from automations.heartbeats.reminders import MODEL_FREE_TASKS
+from automations.heartbeats.readiness import MODEL_FREE_TASKS, Wait, WaitReason, why_routines_wait
 from automations.jobs.clock import database_now
 from automations.jobs.provenance import provenance_marks
 from automations.models import ExecutionMode, JobClock, RunRecord, RunState
 from automations.models.run import HOME_KEY, TASKS_KEY
-from automations.runs.cancel import due_line
-from automations.runs.record import end_run, has_own_session
+from automations.runs.record import due_line, end_run, has_own_session
 from sessions_app.hints import Hint, send
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
 from sessions_app.models.turn import RUNS_KEY

@@ -19,24 +19,10 @@ from sessions_app.queue import enqueue
 
 log = structlog.get_logger(__name__)
 
-_clock, _run, _session = table(JobClock), table(RunRecord), table(Session)
+_run, _session = table(RunRecord), table(Session)
 _IDS = sa.bindparam("ids", type_=sa.ARRAY(sa.Text()))
 _DUE = _run.c.not_before <= sa.func.now()
 
-# a subquery for the first rows only: a join would be planned as a scan of all jobs
-_INLINE = sa.select(_clock.c.inline).where(_clock.c.job_id == _run.c.job_id).correlate(_run).scalar_subquery()
-DUE_IDS = Statement(
-    sa.select(_run.c.job_id)
-    .where(_DUE, ~_INLINE)  # attempts of inline routines are part of a heartbeat's turn
-    .order_by(_run.c.not_before)
-    .limit(sa.bindparam("limit", type_=sa.Integer()))
-)
-LOCK_CLOCKS = Statement(
-    sa.select(_clock.c.job_id)
-    .where(_clock.c.job_id == sa.any_(_IDS))
-    .order_by(_clock.c.job_id)
-    .with_for_update(skip_locked=True)
-)
 LOCK_SESSIONS = Statement(
     sa.select(_session.c.id)
     .where(_session.c.id.in_(sa.select(_run.c.session_id).where(_run.c.job_id == sa.any_(_IDS), _DUE)))
@@ -47,19 +33,22 @@ LOCK_SESSIONS = Statement(
 
 def queue_due_retries(limit: int) -> list[Hint]:
     """Queue the next attempt of runs whose delay is over. Returns the hints to send."""
-    due = [row.job_id for row in DUE_IDS.all(limit=limit)]
+    # attempts of inline routines are part of a heartbeat's turn
+    waiting = RunRecord.objects.filter(not_before__lte=Now(), job__clock__inline=False).order_by("not_before")
+    due = list(waiting.values_list("job_id", flat=True)[:limit])
     if not due:
         return []
     with transaction.atomic():
-        jobs = [row.job_id for row in LOCK_CLOCKS.all(ids=due)]
+        clocks = JobClock.objects.filter(pk__in=due).order_by("pk").select_for_update(skip_locked=True)
+        jobs = list(clocks.values_list("pk", flat=True))
         LOCK_SESSIONS.all(ids=jobs)
-        waiting = (
+        runs = (
             RunRecord.objects.filter(job_id__in=jobs, not_before__lte=Now())
             .select_for_update(of=("self",), no_key=True)
             .select_related("job__agent__owner", "session", "turn")
             .order_by("run_id")
         )
-        return [hint for run in waiting if (hint := _queue_or_give_up(run)) is not None]
+        return [hint for run in runs if (hint := _queue_or_give_up(run)) is not None]
 
 
 def _queue_or_give_up(run: RunRecord) -> Hint | None:

@@ -1,11 +1,15 @@
-"""When a heartbeat must wait: while its session has an open turn; with backoff, while the model is down (5.1, 5.2)."""
+"""When a heartbeat must wait: while its session has an open turn; with backoff, while the model is down (5.1, 5.2).
+
+Tasks of heartbeats that need no model are done here, too (rule 5.5).
+"""
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -13,9 +17,11 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from agent_core.exceptions import PASSING_CODES
+from agent_core.exceptions import PASSING_CODES, Stale
 from automations.models.category import heartbeat_key
+from automations.models.run import TASKS_KEY
 from automations.runs.skips import GapReason
+from automations.schedules.zone_files import load_zone
 from sessions_app import metrics
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Session, SessionState, SessionType, Turn, TurnKind, TurnState
@@ -152,3 +158,38 @@ def why_routines_wait(agent: Agent, now: datetime) -> Wait | None:
     if retry_at is None or retry_at <= now:
         return None
     return Wait(reason=WaitReason.MODEL_DOWN, until=retry_at)
+
+
+log = structlog.get_logger(__name__)
+TIME_REMINDER = "time_reminder"
+
+
+def answer_without_model(turn: Turn) -> str | None:
+    """A JSON list with each task's result; None when the turn needs a model. A failure is stored. Stale."""
+    if not turn.metadata.get("deterministic"):
+        return None
+    try:
+        given = [
+            MODEL_FREE_TASKS[task["task_type"]](task) | {"id": task["id"], "run": task["run"]}
+            for task in turn.metadata[TASKS_KEY]
+        ]
+    except Exception:
+        log.exception("deterministic_task_failed", turn=turn.pk)
+        failed = {"deterministic": False, "warning": " A program that does them by itself has failed."}
+        if not Turn.objects.ask_model(turn, failed):
+            raise Stale from None
+        return None
+    return json.dumps(given, ensure_ascii=False)
+
+
+def _time(task: dict[str, Any]) -> dict[str, Any]:
+    now = datetime.now(UTC).astimezone(load_zone(task["timezone"]))
+    return {
+        "task_type": TIME_REMINDER,
+        "now_iso": now.isoformat(timespec="seconds"),
+        "timezone": task["timezone"],
+        "display": f"{task['title']}: it is {now.strftime('%Y-%m-%d %H:%M:%S')} ({task['timezone']}).",
+    }
+
+
+MODEL_FREE_TASKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {TIME_REMINDER: _time}

@@ -8,7 +8,7 @@ from django.db.models import F, Q
 
 from automations.jobs.removed_routines import remember_removed_titles
 from automations.models import CronJob, ExecutionMode, JobClock, MessageStatus, RunRecord, ScheduledMessage
-from automations.runs.cancel import cancel_queued_runs
+from automations.runs.record import cancel_queued_runs
 from sessions_app.models import Session, SessionType
 from sessions_app.models.session import WEB, ChatType
 from sessions_app.sessions.dependents import Blocker

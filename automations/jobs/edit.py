@@ -12,12 +12,11 @@ from django.db import IntegrityError, transaction
 
 from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
-from automations.jobs.quota import check_quota, count_texts
 from automations.jobs.removed_routines import remember_removed_titles
-from automations.jobs.validate import validated
+from automations.jobs.validate import check_quota, count_texts, validated
 from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source
 from automations.models.category import Category, category
-from automations.runs.cancel import cancel_queued_runs
+from automations.runs.record import cancel_queued_runs
 from automations.schedules.plan import plan_of, schedule_columns, schedule_of
 from automations.schedules.schedule import (
     EverySchedule,

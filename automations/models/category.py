@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Protocol
 
-from automations.models import ExecutionMode, JobKind
+from automations.models import CronJob, ExecutionMode, JobKind
 
 RESERVED_IDS = frozenset({"dream", "heartbeat"})
 
@@ -19,28 +18,7 @@ class Category(StrEnum):
     LEGACY = "legacy"
 
 
-class HasCategory(Protocol):
-    """The columns of a job that decide its category."""
-
-    @property
-    def pk(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def execution_mode(self) -> str: ...
-    @property
-    def session_id(self) -> Any: ...
-    @property
-    def channel(self) -> str: ...
-    @property
-    def to(self) -> str: ...
-    @property
-    def deliver(self) -> bool | None: ...
-    @property
-    def channel_meta(self) -> Any: ...
-
-
-def category(job: HasCategory) -> Category:
+def category(job: CronJob) -> Category:
     """System by kind or reserved id, never by name; routine by its mode; bound with a session; else legacy."""
     if job.kind == JobKind.SYSTEM_EVENT or job.pk in RESERVED_IDS:
         return Category.SYSTEM

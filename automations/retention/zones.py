@@ -13,8 +13,8 @@ from django.db.models.functions import Now
 from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, ScheduleKind, ZoneData
 from automations.runs.report import report_paused
-from automations.schedules.errors import ScheduleError
 from automations.schedules.plan import plan_of
+from automations.schedules.slots import ScheduleError
 from automations.schedules.zone_files import fingerprint, unknown_zone
 from sessions_app.failures import log_failure
 from sessions_app.retention.walk import WalkStep, register_walk

@@ -23,14 +23,20 @@ from automations.exceptions import (
 )
 from automations.jobs.clock import database_now, notify_beats, skip_overdue_slots
 from automations.jobs.edit import delete_job, lock_job, lock_session, move_clock, prepare_switch, save_columns
-from automations.jobs.quota import check_quota, count_texts
 from automations.jobs.removed_routines import normalised
-from automations.jobs.validate import validated
+from automations.jobs.validate import check_quota, count_texts, validated
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
 from automations.models.category import Category, category
 from automations.routines.heartbeat_md import MAX_RETRY
-from automations.routines.mode import check_mode_of_task_type, inferred_mode, is_started_by_heartbeat
-from automations.routines.plan import PLAN, changed_plan, moves_the_clock, new_plan
+from automations.routines.plan import (
+    PLAN,
+    changed_plan,
+    check_mode_of_task_type,
+    inferred_mode,
+    is_started_by_heartbeat,
+    moves_the_clock,
+    new_plan,
+)
 from automations.routines.schedule_text import EPOCH, same_schedule
 from automations.schedules.plan import schedule_columns
 from automations.schedules.schedule import Schedule

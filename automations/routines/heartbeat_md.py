@@ -9,7 +9,7 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -20,7 +20,6 @@ from typing import Any
 from agent_core.text.json_values import values_at_most
 from automations.jobs.validate import validated
 from automations.models import ExecutionMode, Source
-from automations.routines.fences import Fence, fences, ticks_of
 from automations.routines.schedule_text import EPOCH, read_first_run, read_routine_schedule
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import load_zone
@@ -298,3 +297,40 @@ def _storable(text: str) -> bool:
         return "\x00" not in text and bool(text.encode() or True)
     except UnicodeEncodeError:
         return False
+
+
+_FENCE_LINE = re.compile(r"^[^\S\n]*(?P<ticks>`{3,})(?P<info>.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fence:
+    """A fenced block: its position with fences, the position of its body, and the word after the opening fence."""
+
+    start: int
+    end: int
+    body: tuple[int, int]
+    language: str
+    closed: bool
+
+
+def fences(content: str) -> Iterator[Fence]:
+    """The fenced blocks of a Markdown text; an unclosed one ends with the text."""
+    opened: tuple[int, int, int, str] | None = None  # start, body, ticks, language
+    for line in _FENCE_LINE.finditer(content):
+        ticks, info = len(line["ticks"]), line["info"].strip()
+        if opened is None and "`" not in info:
+            after = min(line.end() + 1, len(content))
+            opened = (line.start(), after, ticks, info.split(None, 1)[0].lower() if info else "")
+        elif opened is not None and not info and ticks >= opened[2]:
+            body = (opened[1], line.start())
+            yield Fence(start=opened[0], end=line.end("ticks"), body=body, language=opened[3], closed=True)
+            opened = None
+    if opened is not None:
+        end = len(content)
+        yield Fence(start=opened[0], end=end, body=(opened[1], end), language=opened[3], closed=False)
+
+
+def ticks_of(content: str, fence: Fence) -> str:
+    """The backticks that open a block."""
+    line = content[fence.start : fence.body[0]].strip()
+    return "`" * (len(line) - len(line.lstrip("`")))

@@ -1,4 +1,4 @@
-"""Compute the schedule and the first run of a new or changed routine."""
+"""Compute the execution mode, the schedule and the first run of a new or changed routine (rules 6.4, 6.5)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
+
 from automations.exceptions import BadJob
-from automations.models import CronJob, ScheduleKind
+from automations.jobs.clock import notify_beats
+from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
 from automations.routines.schedule_text import read_first_run, read_routine_schedule, with_anchor
 from automations.schedules.plan import schedule_columns, schedule_of
 from automations.schedules.schedule import (
@@ -18,6 +21,7 @@ from automations.schedules.schedule import (
     whole_milliseconds,
 )
 from automations.schedules.zone_files import load_zone
+from sessions_app import flags
 
 PLAN = frozenset({"schedule", "next_run_at", "timezone"})  # fields that change the slots
 _SCHEDULE_COLUMNS = frozenset({"schedule_kind", "expr", "every_seconds", "anchor", "at"})
@@ -92,3 +96,49 @@ def _changed_schedule(
     if isinstance(schedule, EverySchedule) and schedule.seconds == job.every_seconds and first is None:
         return schedule_of(job)  # the same interval keeps its anchor
     return with_anchor(schedule, first)
+
+
+INLINE_TIMEOUT = 60  # seconds; a routine with a longer timeout is isolated
+INLINE_DESCRIPTION = 200  # characters; a routine with a longer description is isolated
+
+
+def check_mode_of_task_type(execution_mode: str, task_type: str) -> None:
+    """BadJob for a task that needs no model and is not inline: its own session would call a model."""
+    if task_type and execution_mode != ExecutionMode.INLINE:
+        raise BadJob(f"task_type {task_type} needs execution_mode inline", code="bad_task_type")
+
+
+def inferred_mode(timeout_seconds: int | None, description: str, task_type: str = "") -> str:
+    """The default mode of a routine (rule 6.4). `timeout_seconds`: None when it was not given."""
+    if task_type:
+        return ExecutionMode.INLINE
+    if timeout_seconds is not None and timeout_seconds > INLINE_TIMEOUT:
+        return ExecutionMode.ISOLATED
+    return ExecutionMode.ISOLATED if len(description) > INLINE_DESCRIPTION else ExecutionMode.INLINE
+
+
+def is_started_by_heartbeat(job: CronJob) -> bool:
+    """Whether the heartbeat starts this routine."""
+    if job.execution_mode == ExecutionMode.ISOLATED:
+        return not flags.runs_jobs_apart()
+    return job.execution_mode == ExecutionMode.INLINE
+
+
+def apply_jobs_flag() -> int:
+    """Apply `scheduler.cron_jobs`: while it is false, heartbeats start isolated routines. Returns how many changed.
+
+    A routine whose run waits for a retry stays with its heartbeat until then: the attempt is part of a heartbeat's
+    turn.
+    """
+    inline = not flags.runs_jobs_apart()
+    rows = JobClock.objects.filter(inline=not inline, job__execution_mode=ExecutionMode.ISOLATED)
+    if not inline:
+        rows = rows.exclude(job__runs__not_before__isnull=False)
+    with transaction.atomic():
+        ids = list(
+            rows.order_by("pk").select_for_update(of=("self",), no_key=True).values_list("pk", flat=True)
+        )
+        moved = JobClock.objects.filter(pk__in=ids).update(inline=inline) if ids else 0
+        if moved:
+            transaction.on_commit(notify_beats, robust=True)
+    return moved

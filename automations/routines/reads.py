@@ -11,8 +11,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
 from automations.exceptions import RoutineNotFound
-from automations.heartbeats.readiness import WaitReason, why_routines_wait
-from automations.heartbeats.reminders import MODEL_FREE_TASKS
+from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.routines.schedule_text import routine_schedule_text
 from automations.selectors import shown_runs, state_of

@@ -1,4 +1,4 @@
-"""Record a turn's outcome in its run, and decide about another attempt (rule 4.7).
+"""Record a turn's outcome in its run, decide about another attempt (rule 4.7), and cancel queued runs.
 
 Each function is part of the transaction that changes the turn, so the two always agree. A turn changes its run only
 while the run is at the turn's attempt.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,12 +20,14 @@ from agent_core.exceptions import FINAL_CODES
 from agent_core.text.formats import utc_text
 from agent_core.types import Ending, TurnResult
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.run import CANCELLED_BY_ERROR, PINGS_KEY, RunTransitions
+from automations.models.run import CANCELLED_BY_ERROR, PINGS_KEY, TASKS_KEY, RunTransitions
 from automations.runs import report
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
 from sessions_app.mailbox.updates import Mail
-from sessions_app.models import Priority, Session, Turn
+from sessions_app.models import Priority, Session, Turn, TurnState
+from sessions_app.models.turn import OPEN_STATES, RUNS_KEY
+from sessions_app.queue.cancel import cancel_waiting
 from sessions_app.sessions.archive import archive
 
 # reasons that are reported; a person who paused, changed or deleted a routine knows already
@@ -214,3 +217,44 @@ def _report_cancelled(job: CronJob, run: RunRecord, reason: str) -> None:
         dedupe_key=report.failure_dedupe_key(job.pk),
     )
     report.report_to_home(job.home_id, job.agent_id, mail)
+
+
+def cancel_queued_runs(job: CronJob, reason: str) -> int:
+    """Cancel the job's queued runs; running ones go on. Returns how many of them had never begun."""
+    fresh = 0
+    for run in RunRecord.objects.filter(job=job, state=RunState.QUEUED).select_related("job"):
+        if run.not_before is not None:  # its turn has ended already
+            end_run(run, reason)
+        elif _leave_shared_turn(run, reason) or (
+            run.turn_id is not None and not _is_shared(run) and cancel_waiting(run.turn_id, reason)
+        ):
+            fresh += run.attempt == 1
+        elif not (run.turn_id and Turn.objects.filter(pk=run.turn_id, state__in=OPEN_STATES).exists()):
+            end_run(run, reason)  # the turn was deleted, or has ended without its run
+    return fresh
+
+
+def _is_shared(run: RunRecord) -> bool:
+    """Whether other runs wait in the same heartbeat turn."""
+    others = RunRecord.objects.open().filter(turn=run.turn_id, not_before=None)
+    return run.turn_id is not None and others.exclude(pk=run.pk).exists()
+
+
+def _leave_shared_turn(run: RunRecord, reason: str) -> bool:
+    """Cancel only this run, and remove its task from the queued turn that it shares. False: it shares none."""
+    if run.turn_id is None or run.session_id is None or not _is_shared(run):
+        return False
+    # the session, then the turn: a worker that claims the turn reads its tasks after this lock
+    Session.objects.select_for_update(no_key=True).filter(pk=run.session_id).first()
+    turn = Turn.objects.select_for_update(no_key=True).filter(pk=run.turn_id, state=TurnState.QUEUED).first()
+    if turn is None:
+        return False
+    tasks = [task for task in turn.metadata[TASKS_KEY] if task["run"] != run.pk]
+    left = {TASKS_KEY: tasks, RUNS_KEY: [task["run"] for task in tasks]}
+    Turn.objects.rewrite(turn.pk, due_line(tasks), turn.metadata | left)
+    return end_run(run, reason)
+
+
+def due_line(tasks: Iterable[dict[str, Any]]) -> str:
+    """The text of a queued turn with these tasks."""
+    return ("Due: " + ", ".join(task["title"] for task in tasks))[:2000]

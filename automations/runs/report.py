@@ -1,4 +1,4 @@
-"""Report results of background work as one mailbox event of its home (rules 5.4, 6.3)."""
+"""Report results of background work as one mailbox event of its home, with the files that they name (5.4, 6.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from agent_core.types import ToolCall
 from automations.models import CronJob
 from automations.models.category import Category, category
 from automations.models.run import HOME_KEY
-from automations.runs.artifacts import artifacts_of
 from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
 from sessions_app.models import BACKGROUND, Priority, Turn
 from sessions_app.models.turn import JOB_KEY
@@ -146,3 +145,38 @@ def first_sentence(text: str) -> str:
     line = next((each.strip() for each in text.splitlines() if each.strip()), "")
     found = _SENTENCE.match(line)
     return (found[0] if found and found[0] else line)[:LONGEST_SUMMARY]
+
+
+MOST = 20  # of one answer
+LONGEST = 500  # characters of one; longer ones are ignored
+_LINK = re.compile(r"https?://[^\s<>\"'`|\\^{}]+", re.IGNORECASE)
+_KINDS = (
+    "pdf|csv|tsv|json|xml|ya?ml|md|txt|log|html?|docx?|xlsx?|pptx?|odt|ods|epub|png|jpe?g|gif|svg|webp|mp3|mp4|wav|zip|gz|tar|ics"
+    "|py|sql|ipynb|parquet"
+)
+# after a separator, and not part of a longer name
+_FILE = re.compile(
+    rf"(?<![\w./@:-])(?:~?/|\.{{1,2}}/)?(?:[\w.-]+/)*[\w-][\w.-]*\.(?:{_KINDS})(?![\w/-])", re.IGNORECASE
+)
+_AFTER = ".,;:!?…。，；：！？*_~”’"  # noqa: RUF001 - what ends a sentence, no link
+
+
+def artifacts_of(text: str) -> tuple[str, ...]:
+    """The links and files in a text, in their order, each once."""
+    found = [(match.start(), _link(match[0])) for match in _LINK.finditer(text)]
+    without = _LINK.sub(lambda match: " " * len(match[0]), text)
+    found += [(match.start(), match[0]) for match in _FILE.finditer(without)]
+    names = dict.fromkeys(name for _, name in sorted(found) if len(name) <= LONGEST)
+    return tuple(names)[:MOST]
+
+
+def _link(text: str) -> str:
+    """The link without the punctuation after it, and without a closing bracket that it does not open."""
+    while True:
+        shorter = text.rstrip(_AFTER)
+        for opening, closing in ("()", "[]", "「」", "『』", "（）", "《》", "【】"):  # noqa: RUF001 - as people write
+            if shorter.endswith(closing) and shorter.count(closing) > shorter.count(opening):
+                shorter = shorter[:-1]
+        if shorter == text:
+            return text
+        text = shorter

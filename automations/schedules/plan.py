@@ -9,47 +9,15 @@ import hashlib
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
-from automations.models import ScheduleKind
-from automations.schedules.active_days import DAY, ActiveDays, active_length
-from automations.schedules.active_hours import ActiveHours, ActiveSchedule
+from automations.models import CronJob, ScheduleKind
+from automations.schedules.active_hours import DAY, ActiveDays, ActiveHours, ActiveSchedule, active_length
 from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, ScheduleError
 from automations.schedules.slots import EndingSchedule, Slots
 from automations.schedules.zone_files import load_zone
 
 FAR_AHEAD = timedelta(days=1)
-
-
-class HasPlan(Protocol):
-    """The columns of a job that its plan is made of: a `CronJob`, or what firing has read of it."""
-
-    @property
-    def pk(self) -> str: ...
-    @property
-    def agent_id(self) -> int: ...
-    @property
-    def schedule_kind(self) -> str: ...
-    @property
-    def expr(self) -> str: ...
-    @property
-    def every_seconds(self) -> int | None: ...
-    @property
-    def anchor(self) -> datetime | None: ...
-    @property
-    def at(self) -> datetime | None: ...
-    @property
-    def timezone(self) -> str: ...
-    @property
-    def active_from(self) -> int | None: ...
-    @property
-    def active_to(self) -> int | None: ...
-    @property
-    def ends_at(self) -> datetime | None: ...
-    @property
-    def max_runs(self) -> int | None: ...
-    @property
-    def jitter_seconds(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +55,7 @@ class JobPlan:
         return slot + self.jitter
 
 
-def plan_of(job: HasPlan, runs_started: int) -> JobPlan:
+def plan_of(job: CronJob, runs_started: int) -> JobPlan:
     """The plan of a job that has started so many runs. ScheduleError when its schedule cannot be read."""
     schedule = schedule_of(job)
     slots: Slots = schedule
@@ -126,7 +94,7 @@ def accounted_to(last_slot: datetime | None, now: datetime) -> datetime | None:
     return None if last_slot is None or last_slot > now + FAR_AHEAD else last_slot
 
 
-def jitter_of(job: HasPlan) -> timedelta:
+def jitter_of(job: CronJob) -> timedelta:
     """The delay of the job's firings: 0 to `jitter_seconds`, in whole milliseconds, derived from its id."""
     if not job.jitter_seconds:
         return timedelta(0)
@@ -134,7 +102,7 @@ def jitter_of(job: HasPlan) -> timedelta:
     return timedelta(milliseconds=number % (job.jitter_seconds * 1000 + 1))
 
 
-def schedule_of(job: HasPlan) -> Schedule:
+def schedule_of(job: CronJob) -> Schedule:
     """The job's schedule. ScheduleError when it cannot be read."""
     if job.schedule_kind == ScheduleKind.CRON:
         return CronSchedule(expr=job.expr, timezone=job.timezone)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from automations.schedules.cron_fields import CronFields, read_expr
 from automations.schedules.cron_slots import count_cron, last_cron, next_cron
 from automations.schedules.cron_words import cron_words
-from automations.schedules.errors import ScheduleError
+from automations.schedules.slots import ScheduleError
 from automations.schedules.wall_time import as_utc, instant_ahead
 from automations.schedules.zone_files import load_zone
 

@@ -1,4 +1,4 @@
-"""The interface of everything that has slots (rule 4.6), and slots up to an end date.
+"""The interface of everything that has slots (rule 4.6), slots up to an end date, and the error of all schedules.
 
 Slots are in UTC, on whole milliseconds. Each method raises ScheduleError when the zone's data are missing.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 
 class Slots(Protocol):
@@ -53,3 +53,17 @@ def count_one_by_one(slots: Slots, after: datetime, until: datetime, limit: int)
             return None
         slot = slots.next(slot)
     return count
+
+
+ScheduleCode = Literal[
+    "bad_schedule", "bad_cron", "never_fires", "unknown_timezone", "past_at", "bad_interval", "bad_time"
+]
+
+
+class ScheduleError(ValueError):
+    """The schedule is invalid. `code` is stable; `message` is a sentence for the person who wrote the schedule."""
+
+    def __init__(self, code: ScheduleCode, message: str) -> None:
+        super().__init__(message)
+        self.code: ScheduleCode = code
+        self.message = message

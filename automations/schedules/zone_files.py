@@ -14,7 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from automations.schedules.errors import ScheduleError
+from automations.schedules.slots import ScheduleError
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", re.ASCII)
 _MAX_NAME = 64

@@ -20,16 +20,61 @@ from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, Source
 from automations.routines.edit import EDITABLE, NewRoutine, add_routine, remove_routine, update_routine
 from automations.routines.intents import register_intent
-from automations.routines.reads import routine_of, shown_routines
+from automations.routines.reads import Routine, routine_of, shown_routines
 from automations.routines.reflection import Intended
 from automations.routines.reflection import register_reflected_routine as register_reflected
+from automations.routines.schedule_text import routine_schedule_text
 from automations.schedules.describe import instant_text
-from automations.tools.routine_lines import added_text, routine_line, schedule_text
-from automations.tools.routine_parameters import ADDED, FIELDS, REFLECTS, REFUSED, ROUTINE_ID
 from sessions_app import flags
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import SessionType, TurnKind
 from sessions_app.turns.tool_calls import ToolContext
+
+FIELDS: dict[str, dict[str, Any]] = {
+    "title": {"type": "string", "description": "a short title"},
+    "description": {"type": "string", "description": "what is to be done, with all that is needed to do it"},
+    "instructions": {
+        "type": "string",
+        "description": "standing instructions of its own: how it is to be done, in which language or form",
+    },
+    "schedule": {
+        "type": "string",
+        "description": "an interval such as '30m', '1h', '2d', or five cron fields such as '0 9 * * *'",
+    },
+    "next_run_at": {
+        "type": "string",
+        "description": "ISO time of the first run; without a schedule of the only one. Without offset: in the zone",
+    },
+    "execution_mode": {
+        "type": "string",
+        "enum": ["inline", "isolated"],
+        "description": "inline: light, within a heartbeat; isolated: by itself, with tools and several steps",
+    },
+    "timezone": {"type": "string", "description": "an IANA zone; default: the agent's"},
+    "timeout_seconds": {"type": "integer", "description": "how long one run may take"},
+    "task_type": {  # no enum: some providers refuse one with an empty text, which takes it back
+        "type": "string",
+        "description": "time_reminder: only tells the time; else empty",
+    },
+}
+ADDED = {
+    "allow_duplicate": {
+        "type": "boolean",
+        "description": "add it although one of the same title and schedule is there",
+    },
+    "memory_line": {
+        "type": "integer",
+        "description": "the line of MEMORY.md, marked [to be registered], which this routine is for",
+    },
+    "memory_revision": {"type": "integer", "description": "with memory_line: the revision of MEMORY.md"},
+}
+REFUSED = frozenset({"allow_duplicate"})  # in a heartbeat
+REFLECTS = (
+    "Routines: registers work or a reminder that the agent does by itself in the background, once or repeatedly,"
+    " without the words of any conversation; the person is told of it, and of what comes of it. It does not run before"
+    " this heartbeat has ended; without schedule and next_run_at it is done once, right after it."
+)
+ROUTINE_ID = {"routine_id": {"type": "string", "description": "the id that list_routines shows"}}
 
 PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
 MOST_SHOWN = 100  # routines of one list
@@ -264,3 +309,27 @@ def register_routine_tools() -> None:
     """Register the tools for routines."""
     for tool in TOOLS:
         tools.register(tool)
+
+
+def added_text(job: CronJob) -> str:
+    """The answer for an added routine, with its first run."""
+    first = instant_text(job.clock.next_run_at, job.timezone)
+    return f"Added routine {job.pk} {job.name!r}: {schedule_text(job)}, {job.execution_mode}. First run: {first}."
+
+
+def routine_line(routine: Routine) -> str:
+    """One line of the list."""
+    when = routine.schedule or "once"
+    state = routine.state if routine.enabled else "disabled"
+    following = instant_text(routine.next_run_at, routine.timezone)
+    about = f": {' '.join(routine.description.split())[:200]}" if routine.description else ""
+    return (
+        f"- {routine.id} {routine.title!r}{about} ({when}, {routine.timezone}, {routine.execution_mode}, {state};"
+        f" next run {following})"
+    )
+
+
+def schedule_text(job: CronJob) -> str:
+    """The routine's schedule with its zone, or `once`."""
+    text = routine_schedule_text(job)
+    return "once" if text is None else f"{text} ({job.timezone})"

@@ -18,7 +18,7 @@ from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
 from agent_core.turn.judge import read_heartbeat_reply
 from agent_core.types import Ended, Ending, TurnResult, Usage, with_note
-from automations.heartbeats.reminders import answer_without_model
+from automations.heartbeats.readiness import answer_without_model
 from automations.jobs.hold import release_after_commit
 from automations.models.run import HOME_KEY, TASKS_KEY
 from automations.runs import record, report

@@ -1,4 +1,7 @@
-"""The base of all scheduled kinds: each turn has a run, and does not drain the mailbox."""
+"""The base of all scheduled kinds, and the turns of bound automations and of legacy jobs.
+
+Each turn has a run, and does not drain the mailbox.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,17 @@ from typing import Any
 
 from agent_core import prompts
 from agent_core.text import fence
-from agent_core.types import ToolCall, TurnResult
+from agent_core.types import Ending, ToolCall, TurnResult
 from automations.runs import record, report
 from automations.schedules.zone_files import load_zone
-from sessions_app.models import Turn
+from sessions_app.deliveries.outbox import enqueue_judged_delivery
+from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import is_marked
 from sessions_app.queue.kinds import Kind, Trigger
 
+BOUND_PROMPT, LEGACY_PROMPT = "cron.agent_turn.reminder", "cron.legacy.reminder"
 NO_PERSONS = (
     "This task was created or changed by another system or from outside text; no person alone asked for it."
 )
@@ -71,3 +76,44 @@ def variables_of(turn: Turn) -> dict[str, Any]:
         "scheduled_for": turn.due_at.astimezone(load_zone(zone)).isoformat(timespec="seconds"),
         "timezone": zone,
     }
+
+
+class LegacyKind(SlotKind):
+    """A slot of a legacy job: a turn of the internal session `cron:<job id>`, answered to its own address (rule 4.1).
+
+    Legacy jobs are created by import only, and never migrated, bound or inferred.
+    """
+
+    name = TurnKind.LEGACY
+    delivers_answer = False  # the answer is judged first, and may be withheld
+
+    def trigger(self, turn: Turn, session: Session) -> Trigger:  # noqa: ARG002 - every kind is asked alike
+        """The job's message. The answer goes to the job's address, if it has one."""
+        return trigger_of(turn, LEGACY_PROMPT, turn.metadata["deliver_to"])
+
+    def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
+        """The task, when there is an answer to deliver; a failed, cancelled or empty turn is not judged."""
+        answered = result.ending is Ending.SUCCEEDED and result.reply.strip()
+        return turn.content if turn.metadata["deliver_to"] and answered else None
+
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+        """Store the run's outcome and the delivery of a judged answer: pending, or withheld with the reason."""
+        super().closed(turn, result, closure)
+        if result.verdict is not None and result.ending is Ending.SUCCEEDED:
+            enqueue_judged_delivery(
+                turn,
+                turn.metadata["deliver_to"],
+                key=f"run:{turn.origin_run}",
+                withheld="" if result.verdict.notify else result.verdict.reason,
+            )
+
+
+class AutomationKind(SlotKind):
+    """A slot of a bound job: a turn of its session, with a trigger that people can read and a recorded run."""
+
+    name = TurnKind.AUTOMATION
+    uses_standing_route = True
+
+    def trigger(self, turn: Turn, session: Session) -> Trigger:
+        """The automation's message. The answer takes the session's route, never a legacy address (rule 4.9)."""
+        return trigger_of(turn, BOUND_PROMPT, session.standing_route)

@@ -25,7 +25,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from automations.schedules.errors import ScheduleError
+from automations.schedules.slots import ScheduleError
 from interfaces.http.auth import TALK
 from interfaces.mcp_server import tasks
 from interfaces.mcp_server.asking import Answer, Client

@@ -16,7 +16,7 @@ from automations.firing.next_work import next_work
 from automations.firing.retries import queue_due_retries
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine, update_routine
-from automations.routines.mode import apply_jobs_flag
+from automations.routines.plan import apply_jobs_flag
 from automations.tools.routines import offered
 from config.operations import checks, status
 from sessions_app import flags

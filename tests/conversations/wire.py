@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from automations.tools.cron import IN_AUTOMATIONS
-from automations.tools.routine_parameters import REFLECTS
+from automations.tools.routines import REFLECTS
 
 YEARS = r"20[23]\d"  # any day that a run or a prompt's example may name; conversations speak of later ones
 WHERE = {

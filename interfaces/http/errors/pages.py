@@ -12,7 +12,7 @@ from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
-from automations.schedules.errors import ScheduleError
+from automations.schedules.slots import ScheduleError
 from interfaces.doors import is_for_programs
 from interfaces.http.errors.codes import status_of
 from interfaces.http.headers import is_fragment

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
-from automations.appointments.attention import attention
 from automations.appointments.calendar import Entry, upcoming, worst_state
+from automations.appointments.panel import attention
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.pages import page, person, person_page
 from sessions_app.reads import selectors

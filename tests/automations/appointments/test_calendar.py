@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from automations.appointments.attention import attention
 from automations.appointments.calendar import MOST_ENTRIES, Entry, upcoming
+from automations.appointments.panel import attention
 from automations.models import CronJob, JobClock, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.runs.skips import run_id
 from automations.scheduled_messages import MessageToSchedule, schedule_message

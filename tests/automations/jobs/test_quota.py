@@ -9,7 +9,7 @@ import pytest
 
 from automations.exceptions import AutomationsError, TooManyJobs, TooManyMessages, TooManyRoutines
 from automations.jobs.edit import update_job
-from automations.jobs.quota import MOST_FREQUENT
+from automations.jobs.validate import MOST_FREQUENT
 from automations.models import CronJob, ScheduledMessage
 from automations.routines.edit import NewRoutine, add_routine, update_routine
 from automations.scheduled_messages import MessageToSchedule, schedule_message

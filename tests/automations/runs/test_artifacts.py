@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automations.runs.artifacts import LONGEST, MOST, artifacts_of
+from automations.runs.report import LONGEST, MOST, artifacts_of
 
 
 @pytest.mark.parametrize(

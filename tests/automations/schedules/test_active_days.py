@@ -10,8 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from automations.models import CronJob, JobClock
-from automations.schedules.active_days import ActiveDays
-from automations.schedules.active_hours import ActiveHours
+from automations.schedules.active_hours import ActiveDays, ActiveHours
 from automations.schedules.plan import plan_of
 from config.operations import job_checks as doctor
 from sessions_app.agents.edit import update_agent
