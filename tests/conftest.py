@@ -75,8 +75,12 @@ def _no_connection_outlives_the_tests(django_db_setup: None, django_db_blocker: 
 
     from sessions_app import metrics
     from sessions_app.postgres.notify import publisher
+    from sessions_app.streams.hub import hub
 
     metrics.flush_counters()
+    if hub()._thread is not None:
+        hub().stop()
+        hub()._listener._thread.join(5.0)
     publisher().flush(2.0)
     publisher().close()
     with django_db_blocker.unblock():

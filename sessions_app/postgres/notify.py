@@ -35,21 +35,18 @@ log = structlog.get_logger(__name__)
 
 
 class Try(NamedTuple):
-    """One try of a model call: the attempt of the turn, the number of the call and of the try, each from 1."""
+    """One try of a turn's model call: the turn's attempt, the number of the call and of the try, each from 1.
 
+    `source_type` and `run_id` are those of the turn's stored events.
+    """
+
+    s: str  # the session's id
+    turn: int
     attempt: int
     step: int = 1
     number: int = 1
-
-
-class Origin(NamedTuple):
-    """The source of a turn's input: its kind, and its run, if any. Stored events have the same fields."""
-
-    source_type: str
-    run_id: str
-
-
-NOWHERE = Origin(source_type="", run_id="")
+    source_type: str = ""
+    run_id: str = ""
 
 
 class Publisher:
@@ -61,7 +58,7 @@ class Publisher:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._plain: dict[tuple[str, str], None] = {}
-        self._live: dict[tuple[str, int, Try, Origin, str], list[str] | dict[str, Any]] = {}
+        self._live: dict[tuple[Try, str], list[str] | dict[str, Any]] = {}
         self._thread: threading.Thread | None = None
         self._connection: psycopg.Connection[Any] | None = None
         self._busy = False
@@ -73,22 +70,18 @@ class Publisher:
             self._plain |= dict.fromkeys((channel, text) for text in texts)
             self._wake()
 
-    def delta(
-        self, session_id: str, turn_id: int, of: Try, text: str, kind: str = TEXT, origin: Origin = NOWHERE
-    ) -> None:
+    def delta(self, of: Try, text: str, kind: str = TEXT) -> None:
         """Send a piece of the running answer, or of its reasoning; waiting pieces of the same try are joined."""
         with self._changed:
-            pieces = self._live.setdefault((session_id, turn_id, of, origin, kind), [])
+            pieces = self._live.setdefault((of, kind), [])
             if isinstance(pieces, list):
                 pieces.append(text)
             self._wake()
 
-    def retrying(
-        self, session_id: str, turn_id: int, of: Try, content: dict[str, Any], origin: Origin = NOWHERE
-    ) -> None:
+    def retrying(self, of: Try, content: dict[str, Any]) -> None:
         """Send that a try was aborted and another follows, after the pieces of the aborted one."""
         with self._changed:
-            self._live[session_id, turn_id, of, origin, "retrying"] = content
+            self._live[of, "retrying"] = content
             self._wake()
 
     def flush(self, timeout: float) -> None:
@@ -118,14 +111,13 @@ class Publisher:
             plain, self._plain = list(self._plain), {}
             live, self._live = self._live, {}
         pieces = []
-        for (session_id, turn_id, of, origin, kind), said in live.items():
-            about = {"s": session_id, "turn": turn_id, "origin": origin, **of._asdict()}
+        for (of, kind), said in live.items():
             if isinstance(said, dict):
-                pieces.append((EVENTS, json.dumps(about | {"retrying": said})))
+                pieces.append((EVENTS, json.dumps(of._asdict() | {kind: said})))
                 continue
             # numbered, because PostgreSQL sends equal notifications of one statement only once
             for number, piece in enumerate(_pieces("".join(said))):
-                pieces.append((EVENTS, json.dumps(about | {"n": number, kind: piece})))
+                pieces.append((EVENTS, json.dumps(of._asdict() | {"n": number, kind: piece})))
         return pieces, plain
 
     def _run(self) -> None:

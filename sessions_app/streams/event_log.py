@@ -92,17 +92,6 @@ def now() -> Cursor:
         return Cursor(xid=int(cursor.fetchone()[0]), id=0)
 
 
-def starting_point(resumed: Cursor | None) -> Cursor:
-    """Return where a stream begins: after the cursor that the client resumes from, or now.
-
-    A cursor of the future means that an older database was restored: the stream then begins with all stored events.
-    """
-    present = now()
-    if resumed is None:
-        return present
-    return resumed if resumed.xid <= present.xid else Cursor(xid=0, id=0)
-
-
 def horizon() -> Cursor:
     """Return the greatest cursor of a pruned event; a reader before it may have missed events.
 

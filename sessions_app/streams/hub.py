@@ -30,8 +30,8 @@ from sessions_app.streams.event_log import (
     EventPage,
     Position,
     horizon,
+    now,
     read_events,
-    starting_point,
 )
 from sessions_app.streams.items import Item, LiveAnswers, Topic
 from sessions_app.streams.rights import Right, lapsed
@@ -339,7 +339,11 @@ def hub() -> Hub:
 def beginning(resumed: Cursor | None = None) -> Cursor:
     """Return where a new stream begins: after the cursor that the client resumes from, or now.
 
-    The process listens by then: of a turn that begins later, no piece is missed.
+    The process listens by then: of a turn that begins later, no piece is missed. A cursor of the future means that an
+    older database was restored: the stream then begins with all stored events.
     """
     hub().listen()
-    return starting_point(resumed)
+    present = now()
+    if resumed is None:
+        return present
+    return resumed if resumed.xid <= present.xid else Cursor(xid=0, id=0)

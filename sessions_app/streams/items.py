@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sessions_app.models import Event, EventType
-from sessions_app.postgres.notify import NOWHERE, Origin, Try
 
-NO_TRY = Try(0)
 REMEMBERED = 1_000  # turns whose text, or whose end, is remembered
 LONGEST_ANSWER = 100_000  # characters
 UNANNOUNCED = 1.0  # seconds that the end of a turn waits for its announcement, which may be lost
 
 Topic = uuid.UUID | int  # what a window shows: a session or an agent
+Place = tuple[int, int, int]  # attempt, step and try of a piece of an answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,8 @@ class Item:
     about: Topic
     event: Event | None = None
     content: dict[str, Any] = field(default_factory=dict)
-    origin: Origin = NOWHERE  # of the turn; a stored event has its own
+    source_type: str = ""  # of the turn; a stored event has its own, and the next one
+    run_id: str = ""
     size: int = 0  # bytes of its content, roughly
 
     def ends(self, turn_id: int) -> bool:
@@ -43,25 +43,24 @@ class Item:
 
 @dataclass(kw_only=True)
 class _Answer:
-    """The text of a running turn: of the try `of`, and `earlier` of the previous model calls of this attempt."""
+    """A running turn's text: that of the model call at `place`, and `earlier` that of the calls before."""
 
-    session_id: uuid.UUID | None = None
-    origin: Origin = NOWHERE
-    of: Try = NO_TRY
+    place: Place = (0, 0, 0)
     text: str = ""
     earlier: str = ""
+    about: dict[str, Any] = field(default_factory=dict)  # its session and origin, as in an item
     ended: bool = False
     held_until: float = 0.0  # when its end is told even without an announcement, by the monotonic clock
 
-    def add(self, of: Try, text: str) -> None:
-        """Add a piece of this try or a later one."""
-        if of.attempt > self.of.attempt:
+    def add(self, place: Place, text: str) -> None:
+        """Add a piece that was said here or later. Another try replaces the text of its call, another attempt all."""
+        if place[0] > self.place[0]:
             self.text = self.earlier = ""
-        elif of.step > self.of.step:
+        elif place[1] > self.place[1]:
             self.earlier, self.text = (self.earlier + self.text)[:LONGEST_ANSWER], ""
-        elif of.number > self.of.number:
+        elif place[2] > self.place[2]:
             self.text = ""
-        self.of = of
+        self.place = place
         self.text = (self.text + text)[: LONGEST_ANSWER - len(self.earlier)]
 
 
@@ -77,21 +76,22 @@ class LiveAnswers:
 
     def hear(self, message: dict[str, Any]) -> Item | None:
         """Take a piece of an answer; None if it comes too late: of an earlier try, or after the end."""
-        answer, turn = self._answer(message["turn"]), message["turn"]
-        of = Try(message["attempt"], message.get("step", 1), message.get("number", 1))
-        if answer.ended or of < answer.of:
+        turn, place = message["turn"], (message["attempt"], message.get("step", 1), message.get("number", 1))
+        answer = self._answer(turn)
+        if answer.ended or place < answer.place:
             return None
-        # a worker of the version before names no origin
-        answer.session_id, answer.origin = message["s"], Origin(*message.get("origin", NOWHERE))
-        answer.add(of, message.get("text", ""))
-        kind, text = (
-            ("thought", message["thought"]) if "thought" in message else ("delta", message.get("text"))
+        answer.about = {name: message.get(name, "") for name in ("source_type", "run_id")} | {
+            "about": message["s"]
+        }
+        answer.add(place, message.get("text", ""))
+        kind = next(name for name in ("retrying", "thought", "text") if name in message)
+        said = message[kind] if kind == "retrying" else {"text": message[kind]}
+        return Item(
+            type={"retrying": EventType.STATUS, "text": "delta"}.get(kind, kind),
+            content=said | _shown(turn, place),
+            size=len(said.get("text", "")),
+            **answer.about,
         )
-        content = {"turn": turn, **_shown(of), "text": text}
-        if "retrying" in message:
-            kind, content = EventType.STATUS, {**message["retrying"], "turn": turn, **_shown(of)}
-        size = len(content.get("text") or "")
-        return Item(type=kind, about=message["s"], content=content, origin=answer.origin, size=size)
 
     def end(self, turn: int) -> None:
         """The turn has ended: later pieces are discarded."""
@@ -112,13 +112,10 @@ class LiveAnswers:
     def snapshot(self, session_id: uuid.UUID | None) -> Item | None:
         """The text so far of the answer that runs in a session, for a window that opens now."""
         for turn, answer in reversed(self._answers.items()):
-            if session_id is not None and answer.session_id == session_id:
-                text, earlier = answer.earlier + answer.text, answer.earlier
-                content = {"turn": turn, **_shown(answer.of), "text": text, "earlier": earlier}
-                size = len(text) + len(earlier)
-                return Item(
-                    type="snapshot", about=session_id, content=content, origin=answer.origin, size=size
-                )
+            if session_id is not None and answer.about.get("about") == session_id:
+                text = answer.earlier + answer.text
+                content = _shown(turn, answer.place) | {"text": text, "earlier": answer.earlier}
+                return Item(type="snapshot", content=content, size=2 * len(text), **answer.about)
         return None
 
     def _answer(self, turn: int) -> _Answer:
@@ -129,5 +126,6 @@ class LiveAnswers:
         return answer
 
 
-def _shown(of: Try) -> dict[str, int]:
-    return {"attempt": of.attempt, "step": of.step, "try": of.number}
+def _shown(turn: int, place: Place) -> dict[str, int]:
+    attempt, step, number = place
+    return {"turn": turn, "attempt": attempt, "step": step, "try": number}

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -63,17 +64,15 @@ class StreamSlots:
                     f"{who} {most[full]} event streams open, as many as RONDO_STREAMS_PER_USER allows. Close one."
                 )
             self._taken.update(most.keys())
-        taken = list(most)
+        return partial(self._free, list(most))
 
-        def free() -> None:
-            with self._guard:
-                while taken:
-                    key = taken.pop()
-                    self._taken[key] -= 1
-                    if not self._taken[key]:
-                        del self._taken[key]
-
-        return free
+    def _free(self, taken: list[int | str]) -> None:
+        with self._guard:
+            while taken:
+                key = taken.pop()
+                self._taken[key] -= 1
+                if not self._taken[key]:
+                    del self._taken[key]
 
 
 STREAM_SLOTS = StreamSlots()

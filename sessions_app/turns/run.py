@@ -24,7 +24,7 @@ from sessions_app import metrics
 from sessions_app.hints import wake
 from sessions_app.journal.journal import Journal
 from sessions_app.models import Lane, Turn
-from sessions_app.postgres.notify import TEXT, THOUGHT, Origin, Try, publisher
+from sessions_app.postgres.notify import TEXT, THOUGHT, Try, publisher
 from sessions_app.queue.kinds import CommitRefused, kind_of
 from sessions_app.tracing.spans import turn_span
 from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next
@@ -174,7 +174,6 @@ def _answer_without_model(handle: Handle, prepared: Prepared) -> TurnResult | No
 def _run_engine(handle: Handle, prepared: Prepared) -> TurnResult:
     turn, control = prepared.turn, handle.control
     story = run_engine(prepared, control)
-    session_id = str(turn.session_id)
     connection.close()  # back to the pool during the model call
     while True:
         if turn.cancel_requested_at is not None and control.signal is not Signal.CANCEL:
@@ -183,22 +182,29 @@ def _run_engine(handle: Handle, prepared: Prepared) -> TurnResult:
             event = next(story)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        _publish(session_id, turn, event)
+        _publish(turn, event)
 
 
-def _publish(session_id: str, turn: Turn, event: TurnEvent) -> None:
+def _publish(turn: Turn, event: TurnEvent) -> None:
     """Send the answer's deltas and aborted tries to windows at once. The ports store all other events."""
     if event.type not in PUBLISHED:
         return
-    of = Try(turn.attempt, event.content["step"], event.content["try"])
-    origin = Origin(turn.kind, turn.origin_run)
-    if event.type in {TurnEventType.LLM_DELTA, TurnEventType.LLM_THOUGHT}:
-        kind = TEXT if event.type is TurnEventType.LLM_DELTA else THOUGHT
-        publisher().delta(session_id, turn.pk, of, event.content["text"], kind, origin)
-    else:
+    of = Try(
+        s=str(turn.session_id),
+        turn=turn.pk,
+        attempt=turn.attempt,
+        step=event.content["step"],
+        number=event.content["try"],
+        source_type=turn.kind,
+        run_id=turn.origin_run,
+    )
+    if event.type is TurnEventType.STATUS:
         # the size of a notification is limited, and a provider's reason may be long
         said = event.content | {"text": event.content["text"][:LONGEST_REASON]}
-        publisher().retrying(session_id, turn.pk, of, said, origin)
+        publisher().retrying(of, said)
+    else:
+        kind = TEXT if event.type is TurnEventType.LLM_DELTA else THOUGHT
+        publisher().delta(of, event.content["text"], kind)
 
 
 def _judged(handle: Handle, prepared: Prepared, result: TurnResult) -> TurnResult:

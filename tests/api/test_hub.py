@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import aclosing, closing
 from typing import Any
 
+import psycopg
 import pytest
+from django.conf import settings
+from django.db import OperationalError
 
 from interfaces.api.sessions import streams
 from sessions_app.events import Cursor, event
 from sessions_app.models import Agent, Event, EventType, Lane, Turn, TurnKind
-from sessions_app.postgres.notify import Origin
+from sessions_app.postgres.notify import EVENTS
 from sessions_app.sessions.open import primary_session
 from sessions_app.streams import hub as stream
 from sessions_app.streams import items
@@ -144,14 +148,14 @@ def test_many_newcomers_with_long_pasts_catch_up(hub: Hub, person: Person) -> No
 
 def test_pieces_come_from_where_their_turn_came_from(hub: Hub, person: Person) -> None:
     session = person.session()
-    origin = Origin(source_type="automation", run_id="job:1")
+    origin = {"source_type": "automation", "run_id": "job:1"}
     reader = Reader(hub, session, now())
     until(lambda: reader.subscription.live)
     for text in ("one", "two"):
-        about = {"s": str(session.pk), "turn": 1, "attempt": 1, "origin": list(origin)}
+        about = {"s": str(session.pk), "turn": 1, "attempt": 1, **origin}
         hub._hear("", about | {"text": text})
     until(lambda: reader.ids() == [] and len(reader.items) == 2)
-    assert [(item.type, item.origin) for item in reader.items] == [("delta", origin)] * 2
+    assert [item.type for item in reader.items] == ["delta"] * 2
     shown = streams._unstored(reader.items[-1], "demo")
     assert (shown["source_type"], shown["run_id"]) == ("automation", "job:1")
 
@@ -286,6 +290,48 @@ def test_an_end_whose_announcement_is_lost_comes_all_the_same(
     until(lambda: reader.subscription.live)
     event(turn, session.agent_id, EventType.TURN_END, {}).save(force_insert=True)
     until(lambda: len(reader.ids()) == 1, 10)
+
+
+def test_a_piece_that_is_sent_before_its_reader_comes_is_not_missed(hub: Hub, person: Person) -> None:
+    """The process listens before the message is accepted, and the reader comes after it."""
+    session = person.session()
+    hub.listen()
+    piece = {"s": str(session.pk), "turn": 1, "attempt": 1, "text": "Good "}
+    with psycopg.connect(settings.DATABASE_LOCK_URL, autocommit=True) as worker:
+        worker.execute("SELECT pg_notify(%s, %s)", [EVENTS, json.dumps(piece)])
+        until(lambda: hub._answers.knows(1))
+        reader = Reader(hub, session, now())
+        until(lambda: reader.subscription.live)
+        worker.execute("SELECT pg_notify(%s, %s)", [EVENTS, json.dumps(piece | {"text": "morning."})])
+    until(lambda: reader.ids() == [] and len(reader.items) == 2)
+    assert [(item.type, item.content["text"]) for item in reader.items] == [
+        ("snapshot", "Good "),
+        ("delta", "morning."),
+    ]
+
+
+def test_pieces_that_came_during_an_outage_come_with_the_text_so_far(
+    quick_polls: None, hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = person.session()
+    reader = Reader(hub, session, now())
+    until(lambda: reader.subscription.live)
+
+    def down(*_: Any) -> Any:
+        raise OperationalError("down")
+
+    about = {"s": str(session.pk), "turn": 1, "attempt": 1}
+    with monkeypatch.context() as outage:
+        outage.setattr(stream, "read_events", down)
+        hub._hear("", about | {"text": "Good "})
+        until(lambda: not reader.subscription.live)
+    until(lambda: reader.subscription.live)
+    hub._hear("", about | {"text": "morning."})
+    until(lambda: reader.ids() == [] and len(reader.items) == 2)
+    assert [(item.type, item.content["text"]) for item in reader.items] == [
+        ("snapshot", "Good "),
+        ("delta", "morning."),
+    ]
 
 
 def test_a_quiet_stream_says_that_it_is_alive_despite_looks_without_news(

@@ -158,8 +158,8 @@ def _unstored(item: Item, agent_name: str) -> dict[str, Any]:
         "agent_name": agent_name,
         "session_id": None if of_agent else str(item.about),
         "scope": (Scope.AGENT if of_agent else Scope.SESSION).value,
-        "source_type": item.origin.source_type,
-        "run_id": item.origin.run_id or None,
+        "source_type": item.source_type,
+        "run_id": item.run_id or None,
         "type": item.type,
         "content": item.content,
     }

@@ -62,7 +62,7 @@ def test_a_piece_of_an_answer_is_never_sent_twice() -> None:
         assert heard(listener) == '{"n": 1}'
         publisher.flush(SECONDS)
         end_connection(publisher, listener)
-        publisher.delta("our session", 1, Try(attempt=1), "a piece")
+        publisher.delta(Try("our session", 1, attempt=1), "a piece")
         publisher.flush(SECONDS)
         publisher.notify(OWN, {"n": 2})
         assert heard(listener) == '{"n": 2}'

@@ -225,7 +225,7 @@ def test_an_empty_answer_piece_does_not_stop_the_publisher(transactional_db: Non
     sender = Publisher()
     with connect_directly(settings.DATABASE_LOCK_URL) as listening:
         listening.execute(f"LISTEN {EVENTS}")
-        sender.delta("s", 1, Try(1), "")
+        sender.delta(Try("s", 1, 1), "")
         sender.flush(5)
         sender.notify(EVENTS, {"s": "after"})
         with closing(listening.notifies(timeout=10)) as notes:
