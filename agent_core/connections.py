@@ -179,49 +179,24 @@ def connection_of(model: str, connections: Iterable[Connection]) -> tuple[Connec
     return found, after if found else model
 
 
-_admit: Callable[[Connection], float] = lambda _connection: 0.0  # noqa: E731
-_silence: Callable[[], float] = lambda: 120.0  # noqa: E731
-_report: Callable[[Connection, str], None] = lambda _connection, _error: None  # noqa: E731
+@dataclass(kw_only=True, slots=True)
+class ModelHooks:
+    """What the server gives to all model calls of its process.
+
+    ``admit`` counts a call of a connection, and returns the seconds until it is allowed, 0 if it is now. ``report`` is
+    told when a connection has failed (the reason) or works again (empty). ``silence`` returns the seconds that a
+    provider may send nothing, ``context_tokens`` the most tokens of one request (0: no bound), ``reply_characters`` the
+    most characters of one reply.
+    """
+
+    admit: Callable[[Connection], float] = lambda _connection: 0.0
+    report: Callable[[Connection, str], None] = lambda _connection, _error: None
+    silence: Callable[[], float] = lambda: 120.0
+    context_tokens: Callable[[], int] = int
+    reply_characters: Callable[[], int] = lambda: 400_000
 
 
-def use_admission(admit: Callable[[Connection], float]) -> None:
-    """Set the process's function that counts a call of a connection: seconds until it is allowed, 0 if it is now."""
-    global _admit  # noqa: PLW0603 - set once, when the process starts
-    _admit = admit
-
-
-def use_silence(silence: Callable[[], float]) -> None:
-    """Set the process's function that returns the seconds that a provider may send nothing during a call."""
-    global _silence  # noqa: PLW0603
-    _silence = silence
-
-
-def longest_silence() -> float:
-    """Return the seconds that a provider may send nothing during a call."""
-    return _silence()
-
-
-def use_reporting(report: Callable[[Connection, str], None]) -> None:
-    """Set the process's function that is told when a connection has failed (the reason) or works again (empty)."""
-    global _report  # noqa: PLW0603
-    _report = report
-
-
-def reporting() -> Callable[[Connection, str], None]:
-    """Return the function that is told."""
-    return _report
-
-
-def admit(connection: Connection) -> float:
-    """Count a call. Returns the seconds to wait, 0 if it may be made now."""
-    return _admit(connection) if connection.requests_per_minute else 0.0
-
-
-def report(connection: Connection, error: str) -> None:
-    """Report how a call ended, if that is news."""
-    if error != connection.error:
-        _report(connection, error)
-
+hooks: Final = ModelHooks()
 
 OWN: Final = "rondo"  # models that need no provider
 # where the name of the conventions is not ours

@@ -12,10 +12,8 @@ class SessionsConfig(AppConfig):
         from django.conf import settings
         from django.db.models.signals import post_migrate, pre_migrate
 
-        from agent_core import connections as model_connections
-        from agent_core.llm import protocol
+        from agent_core.connections import hooks
         from agent_core.tools import fetch
-        from agent_core.turn import budget
         from sessions_app.channels import base, mail, notify, webhook
         from sessions_app.connections.check import register_connections
         from sessions_app.deliveries import outbox, system_events
@@ -27,9 +25,9 @@ class SessionsConfig(AppConfig):
         pre_migrate.connect(lift_bounds)
         post_migrate.connect(restore_bounds)
         post_migrate.connect(forget_events_of_another_server, sender=self)
-        model_connections.use_silence(lambda: float(settings.RONDO_MODEL_SILENCE_SECONDS))
-        budget.use_limit(lambda: int(settings.RONDO_CONTEXT_TOKENS))
-        protocol.use_longest_reply(lambda: int(settings.RONDO_REPLY_CHARS))
+        hooks.silence = lambda: float(settings.RONDO_MODEL_SILENCE_SECONDS)
+        hooks.context_tokens = lambda: int(settings.RONDO_CONTEXT_TOKENS)
+        hooks.reply_characters = lambda: int(settings.RONDO_REPLY_CHARS)
         registry.register_rules_loader(_load_retention)
         register_connections()
         clock.register_clock_tool()

@@ -7,38 +7,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from agent_core.connections import DEFAULT, CallSettings
+from agent_core.connections import DEFAULT, CallSettings, hooks
 from agent_core.text.json_values import clean_text, clean_value
 from agent_core.tool_spec import ToolSpec
 from agent_core.types import Ended, Entry, ToolCall, Usage
 
 MOST_CALLS: Final = 64  # of one reply
 MOST_PARTS: Final = 256  # of one reply: calls, and pieces of text and reasoning that take turns
-LONGEST_REPLY: Final = 400_000  # characters
-
-_longest: Callable[[], int] = lambda: LONGEST_REPLY  # noqa: E731
-
-
-def use_longest_reply(longest: Callable[[], int]) -> None:
-    """Set the process's function that returns the most characters of one reply."""
-    global _longest  # noqa: PLW0603 - set once, when the process starts
-    _longest = longest
-
-
-def longest_reply() -> int:
-    """Return the most characters of one reply."""
-    return _longest()
 
 
 class Bounds:
     """What is left for the rest of one reply."""
 
     def __init__(self) -> None:
-        self.characters, self.calls, self.parts = longest_reply(), MOST_CALLS, MOST_PARTS
+        self.characters, self.calls, self.parts = hooks.reply_characters(), MOST_CALLS, MOST_PARTS
 
     def take(self, size: int, *, begins_part: bool, begins_call: bool) -> bool:
         """Count a piece. False: it does not fit, and only its first ``characters`` may still be taken."""

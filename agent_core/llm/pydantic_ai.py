@@ -25,11 +25,11 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings, ThinkingLevel
 from pydantic_ai.tools import ToolDefinition
 
-from agent_core.connections import Connection, longest_silence
+from agent_core.connections import Connection, hooks
 from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable
 from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of, response_hooks
 from agent_core.llm.errors import UNREADABLE, translated
-from agent_core.llm.protocol import Bounds, ModelCall, ModelReply, Thought, longest_reply, read_call
+from agent_core.llm.protocol import Bounds, ModelCall, ModelReply, Thought, read_call
 from agent_core.llm.stream import End, EndMark, expect_mark, use_pieces
 from agent_core.llm.thinking import ThinkingFilter
 from agent_core.llm.valid_request import NO_TEXT, shown_output, valid_call, with_form_as_text
@@ -76,7 +76,7 @@ class PydanticAiModel:
         if call.form_as_text or not _can_force(self._model.profile, call.settings.reasoning):
             call = with_form_as_text(call)
         call = valid_call(call)
-        silence = min(longest_silence(), call.patience)
+        silence = min(hooks.silence(), call.patience)
         now = asyncio.get_running_loop().time
         bound = asyncio.timeout(silence)
         try:
@@ -338,7 +338,7 @@ def _reply(response: wire.ModelResponse, text: str, mark: EndMark | None) -> Mod
         if ended_by is Ended.CUT:
             raise end.cut()
     if ended_by is Ended.REFUSAL and not text.strip():
-        text = str(details.get("refusal") or "")[: longest_reply()]
+        text = str(details.get("refusal") or "")[: hooks.reply_characters()]
     usage = Usage(
         input_tokens=response.usage.input_tokens, output_tokens=response.usage.output_tokens, requests=1
     )

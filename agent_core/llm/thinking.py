@@ -152,14 +152,6 @@ class ThinkingFilter:
         return None
 
 
-def without_thinking(text: str) -> str:
-    """Return a whole text without its reasoning."""
-    split = ThinkingFilter()
-    for _ in (*split.feed(text), *split.end()):
-        pass
-    return split.text
-
-
 def _after_unopened(text: str) -> int:
     """Where the answer begins after a closing tag that was never opened; 0 if there is no such tag."""
     closed = _CLOSE.search(text)

@@ -47,10 +47,8 @@ from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.offline import duties, model
 from agent_core.testing import oddities, wire
 from agent_core.testing.oddities import DONE, Odd
-from agent_core.testing.wire import Anthropic, Google, Received, Responses, dialect_of
+from agent_core.testing.wire import Dialect, Received, dialect_of
 from agent_core.types import JSON, Ended
-
-Dialect = Anthropic | Google | Responses
 
 
 def _is_gone(client: socket.socket) -> bool:
@@ -97,8 +95,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._control(body)
         elif refused := self.server.model.rejection(self.path, body):
             self._json(400, refused)
-        elif urlsplit(self.path).path.endswith("/v1/responses"):
-            self._complete(Responses().chat_body(self.path, body), Responses())
         elif (dialect := dialect_of(self.path)) is not None:
             self._complete(dialect.chat_body(self.path, body), dialect)
         elif urlsplit(self.path).path.endswith("/chat/completions"):
@@ -158,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body.get("stream") and dialect is not None:
             self._stream(received, dialect.events(body, reply, thought), end="")
         elif body.get("stream"):
-            chunks = (("", each) for each in wire.chunks(body, reply, received.number, thought))
+            chunks = wire.chunks(body, reply, received.number, thought)
             self._stream(received, chunks, end="" if reply.ended_by is Ended.CUT else DONE)
         elif dialect is not None:
             self._json(200, dialect.answer(body, reply, thought))
@@ -167,14 +163,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not body.get("stream"):
             received.state = "answered"
 
-    def _stream(self, received: Received, events: Iterable[tuple[str, JSON]], end: str) -> None:
+    def _stream(self, received: Received, events: Iterable[JSON], end: str) -> None:
         model = self.server.model
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for index, (name, data) in enumerate(events):
-            self._piece((f"event: {name}\n" if name else "") + f"data: {json.dumps(data)}\n\n")
+        self._begin("text/event-stream")
+        for index, data in enumerate(events):
+            self._piece(oddities.sse(data, data.get("type", "")))
             if index == 1 and not self._go_on(model, received):
                 self.close_connection = True
                 return
@@ -184,14 +177,17 @@ class _Handler(BaseHTTPRequestHandler):
         received.state = "answered"
 
     def _send_pieces(self, received: Received, pieces: Iterable[str], content_type: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
+        self._begin(content_type)
         for piece in pieces:
             self._piece(piece)
         self.wfile.write(b"0\r\n\r\n")
         received.state = "answered"
+
+    def _begin(self, content_type: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
 
     def _go_on(self, model: ModelServer, received: Received) -> bool:
         """Apply the marks ``drop`` and ``pause`` after the first piece. False: close the connection."""

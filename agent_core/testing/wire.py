@@ -176,7 +176,7 @@ class Received:
         return {"number": self.number, "body": self.body, "authorized": self.authorized, "state": self.state}
 
 
-Events = Iterator[tuple[str, JSON]]  # name of an event of a stream, which may be empty, and its data
+Events = Iterator[JSON]  # the data of a stream's events; a `type` is the event's name, too
 
 
 class Anthropic:
@@ -208,27 +208,18 @@ class Anthropic:
     def events(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> Events:
         """Yield the events of a streamed reply."""
         usage = {"input_tokens": reply.usage.input_tokens, "output_tokens": 0}
-        yield (
-            "message_start",
-            {"type": "message_start", "message": _anthropic_head(body) | {"content": [], "usage": usage}},
-        )
+        yield {"type": "message_start", "message": _anthropic_head(body) | {"content": [], "usage": usage}}
         for index, (block, deltas) in enumerate(_anthropic_blocks(reply, thought)):
             empty = {name: "" for name in ("text", "thinking", "signature") if name in block}
             start = block | empty | ({"input": {}} if block["type"] == "tool_use" else {})
-            yield (
-                "content_block_start",
-                {"type": "content_block_start", "index": index, "content_block": start},
-            )
+            yield {"type": "content_block_start", "index": index, "content_block": start}
             for delta in deltas:
-                yield (
-                    "content_block_delta",
-                    {"type": "content_block_delta", "index": index, "delta": delta},
-                )
-            yield "content_block_stop", {"type": "content_block_stop", "index": index}
+                yield {"type": "content_block_delta", "index": index, "delta": delta}
+            yield {"type": "content_block_stop", "index": index}
         stop = {"stop_reason": "tool_use" if reply.calls else "end_turn", "stop_sequence": None}
         used = {"output_tokens": reply.usage.output_tokens}
-        yield "message_delta", {"type": "message_delta", "delta": stop, "usage": used}
-        yield "message_stop", {"type": "message_stop"}
+        yield {"type": "message_delta", "delta": stop, "usage": used}
+        yield {"type": "message_stop"}
 
 
 def _anthropic_head(body: Mapping[str, Any]) -> JSON:
@@ -290,7 +281,7 @@ class Google:
 
     def answer(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> JSON:
         """Return the whole reply in one piece."""
-        return {"candidates": [piece["candidates"][0] for _, piece in self.events(body, reply, thought)][:1]}
+        return {"candidates": next(self.events(body, reply, thought))["candidates"]}
 
     def events(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> Events:
         """Yield the events of a streamed reply."""
@@ -300,16 +291,9 @@ class Google:
         given, made = reply.usage.input_tokens, reply.usage.output_tokens
         usage = {"promptTokenCount": given, "candidatesTokenCount": made, "totalTokenCount": given + made}
         for part in parts:
-            yield "", {"candidates": [{"index": 0, "content": {"role": "model", "parts": [part]}}]}
+            yield {"candidates": [{"index": 0, "content": {"role": "model", "parts": [part]}}]}
         end = {"index": 0, "content": {"role": "model", "parts": []}, "finishReason": "STOP"}
-        yield "", {"candidates": [end], "usageMetadata": usage, "modelVersion": body["model"]}
-
-
-def dialect_of(path: str) -> Anthropic | Google | None:
-    """Return the dialect of a request's path. None: chat completions."""
-    if urlsplit(path).path.endswith("/v1/messages"):
-        return Anthropic()
-    return Google() if ":streamGenerateContent" in path else None
+        yield {"candidates": [end], "usageMetadata": usage, "modelVersion": body["model"]}
 
 
 def _joined(parts: Any) -> str:
@@ -345,36 +329,31 @@ class Responses:
 
     def events(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> Events:
         """Yield the events of a streamed reply."""
-        numbered = enumerate(self._events(body, reply, thought))
-        for number, (kind, data) in numbered:
-            yield kind, {"type": kind, "sequence_number": number, **data}
+        for number, data in enumerate(self._events(body, reply, thought)):
+            yield data | {"sequence_number": number}
 
     def _events(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> Events:
-        yield "response.created", {"response": _response(body, reply, [], "in_progress")}
+        yield {"type": "response.created", "response": _response(body, reply, [], "in_progress")}
         items = _items(reply, thought)
         for index, item in enumerate(items):
-            place = {"output_index": index, "item_id": item["id"]}
-            yield "response.output_item.added", {"output_index": index, "item": item | _empty(item)}
+            place: JSON = {"output_index": index, "item_id": item["id"]}
+            yield {"type": "response.output_item.added", "output_index": index, "item": item | _empty(item)}
             if item["type"] == "message":
                 part = {"content_index": 0, "part": {"type": "output_text", "text": "", "annotations": []}}
-                yield "response.content_part.added", place | part
+                yield {"type": "response.content_part.added", **place, **part}
                 for piece in model.pieces(reply.text):
-                    yield (
-                        "response.output_text.delta",
-                        place | {"content_index": 0, "delta": piece, "logprobs": []},
-                    )
+                    of = {"type": "response.output_text.delta", "content_index": 0, "logprobs": []}
+                    yield place | of | {"delta": piece}
             elif item["type"] == "reasoning":
                 part = {"summary_index": 0, "part": {"type": "summary_text", "text": ""}}
-                yield "response.reasoning_summary_part.added", place | part
+                yield {"type": "response.reasoning_summary_part.added", **place, **part}
                 for piece in model.pieces(thought):
-                    yield (
-                        "response.reasoning_summary_text.delta",
-                        place | {"summary_index": 0, "delta": piece},
-                    )
+                    kind = "response.reasoning_summary_text.delta"
+                    yield place | {"type": kind, "summary_index": 0, "delta": piece}
             else:
-                yield "response.function_call_arguments.delta", place | {"delta": item["arguments"]}
-            yield "response.output_item.done", {"output_index": index, "item": item}
-        yield "response.completed", {"response": _response(body, reply, items, "completed")}
+                yield place | {"type": "response.function_call_arguments.delta", "delta": item["arguments"]}
+            yield {"type": "response.output_item.done", "output_index": index, "item": item}
+        yield {"type": "response.completed", "response": _response(body, reply, items, "completed")}
 
 
 def _items(reply: ModelReply, thought: str) -> list[JSON]:
@@ -437,3 +416,16 @@ def _parts(content: Any) -> list[JSON]:
     return [
         each | {"type": "text"} if each["type"] in {"input_text", "output_text"} else each for each in content
     ]
+
+
+Dialect = Anthropic | Google | Responses
+
+
+def dialect_of(path: str) -> Dialect | None:
+    """Return the dialect of a request's path. None: chat completions."""
+    where = urlsplit(path).path
+    if where.endswith("/v1/messages"):
+        return Anthropic()
+    if where.endswith("/v1/responses"):
+        return Responses()
+    return Google() if ":streamGenerateContent" in path else None

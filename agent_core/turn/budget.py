@@ -10,14 +10,14 @@ budget for that model.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Final
 
 from agent_core import types
-from agent_core.connections import Connection, connection_of
+from agent_core.connections import Connection, connection_of, hooks
 from agent_core.llm import tokens
 from agent_core.llm.protocol import ModelCall
 from agent_core.tool_spec import ToolSpec
@@ -31,15 +31,8 @@ _MIDDLE = "\n(… {count} characters left out: the request would be too long …
 LEAST_LEARNED: Final = 1000  # tokens; no model's context is shorter
 MOST_LEARNED: Final = 1000  # models with a budget of their own; the one that was learned first goes
 
-_limit: Callable[[], int] = int  # returns 0: no bound
 _learned: OrderedDict[str, int] = OrderedDict()
 _model: ContextVar[str] = ContextVar("model", default="")  # of the turn that this thread runs
-
-
-def use_limit(limit: Callable[[], int]) -> None:
-    """Set the process's function that returns the token limit of one request; 0: no bound."""
-    global _limit  # noqa: PLW0603
-    _limit = limit
 
 
 def use_model(model: str, connections: Iterable[Connection]) -> None:
@@ -55,7 +48,7 @@ def model_key(model: str, connections: Iterable[Connection]) -> str:
 
 def limit(key: str | None = None) -> int:
     """Return the token limit of one request to a model; None: to that of `use_model`. 0: no bound."""
-    given, learned = _limit(), _learned.get(_model.get() if key is None else key, 0)
+    given, learned = hooks.context_tokens(), _learned.get(_model.get() if key is None else key, 0)
     return min(given, learned) if given and learned else given or learned
 
 

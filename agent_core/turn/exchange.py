@@ -222,7 +222,7 @@ class Exchange:
 
     def _patience(self) -> float:
         """How long the model may send nothing, so that the turn has time for another try."""
-        longest = connections.longest_silence()
+        longest = connections.hooks.silence()
         if self._is_last:
             return longest
         return min(longest, max(_SHARE * self.watch.remaining(), _LEAST_SHARE * longest))
@@ -256,20 +256,21 @@ class Exchange:
 
 def _admit(connection: Connection | None) -> None:
     """Raise ModelUnavailable if the connection has made as many calls as it may in this minute."""
-    wait = connections.admit(connection) if connection is not None else 0.0
-    if connection is not None and wait:
-        most = f"{connection.requests_per_minute} requests per minute"
-        raise ModelUnavailable(
-            code="rate_limited",
-            reason=f"The connection {connection.name!r} allows {most}",
-            retry_after=wait,
+    if connection is None or not connection.requests_per_minute:
+        return
+    if wait := connections.hooks.admit(connection):
+        reason = (
+            f"The connection {connection.name!r} allows {connection.requests_per_minute} requests per minute"
         )
+        raise ModelUnavailable(code="rate_limited", reason=reason, retry_after=wait)
 
 
 def _report(connection: Connection | None, error: ModelError | None, model: str) -> None:
-    """Report what the call says of the connection, if anything."""
+    """Report what the call says of the connection, if that is news."""
     if connection is not None and (error is None or connections.says_of(connection, error, model)):
-        connections.report(connection, error.reason or error.code if error else "")
+        said = error.reason or error.code if error else ""
+        if said != connection.error:
+            connections.hooks.report(connection, said)
 
 
 async def _pump(model: protocol.Model, call: ModelCall, put: Callable[[object], None]) -> None:

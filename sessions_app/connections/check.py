@@ -81,8 +81,8 @@ def _ask(known: Usable, model: str) -> tuple[str, str, bool]:
 
 def register_connections() -> None:
     """Have model calls count against the limits of their connections, and report how they end."""
-    connections.use_admission(_admit)
-    connections.use_reporting(_report)
+    connections.hooks.admit = _admit
+    connections.hooks.report = _report
 
 
 def _release_database() -> None:

@@ -13,7 +13,7 @@ from agent_core import connections
 def reports() -> Iterator[list[tuple[str, str]]]:
     """What is reported of connections, which is not stored here."""
     found: list[tuple[str, str]] = []
-    before = connections.reporting()
-    connections.use_reporting(lambda known, error: found.append((known.name, error)))
+    before = connections.hooks.report
+    connections.hooks.report = lambda known, error: found.append((known.name, error))
     yield found
-    connections.use_reporting(before)
+    connections.hooks.report = before

@@ -240,7 +240,7 @@ def impatient() -> Iterator[Callable[[float], None]]:
     """Sets the seconds that a provider may send nothing: 0.4 at first."""
 
     def wait(seconds: float) -> None:
-        connections.use_silence(lambda: seconds)
+        connections.hooks.silence = lambda: seconds
 
     wait(0.4)
     yield wait
@@ -318,14 +318,14 @@ def test_an_outage_is_reported_and_so_is_its_end_but_no_rejected_request(
 
 
 def test_an_exhausted_limit_waits_and_then_falls_back(server: ModelServer) -> None:
-    connections.use_admission(lambda _connection: 40.0)
+    connections.hooks.admit = lambda _connection: 40.0
     try:
         limited = work(server, requests_per_minute=2)
         run = ask("hello", limited, spare(server.base_url), fallback_model="spare:n")
         assert "allows 2 requests per minute" in run.result.fell_back
         assert run.result.model == "spare:n"
     finally:
-        connections.use_admission(lambda _connection: 0.0)
+        connections.hooks.admit = lambda _connection: 0.0
 
 
 def test_the_table_of_providers_is_that_of_the_library(server: ModelServer) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent_core.connections import hooks
 from agent_core.llm import tokens
 from agent_core.llm.protocol import ModelCall
 from agent_core.turn import budget
@@ -33,10 +34,10 @@ TOOL = spec("look", description="Looks.")
 
 @pytest.fixture(autouse=True)
 def limited() -> Iterator[None]:
-    before = budget._limit
-    budget.use_limit(lambda: LIMIT)
+    before = hooks.context_tokens
+    hooks.context_tokens = lambda: LIMIT
     yield
-    budget.use_limit(before)
+    hooks.context_tokens = before
 
 
 def looked(number: int, output: str) -> tuple[Entry, Entry]:
