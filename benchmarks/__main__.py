@@ -145,7 +145,7 @@ def _configure(running: Servers) -> None:
         "HTTPS": "0",
         "RONDO_PLUGINS": "benchmarks.plugin",
         "PGAPPNAME": "bench",
-        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
     }
     os.environ.setdefault("LOG_LEVEL", "WARNING")
 

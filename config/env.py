@@ -68,10 +68,6 @@ class Env:
     rondo_plugins: tuple[str, ...] = _variable(
         read.module_names, "", "Python modules to import at start, for example to register tools."
     )
-    rondo_fetch_url: bool = _variable(
-        read.boolean, "1", "Gives agents the tool `fetch_url`, which reads public web pages."
-    )
-    rondo_mcp: bool = _variable(read.boolean, "1", "Connects agents to the MCP servers in their settings.")
     rondo_mcp_hosts: tuple[str, ...] = _variable(
         read.names, "", "Hosts (`name` or `name:port`) of MCP servers that may have non-public addresses."
     )
@@ -94,20 +90,6 @@ class Env:
         "Origins by commas, such as `https://app.example`, whose scripts may use the API and the doors "
         "([CORS](api.md#cors)); `*`: all. Empty: none.",
     )
-    rondo_docs_url: str = _variable(
-        read.docs_address,
-        "",
-        "Address of a copy of [errors.md](errors.md), for the `type` of errors. Empty: `/api/docs/errors/`.",
-    )
-    rondo_delivery_seconds: int = _variable(
-        read.positive_int, "10", "Time limit of one delivery attempt, in seconds."
-    )
-    rondo_delivery_retry_seconds: tuple[int, ...] = _variable(
-        read.positive_ints,
-        "5,30,120,600,1800,3600,7200,21600,43200",
-        "Delay before each retry of a delivery, in seconds, varied by up to 20 %. After the last retry "
-        "it is a dead letter.",
-    )
     email_url: Mapping[str, Any] = _variable(
         read.mail_server,
         "",
@@ -124,23 +106,6 @@ class Env:
     rondo_telegram_url: str = _variable(
         read.web_address, "https://api.telegram.org", "Bot API server of [Telegram bots](telegram.md)."
     )
-    rondo_heartbeat_broadcast_scope: str = _variable(
-        read.one_of("agent", "session"),
-        "agent",
-        "Flag `heartbeat.broadcast_scope`. `session`: events of background turns go only to windows of "
-        "their own session.",
-    )
-    rondo_heartbeat_realtime_status_hint: bool = _variable(
-        read.boolean,
-        "1",
-        "Flag `heartbeat.realtime_status_hint`. 0: windows are not notified of waiting updates.",
-    )
-    rondo_heartbeat_routine_reflection: bool = _variable(
-        read.boolean, "1", "Flag `heartbeat.routine_reflection`. 0: heartbeats register no routines."
-    )
-    rondo_scheduler_cron_jobs: bool = _variable(
-        read.boolean, "1", "Flag `scheduler.cron_jobs`. 0: isolated routines run inline, with the heartbeat."
-    )
     turn_shards: int = _variable(
         read.positive_int, "8", "Number of shard queues. Must be the same in all processes."
     )
@@ -149,75 +114,22 @@ class Env:
         "",
         "Queues that this worker consumes: `turns` (people), `auto` (other work), or single ones. Empty: all.",
     )
-    automation_max_wait: int = _variable(
-        read.positive_int,
-        "600",
-        "Seconds after which a waiting automation takes precedence over people's messages.",
-    )
-    rondo_sweep_seconds: float = _variable(read.seconds, "5", "Seconds between two sweeps of a worker.")
-    rondo_heartbeat_seconds: float = _variable(
-        read.seconds, "5", "Seconds between two reports of a worker that it is alive."
-    )
-    rondo_worker_lost_seconds: float = _variable(
-        read.seconds, "15", "Seconds without a report after which a worker is lost and its turns are rescued."
-    )
-    rondo_tool_grace_seconds: int = _variable(
-        read.positive_int, "30", "Seconds past its deadline after which a tool call counts as hung."
-    )
-    rondo_maintenance_seconds: int = _variable(
-        read.positive_int, "3600", "Seconds between two rounds of maintenance."
-    )
-    rondo_model_silence_seconds: float = _variable(
-        read.seconds,
-        "120",
-        "Seconds that a model may send nothing, from the request to its first piece and between two.",
-    )
     rondo_context_tokens: int = _variable(
         read.positive_int,
         "32000",
         "Maximum tokens of a request to a model. When the history takes over half of its share, older "
         "messages are compressed into task state.",
     )
-    rondo_reply_chars: int = _variable(
-        read.positive_int,
-        "400000",
-        "Maximum characters of one reply of a model: text, reasoning and arguments of tool calls. The stream "
-        "is closed there; the text so far stands, as an answer that was cut at its length limit.",
-    )
-    rondo_window_messages: int = _variable(
-        read.positive_int, "40", "A history of this many messages or fewer is not compressed."
-    )
-    rondo_keep_events_days: int = _variable(
-        read.count_or_forever,
-        "1",
-        "Days to keep events. 0, here and in all variables `RONDO_KEEP_…`: for ever.",
-    )
-    rondo_keep_journals_days: int = _variable(
-        read.count_or_forever, "7", "Days to keep the journal of an ended turn."
-    )
-    rondo_keep_turns_days: int = _variable(
-        read.count_or_forever, "90", "Days to keep an ended turn. Its messages stay."
-    )
-    rondo_keep_turns_per_session: int = _variable(
-        read.count_or_forever, "10000", "Number of turns to keep of one session."
-    )
-    rondo_keep_runs_days: int = _variable(read.count_or_forever, "90", "Days to keep an ended run.")
-    rondo_keep_runs_per_job: int = _variable(
-        read.count_or_forever, "1000", "Number of runs to keep of one automation."
-    )
-    rondo_keep_scheduled_days: int = _variable(
+    rondo_keep_days: int = _variable(
         read.count_or_forever,
         "90",
-        "Days to keep a scheduled message that was sent, was cancelled or failed.",
+        "Days to keep ended turns, runs, deliveries and scheduled messages. 0: for ever. Histories always stay.",
     )
-    rondo_keep_mailbox_days: int = _variable(
-        read.count_or_forever, "30", "Days to keep an acknowledged or dropped update."
-    )
-    rondo_keep_job_sessions_days: int = _variable(
-        read.count_or_forever, "14", "Days to keep the session of an ended background job."
-    )
-    rondo_keep_deliveries_days: int = _variable(
-        read.count_or_forever, "90", "Days to keep an ended delivery."
+    rondo_flags: Mapping[str, Any] = _variable(
+        read.flags,
+        "",
+        "[Feature flags](#feature-flags) that differ from their defaults, by commas, such as "
+        "`heartbeat.broadcast_scope=session,scheduler.cron_jobs=0`.",
     )
     log_level: str = _variable(
         read.one_of("DEBUG", "INFO", "WARNING", "ERROR"), "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`."
@@ -242,53 +154,11 @@ class Env:
         "Limit of requests to the API and the pages together, per user, per hook, and per address without a "
         "sign-in or token: a number per `s`, `min`, `h` or `d`. 0: no limit.",
     )
-    rondo_database_seconds: int = _variable(
-        read.positive_int,
-        "15",
-        "Time limit for PostgreSQL to answer a statement, in seconds. Then its connection is closed and "
-        "replaced. Migrations have no limit.",
-    )
-    rondo_connections: int = _variable(
-        read.positive_int,
-        "5000",
-        "Maximum open connections of one web process. Further ones are answered 503.",
-    )
-    rondo_connections_per_address: int = _variable(
-        read.positive_int,
-        "500",
-        "Maximum open connections of one web process from one address (IPv6: /64) that is not a trusted proxy.",
-    )
-    rondo_streams_per_user: int = _variable(
-        read.positive_int, "100", "Maximum open event streams of one user on one web process."
-    )
     rondo_turns_per_user: int = _variable(
         read.count_or_unlimited,
         "40",
         "Maximum running turns of one user in the whole fleet; at most 90 % of all worker threads; the last 10 % are "
         "for users with no running turn. Automations use at most 80 % of the limit. 0: no limit.",
-    )
-    rondo_turn_seconds: int = _variable(
-        read.positive_int,
-        "14400",
-        "Longest time limit (`timeout_seconds`) that a user can give a turn, an automation or a routine, in seconds.",
-    )
-    rondo_agents_per_user: int = _variable(read.positive_int, "1000", "Maximum number of agents of one user.")
-    rondo_sessions_per_user: int = _variable(
-        read.positive_int,
-        "100000",
-        "Maximum number of sessions of one user that were not opened by automations.",
-    )
-    rondo_automations_per_user: int = _variable(
-        read.positive_int,
-        "1000",
-        "Maximum enabled automations and routines of one user, and maximum pending scheduled messages. Of the "
-        "automations and routines, 10 may have an interval of less than 60 s.",
-    )
-    rondo_megabytes_per_user: int = _variable(
-        read.positive_int,
-        "20000",
-        "Maximum size of the messages and images of one user, in megabytes. It is looked at after each 16 MB of a user "
-        "on a process; then messages are refused, and slots of automations skipped, for ten minutes at a time.",
     )
     rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
         read.networks,

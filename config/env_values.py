@@ -12,8 +12,14 @@ from urllib.parse import unquote, urlsplit
 from config import installation
 
 LARGEST_COUNT = 1_000_000  # days, rows or turns
-SHORTEST_SECONDS = 0.1
-LONGEST_SECONDS = 3600
+FLAGS = {  # the values that each feature flag may have, its default first
+    "heartbeat.broadcast_scope": ("agent", "session"),
+    "heartbeat.realtime_status_hint": ("1", "0"),
+    "heartbeat.routine_reflection": ("1", "0"),
+    "scheduler.cron_jobs": ("1", "0"),
+    "tools.fetch_url": ("1", "0"),
+    "tools.mcp": ("1", "0"),
+}
 _RATE = re.compile(r"([0-9]{1,9})/(s|min|h|d)")
 _SECONDS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _MAIL_PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
@@ -41,24 +47,6 @@ def positive_int(raw: str) -> int:
     return value
 
 
-def positive_ints(raw: str) -> tuple[int, ...]:
-    """Whole numbers of at least 1, separated by commas."""
-    return tuple(positive_int(part) for part in names(raw))
-
-
-def seconds(raw: str) -> float:
-    """A time from a tenth of a second to an hour."""
-    try:
-        value = float(raw) if raw.isascii() else 0.0
-    except ValueError:
-        value = 0.0
-    if not SHORTEST_SECONDS <= value <= LONGEST_SECONDS:
-        raise ValueError(
-            f"must be a number of seconds from {SHORTEST_SECONDS} to {LONGEST_SECONDS}, not {raw!r}"
-        )
-    return value
-
-
 def count_or_forever(raw: str) -> int:
     """How long or how many to keep; 0: for ever."""
     return _count(raw, "for ever")
@@ -74,6 +62,18 @@ def _count(raw: str, meaning_of_zero: str) -> int:
     if not 0 <= value <= LARGEST_COUNT:
         raise ValueError(f"must be a whole number from 0 ({meaning_of_zero}) to {LARGEST_COUNT}, not {raw!r}")
     return value
+
+
+def flags(raw: str) -> dict[str, Any]:
+    """`name=value` of feature flags, separated by commas. Returns the value of each flag: a text or a bool."""
+    found = {name: allowed[0] for name, allowed in FLAGS.items()}
+    for each in names(raw):
+        name, _, value = each.partition("=")
+        if value not in FLAGS.get(name, ()):
+            known = ", ".join(f"{flag}={'|'.join(allowed)}" for flag, allowed in FLAGS.items())
+            raise ValueError(f"has an unknown flag or value {each!r}; use {known}")
+        found[name] = value
+    return {name: value == "1" if value in {"0", "1"} else value for name, value in found.items()}
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:
@@ -127,11 +127,6 @@ def web_address(raw: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname or not plain:
         raise ValueError("must be an address such as https://bots.example, without user name and query")
     return raw
-
-
-def docs_address(raw: str) -> str:
-    """Empty, or an address on the web without a fragment."""
-    return web_address(raw) if raw else ""
 
 
 def origins(raw: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Feature flags (rule 10.1). Operators use them to switch off a feature that causes trouble.
 
-Each is an environment variable with the same value in every process, and is read in this module only.
+RONDO_FLAGS sets them, with the same value in every process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ REFLECTION = FeatureFlag(
     name="heartbeat.routine_reflection", setting="RONDO_HEARTBEAT_ROUTINE_REFLECTION", default=True
 )
 CRON_JOBS = FeatureFlag(name="scheduler.cron_jobs", setting="RONDO_SCHEDULER_CRON_JOBS", default=True)
-ALL = (BROADCAST_SCOPE, STATUS_HINT, REFLECTION, CRON_JOBS)
+FETCH_URL = FeatureFlag(name="tools.fetch_url", setting="RONDO_FETCH_URL", default=True)
+MCP = FeatureFlag(name="tools.mcp", setting="RONDO_MCP", default=True)
+ALL = (BROADCAST_SCOPE, STATUS_HINT, REFLECTION, CRON_JOBS, FETCH_URL, MCP)
 
 
 def tells_every_window() -> bool:

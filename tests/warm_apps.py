@@ -51,7 +51,11 @@ def take_over(names: Iterable[str]) -> None:
     from django.conf import settings
 
     from config import env
+    from tests.settings import CONSTANTS
 
     found = env.load(os.environ)
     for name in names:
-        setattr(settings, name, getattr(found, name.lower()))
+        if name not in CONSTANTS:
+            setattr(settings, name, getattr(found, name.lower()))
+        elif name in os.environ:
+            setattr(settings, name, CONSTANTS[name](os.environ[name]))

@@ -1,8 +1,11 @@
-"""/metrics for Prometheus: gauges, which are counted at each scrape by an index, and stored counters."""
+"""/metrics for Prometheus: gauges, which are counted at each scrape by an index, and stored counters.
+
+Where an older name of a counter was not of Prometheus's conventions, both are given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import psycopg
 import structlog
@@ -10,19 +13,133 @@ from django.conf import settings
 from django.db import Error
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from automations import selectors as automations
 from automations.runs.figures import FAILURES_IN_A_ROW, jobs_failing_in_a_row
 from config import installation
 from config.operations.checks import READINESS_CHECKS, run_checks
-from config.operations.counters import counter_families
 from interfaces.http.watchers import is_watcher
 from sessions_app import metrics as counters
+from sessions_app.channels.base import all_names
+from sessions_app.metrics import (
+    BUCKETS,
+    DURATIONS,
+    EVERYTHING,
+    FULL_QUEUES,
+    LABELS,
+    TOKENS,
+    TURN_LIMITS,
+    Counted,
+)
+from sessions_app.models import Counter, Lane
 from sessions_app.operations import figures as sessions
 from sessions_app.postgres.connection import at_most
 from sessions_app.streams.hub import hub
+
+COUNTERS = {
+    "beat_rounds": "Rounds that beats finished.",
+    "delivery_attempts_failed": "Attempts to deliver that failed, by channel.",
+    "delivery_failed_count": "Deliveries that failed for good (dead letters).",
+    "delivery_sent_count": "Deliveries that a channel accepted.",
+    "errors": "Errors that processes logged, by the name of the line.",
+    "heartbeat_deliver_count": "Heartbeats whose reply was put into the mailbox.",
+    "heartbeat_skipped_due_to_lock": "Heartbeats skipped because their session was busy.",
+    "heartbeat_suppress_count": "Heartbeats with nothing to report.",
+    "job_session_created": "Sessions created for isolated jobs.",
+    "mailbox_deposit_count": "Updates put into mailboxes.",
+    "mailbox_drain_count": "Updates that turns have shown and acknowledged.",
+    "queue_full": "Messages refused and slots skipped because a queue was full.",
+    "run_attempts_failed": "Attempts of runs that failed, by error code.",
+    "runs": "Runs that ended, by outcome and reason.",
+    "tokens": "Tokens that turns used.",
+    "turn_limit_count": "Turns ended by a limit of their policy, by its code.",
+    "turns": "Turns that a worker ended, by lane, outcome and error code.",
+}
+# values of labels that are known before anything was counted: their counters begin at 0
+KNOWN: dict[Counted, Sequence[tuple[str, ...]]] = {
+    Counted.QUEUE_FULL: [(queue,) for queue in FULL_QUEUES],
+    Counted.RUN: [("succeeded", "none")],
+    Counted.TOKENS: [(kind,) for kind in TOKENS],
+    Counted.TURN: [(lane, "succeeded", "none") for lane in Lane.values],
+    Counted.TURN_LIMIT: [(code,) for code in sorted(TURN_LIMITS)],
+}
+WAIT = "{} from the arrival of a turn until a worker began it."
+DURATION = "Seconds that a worker had a turn until it ended, by lane."
+_Found = Mapping[str, Mapping[tuple[str, ...], int]]
+
+
+def _counter_families(figures: Iterable[Counter]) -> Iterable[Metric]:
+    """All counters, also those at 0, so that graphs begin at 0 and an increase from nothing is seen."""
+    found: dict[str, dict[tuple[str, ...], int]] = {}
+    known = {str(name): labels for name, labels in LABELS.items()}
+    for figure in figures:
+        labels = known.get(figure.name, ())
+        found.setdefault(figure.name, {})[tuple(figure.labels.get(name, "") for name in labels)] = (
+            figure.value
+        )
+    for name, meaning in COUNTERS.items():
+        labels = LABELS.get(Counted(name), ())
+        family = CounterMetricFamily(f"rondo_{name}", meaning, labels=labels)
+        begun = dict.fromkeys(_known(Counted(name)) if labels else [()], 0)
+        for values, value in (begun | found.get(name, {})).items():
+            family.add_metric(values, value)
+        yield family
+    yield _deliveries(found)
+    yield _limits(found)
+    yield _wait(found, "rondo_lock_wait_ms", "Milliseconds", 1)
+    yield _wait(found, "rondo_turn_wait_seconds", "Seconds", 1000)
+    yield _duration(found)
+
+
+def _known(counted: Counted) -> Iterable[tuple[str, ...]]:
+    if counted is Counted.DELIVERY_ATTEMPT_FAILED:
+        return [(channel,) for channel in sorted(all_names())]  # plugins may have registered more
+    return KNOWN.get(counted, [])
+
+
+def _deliveries(found: _Found) -> Metric:
+    family = CounterMetricFamily("rondo_deliveries", "Deliveries that ended, by state.", labels=["state"])
+    for state, name in (("sent", Counted.DELIVERY_SENT), ("failed", Counted.DELIVERY_FAILED)):
+        family.add_metric([state], found.get(name, {}).get((), 0))
+    return family
+
+
+def _limits(found: _Found) -> Metric:
+    meaning = "Turns ended by a limit of their policy, by its code."
+    family = CounterMetricFamily("rondo_turn_limits_reached", meaning, labels=["limit"])
+    for code in sorted(TURN_LIMITS):
+        family.add_metric([code], found.get(Counted.TURN_LIMIT, {}).get((code,), 0))
+    return family
+
+
+def _wait(found: _Found, name: str, unit: str, divisor: int) -> Metric:
+    stored = {bound: count for (bound,), count in found.get(Counted.LOCK_WAIT_BUCKET, {}).items()}
+    total = found.get(Counted.LOCK_WAIT_SUM, {}).get((), 0)
+    family = HistogramMetricFamily(name, WAIT.format(unit))
+    family.add_metric([], buckets=_buckets(stored, BUCKETS, divisor), sum_value=total / divisor)
+    return family
+
+
+def _duration(found: _Found) -> Metric:
+    family = HistogramMetricFamily("rondo_turn_duration_seconds", DURATION, labels=["lane"])
+    counts, sums = found.get(Counted.TURN_DURATION_BUCKET, {}), found.get(Counted.TURN_DURATION_SUM, {})
+    for lane in Lane.values:
+        stored = {le: count for (of, le), count in counts.items() if of == lane}
+        buckets = _buckets(stored, DURATIONS, 1000)
+        family.add_metric([lane], buckets=buckets, sum_value=sums.get((lane,), 0) / 1000)
+    return family
+
+
+def _buckets(stored: Mapping[str, int], bounds: tuple[int, ...], divisor: int) -> list[tuple[str, float]]:
+    """Cumulative, as Prometheus wants them."""
+    so_far, buckets = 0, []
+    for bound in bounds:
+        so_far += stored.get(str(bound), 0)
+        buckets.append((str(bound) if divisor == 1 else f"{bound / divisor:g}", float(so_far)))
+    return [*buckets, (EVERYTHING, float(so_far + stored.get(EVERYTHING, 0)))]
+
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +165,7 @@ class _Collector(Collector):
             return
         try:
             yield from _gauges()
-            yield from counter_families(counters.figures())
+            yield from _counter_families(counters.figures())
         except (Error, psycopg.Error) as error:
             log.warning("metrics_without_database", error=type(error).__name__)
 

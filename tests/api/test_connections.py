@@ -24,7 +24,7 @@ from tests.fleet import Process, until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 QUICK = """
-from interfaces.http import body_limit, connection
+from interfaces.http.server import body_limit, connection
 connection.HEAD_SECONDS = 1
 connection.STALLED_SECONDS = 1
 body_limit.BODY_SECONDS = 1

@@ -1,12 +1,16 @@
 """The configuration: one typed module, one table in the docs."""
 
+import re
 import sys
+from ast import literal_eval
 from pathlib import Path
 
 import pytest
 
+from config import settings as usual
 from config.env import Env, load, variables
 from config.env_values import EnvError, all_queues, queues_of
+from sessions_app.flags import ALL
 
 REQUIRED = {
     "SECRET_KEY": "sixteen-or-more.",
@@ -23,8 +27,13 @@ def test_the_required_variables_are_enough() -> None:
     assert env.https is True
 
 
-def test_parts_of_a_second_are_read() -> None:
-    assert load(REQUIRED | {"RONDO_SWEEP_SECONDS": "0.25"}).rondo_sweep_seconds == 0.25
+def test_flags_have_their_defaults_unless_they_are_named() -> None:
+    flags = load(
+        REQUIRED | {"RONDO_FLAGS": "heartbeat.broadcast_scope=session, scheduler.cron_jobs=0"}
+    ).rondo_flags
+    assert flags["heartbeat.broadcast_scope"] == "session"
+    assert (flags["scheduler.cron_jobs"], flags["tools.mcp"]) == (False, True)
+    assert load(REQUIRED).rondo_flags == {each.name: each.default for each in ALL}
 
 
 @pytest.mark.parametrize("name", sorted(REQUIRED))
@@ -48,12 +57,12 @@ def test_all_missing_variables_are_named_in_one_line() -> None:
         ("TURN_SHARDS", "0"),
         ("TURN_SHARDS", "eight"),
         ("DB_POOL_SIZE", "-1"),
-        ("RONDO_SWEEP_SECONDS", "0"),
-        ("RONDO_SWEEP_SECONDS", "nan"),
-        ("RONDO_HEARTBEAT_SECONDS", "0.01"),
-        ("RONDO_WORKER_LOST_SECONDS", "3601"),
         ("DATABASE_URL", "mysql://somewhere"),
         ("CELERY_BROKER_URL", "somewhere"),
+        ("RONDO_FLAGS", "tools.teleport=1"),
+        ("RONDO_FLAGS", "tools.mcp"),
+        ("RONDO_FLAGS", "heartbeat.broadcast_scope=0"),
+        ("RONDO_KEEP_DAYS", "-1"),
         ("LOG_LEVEL", "loud"),
         ("RONDO_THROTTLE", "often"),
         ("RONDO_THROTTLE", "0/min"),
@@ -76,7 +85,6 @@ def test_all_missing_variables_are_named_in_one_line() -> None:
         ("RONDO_CORS_ORIGINS", "https://ada:x@app.example"),
         ("RONDO_CORS_ORIGINS", "https://*.app.example"),
         ("RONDO_CORS_ORIGINS", "https://app.example,*"),
-        ("RONDO_DOCS_URL", "docs.example"),
     ],
 )
 def test_an_unreadable_value_is_refused_with_the_variables_name(name: str, value: str) -> None:
@@ -140,3 +148,13 @@ def test_the_docs_table_matches_the_variables_word_for_word() -> None:
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     table = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     assert table == _rows()
+
+
+def test_the_docs_table_of_bounds_and_times_matches_the_settings() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    section = text.partition("## Bounds and times")[2].partition("\n## ")[0]
+    listed = dict(re.findall(r"^\| `([A-Z_]+)` \| `(.*?)` \|", section, re.MULTILINE))
+    source = (Path(__file__).parents[2] / "config" / "settings.py").read_text()
+    constants = source.partition("# Bounds and times")[2].partition("\n\n")[0]
+    assert list(listed) == re.findall(r"^([A-Z_]+) =", constants, re.MULTILINE)
+    assert {name: getattr(usual, name) for name in listed} == {n: literal_eval(v) for n, v in listed.items()}

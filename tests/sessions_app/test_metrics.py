@@ -13,7 +13,7 @@ from django.test import Client
 from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import Usage
-from config.operations.counters import COUNTERS
+from config.operations.metrics import COUNTERS
 from sessions_app import metrics
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.metrics import Counted, count

@@ -243,7 +243,7 @@ def test_a_later_second_signal_hurries_workers_but_not_servers(up: Up) -> None:
     assert up.stop(signal.SIGINT) == 0
     assert time.monotonic() - began < WORKER_PATIENCE
     assert [line for line in up.output.splitlines() if "kill" in line] == [
-        "worker1 killed at your second request"
+        "worker1-turns killed at your second request"
     ]
     assert not [pid for pid in all_pids(connection) if alive(pid)]
     assert _clean_stops(up) == before + 1
