@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,18 +12,19 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.test import Client
 
+from agent_core.images import Image
 from automations.exceptions import BadJob
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job
+from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
 from automations.routines.edit import NewRoutine, add_routine, update_routine
 from sessions_app import quotas
 from sessions_app.agents.documents import write_document
 from sessions_app.exceptions import BadInput, StorageFull
 from sessions_app.journal.journal import Journal
-from sessions_app.models import Agent, Allowance, MessageImage, Session
+from sessions_app.models import Agent, Allowance, Session
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.sessions.branch import add_client_messages
+from sessions_app.sessions.branch import add_client_messages, branch_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from tests.agent_core.planner.plans import says
@@ -126,8 +129,8 @@ def test_a_user_who_has_stored_too_much_sends_no_more(
             add_client_messages(session, [("user", "x" * 50_000), ("assistant", "é" * 50_000)] * 8)
         assert Session.objects.get(pk=session.pk).stored_bytes == 1_200_000
     else:
-        MessageImage.objects.create(session=session, media_type="image/png", content=b"x" * 1_100_000)
-        quotas.count_stored(person.user.pk, 400_000)
+        image = Image(media_type="image/png", content=b"x" * 1_100_000)
+        receive(session.pk, MessageInput(content="look", images=(image,)))
     with pytest.raises(StorageFull, match="1 MB"):
         receive(session.pk, MessageInput(content="more"))
     said = problem(
@@ -154,23 +157,56 @@ def test_a_user_who_has_stored_too_much_sends_no_more(
     receive(person.session().pk, MessageInput(content="and still"))
 
 
-@pytest.mark.parametrize("stores", ["documents", "routines", "changed routines"])
-def test_documents_and_the_texts_of_routines_count_as_stored(
-    inside: Inside, settings: Any, monkeypatch: pytest.MonkeyPatch, stores: str
+LONG = "\u00e9" * 20_000
+
+
+def store_automations(session: Session, first: str, **changes: Any) -> None:
+    for _ in range(33):
+        hourly = {"kind": "every", "seconds": 3600}
+        job = create_job(NewJob(session_id=session.pk, message=first, schedule=hourly))
+        if changes:
+            update_job(job.pk, changes)
+
+
+def store_routines(session: Session, **changes: Any) -> None:
+    long = {"description": LONG, "instructions": LONG}
+    texts: dict[str, Any] = {} if changes else long
+    for number in range(15):
+        plan = NewRoutine(agent_id=session.agent_id, title=f"{number}", schedule="1h", enabled=False, **texts)
+        routine = add_routine(plan)
+        if changes:
+            update_routine(routine.pk, long | changes)
+
+
+def store_documents(session: Session) -> None:
+    for _ in range(6):  # with what they replace
+        write_document(session.agent_id, "MEMORY.md", "x" * 200_000)
+
+
+def store_branches(session: Session) -> None:
+    with transaction.atomic():
+        *_, end = add_client_messages(session, [("user", "x" * 50_000)] * 7)
+    for _ in range(4):
+        branch_session(session, end)
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        store_documents,
+        store_branches,
+        partial(store_automations, first=LONG),
+        partial(store_automations, first="look", message=LONG),
+        store_routines,
+        partial(store_routines, enabled=False),
+    ],
+)
+def test_documents_branches_and_the_texts_of_appointments_count_as_stored(
+    inside: Inside, settings: Any, monkeypatch: pytest.MonkeyPatch, store: Callable[[Session], None]
 ) -> None:
     monkeypatch.setattr(quotas, "CHECKED_EACH", 400_000)
     settings.RONDO_MEGABYTES_PER_USER = 1
-    agent, session = inside.person.agent, inside.person.session()
-    if stores == "documents":
-        for _ in range(6):  # with what they replace
-            write_document(agent.pk, "MEMORY.md", "x" * 200_000)
-    else:
-        long = {"description": "\u00e9" * 20_000, "instructions": "\u00e9" * 20_000}
-        texts: dict[str, Any] = long if stores == "routines" else {}
-        for number in range(15):
-            plan = NewRoutine(agent_id=agent.pk, title=f"{number}", schedule="1h", enabled=False, **texts)
-            routine = add_routine(plan)
-            if stores == "changed routines":
-                update_routine(routine.pk, long)
+    session = inside.person.session()
+    store(session)
     with pytest.raises(StorageFull, match="1 MB"):
         receive(session.pk, MessageInput(content="more"))

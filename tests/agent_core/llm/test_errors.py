@@ -68,6 +68,7 @@ FINAL: tuple[tuple[int, dict[str, Any], str, str], ...] = (
 PASSING: tuple[tuple[int, dict[str, Any], str, str], ...] = (
     (429, body(), "rate_limited", f"{OVERLOADED} (429: too many requests)"),
     (503, body(), "model_unavailable", f"{OVERLOADED} (503: service unavailable)"),
+    (529, body(), "model_unavailable", f"{OVERLOADED} (529: overloaded)"),
     (
         500,
         body(f"Trace of {KEY}"),
@@ -142,6 +143,14 @@ FORBIDDEN = [{"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Extra inp
 OWN: tuple[tuple[str, int, Any, str, str], ...] = (  # provider, status, body, code, what the owner reads
     ("google", 400, google(400, "INVALID_ARGUMENT", "API key expired."), "model_auth", "API key expired"),
     ("google", 400, [google(400, "INVALID_ARGUMENT", "No foo.")], "model_refused", "No foo"),
+    # as its address for OpenAI's clients has it
+    (
+        "openai-chat",
+        400,
+        [google(400, "INVALID_ARGUMENT", "API key expired.")],
+        "model_auth",
+        "API key expired",
+    ),
     ("google", 429, google(429, "RESOURCE_EXHAUSTED", "Slow."), "rate_limited", "Slow"),
     (
         "google",
