@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.test import Client
 
-from agent_core.images import Image
+from agent_core.types import Image
 from automations.exceptions import BadJob
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job, update_job
