@@ -53,7 +53,7 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 _FORMS = (
     (
-        rf"every (?P<on>day|weekday|{'|'.join(_DAYS)}) at (?P<hour>\d{{1,2}})(?::(?P<minute>\d\d))?"
+        rf"every (?P<on>day|weekday|{'|'.join(_DAYS)}) at (?P<hour>\d{{1,2}})(?::(?P<minute>\d\d))?(?: ?(?P<half>am|pm))?"
         r"(?: in (?P<zone>UTC|GMT|[A-Za-z_]+/[A-Za-z_/+-]+))?"
     ),
     r"every (?:(?P<count>\d+) )?(?P<unit>second|minute|hour|day)s?",
@@ -284,5 +284,8 @@ def _arguments(given: dict[str, str | None]) -> JSON | str:
         return {**arguments, "every_seconds": int(given["count"] or 1) * _SECONDS[unit.lower()]}
     on = (given["on"] or "").lower()
     days = {"day": "*", "weekday": "1-5"}.get(on) or str(_DAYS.index(on))
-    when = f"{int(given['minute'] or 0)} {given['hour']} * * {days}"
+    hour = int(given["hour"] or 0)
+    if half := given["half"]:
+        hour = hour % 12 + (12 if half.lower() == "pm" else 0)
+    when = f"{int(given['minute'] or 0)} {hour} * * {days}"
     return {**arguments, "cron_expr": when} | ({"tz": given["zone"]} if given["zone"] else {})
