@@ -1,16 +1,19 @@
 """The end of a run: why tests were skipped, a line for each reason, and which tests take too long for `make test`.
 
 A plugin (`-p tests.summary`). With `--longest 5` a run fails when a test takes more than five seconds and is not marked
-`long` with a reason. Fixtures are not counted: the first test that asks for a shared server waits for its start.
+`long` with a reason. Fixtures are not counted: the first test that asks for a shared server waits for its start. The
+seconds are those of a machine that counts to a million in 0.02 s; a slower one has more.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
+COUNTS = 0.02  # seconds
 _skipped: Counter[str] = Counter()
 _too_long: dict[str, float] = {}  # seconds, by test
 
@@ -21,11 +24,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def _slowness() -> float:
+    """How much slower this machine is than one that counts to a million in COUNTS seconds."""
+
+    def seconds() -> float:
+        began = time.process_time()
+        for _ in range(1_000_000):
+            pass
+        return time.process_time() - began
+
+    return min(seconds() for _ in range(3)) / COUNTS
+
+
 class _Watch:
     """Sees the reports of all tests: in the process that hands them out, if there are several."""
 
     def __init__(self, longest: float | None) -> None:
-        self._longest = longest
+        self._longest = None if longest is None else longest * max(1.0, _slowness())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped and isinstance(report.longrepr, tuple):

@@ -53,8 +53,8 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 _FORMS = (
     (
-        rf"every (?P<on>day|weekday|{'|'.join(_DAYS)}) at (?P<hour>\d{{1,2}})(?::(?P<minute>\d\d))?(?: ?(?P<half>am|pm))?"
-        r"(?: in (?P<zone>UTC|GMT|[A-Za-z_]+/[A-Za-z_/+-]+))?"
+        rf"every (?P<on>day|weekday|{'|'.join(_DAYS)}) at (?P<hour>\d{{1,2}})(?::(?P<minute>\d\d))?"
+        r"(?: ?(?P<half>am|pm))?(?: in (?P<zone>UTC|GMT|[A-Za-z_]+/[A-Za-z_/+-]+))?"
     ),
     r"every (?:(?P<count>\d+) )?(?P<unit>second|minute|hour|day)s?",
     r"(?P<soon>in \d+ (?:second|minute|hour|day)s?)",

@@ -15,6 +15,7 @@ from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
 from agent_core.types import EMPTY, Ending, ToolCall, TurnResult, Usage
 from sessions_app.memory import task_state
+from sessions_app.memory.history import WINDOW
 from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.permits import posted, stranger_of
 
@@ -64,6 +65,11 @@ class Kind:
         None  # of the newest messages, those that stay in the window after the turn; None: all
     )
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
+
+    @property
+    def window(self) -> int:
+        """How many of the newest messages the model is shown at most."""
+        return 0 if self.trigger_only else WINDOW
 
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
         """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""

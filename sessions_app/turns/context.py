@@ -97,8 +97,7 @@ class PromptStep:
 def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) -> Prepared:
     """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
     kind = kind_of(turn)
-    most = 0 if kind.trigger_only else history.WINDOW
-    read = read_context(turn.session_id, kind.remembers(turn), most=most)
+    read = read_context(turn.session_id, kind.remembers(turn), most=kind.window)
     session = turn.session = read.session
     choice = _model_choice(session.agent)
     steps = journal.steps()

@@ -100,14 +100,14 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         Break("1.6", "a turn that ends wakes no other", "run_next_turn", drop_statements("next_lane")),
     ),
     # firing
-    "automations.firing.due_jobs": (
-        "tests/automations/firing/test_fire_jobs.py",
+    "automations.firing.fire_jobs": (
+        f"tests/automations/firing/test_fire_jobs.py {RETRIES}",
         Break("4.4", "a beat waits for another", "CLAIM", drop_arguments("with_for_update", "skip_locked")),
+        Break("4.7", "a retry does not give way to a slot", "account_for", decide(False, "retrying")),
     ),
-    "automations.firing.job_batch": (
-        f"{RETRIES} {OWNERS}",
-        Break("10.0", "an inactive owner's slots are fired", "_decision", decide(False, "owner_is_active")),
-        Break("4.7", "a retry does not give way to a slot", "Batch.decide", decide(False, "retrying")),
+    "automations.firing.placement": (
+        OWNERS,
+        Break("10.0", "an inactive owner's slots are fired", "skip_reason", decide(False, "owner_is_active")),
     ),
     "automations.firing.decide": (
         "tests/automations/firing/test_decide.py",
@@ -116,11 +116,11 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
     ),
     "automations.firing.one_by_one": (
         MESSAGES,
-        Break("4.4", "a common fault disables all rows", "_fire_one_by_one", decide(True, "queued")),
+        Break("4.4", "a common fault disables all rows", "fire_batch", decide(True, "queued")),
     ),
-    "automations.firing.due_messages": (
+    "automations.firing.fire_messages": (
         MESSAGES,
-        Break("8.2", "messages of a session go at once", "_IS_DUE", drop_arguments("and_", "_HEAD")),
+        Break("8.2", "messages of a session go at once", "CLAIM", drop_arguments("where", "_HEAD")),
     ),
     "automations.runs.statements": (
         RETRIES,
