@@ -38,7 +38,7 @@ UNITS = {
 PASSWORD = "only-for-tests"
 MOST_CONNECTIONS = 20  # of a process, as the page says
 BURN = "DO $$ BEGIN FOR i IN 1..20000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
-FORGET = "DELETE FROM sessions_app_process WHERE seen_at < now() - lost_after * interval '1 second'"
+FORGET = "DELETE FROM sessions_app_process WHERE seen_at < now() - interval '30 seconds'"
 FUTURE = "SELECT count(*) FROM sessions_app_event WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())"
 
 
@@ -98,7 +98,7 @@ def _where(told: dict[str, Any]) -> list[tuple[str, str, str]]:
 def _runs(machines: Fleet, version: str) -> list[tuple[str, str, str]]:
     """The same, by what was started."""
     return sorted(
-        (re.sub(r"rondo-|@\d", "", unit), str(process.pid), version)
+        (re.sub(r"rondo-|@\w+", "", unit), str(process.pid), version)
         for node in machines.nodes
         for unit, process in node.running.items()
     )
