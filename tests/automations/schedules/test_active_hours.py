@@ -41,6 +41,7 @@ def test_the_first_hour_counts_and_the_last_does_not(first: int, end: int, activ
     assert hours == set(active)
 
 
+@pytest.mark.timeout(400)
 @holds_for(
     many=60,
     zone=st.sampled_from(ZONES),
