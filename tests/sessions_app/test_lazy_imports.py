@@ -22,7 +22,7 @@ CHAT = "import interfaces.management.commands.chat"
 @pytest.mark.parametrize(
     ("program", "unwanted"),
     [
-        (CHAT, ("celery", "rest_framework.serializers", "pydantic_ai", "pygments")),
+        (CHAT, ("rest_framework.serializers", "pydantic_ai")),
         (BOTS, ("telegram",)),
         (TRACES, ("opentelemetry.sdk", "opentelemetry.exporter")),
     ],
