@@ -177,12 +177,16 @@ class _Sender:
             self._waiting.all_tasks_done.wait_for(lambda: not self._waiting.unfinished_tasks, timeout)
 
     def _run(self) -> None:
+        dropped = 0
         while True:
             _, _, since, hint = self._waiting.get()
+            is_stale = time.monotonic() - since > STALE_AFTER
+            dropped += is_stale
+            if dropped and (not is_stale or self._waiting.empty()):  # one line for all in a row
+                log.warning("hints_dropped", dropped=dropped, error="the broker is slow")
+                dropped = 0
             try:
-                if time.monotonic() - since > STALE_AFTER:
-                    log.warning("hints_dropped", dropped=1 + self._drop(), error="the broker is slow")
-                else:
+                if not is_stale:
                     self._publish(hint)
             finally:
                 self._waiting.task_done()
@@ -196,13 +200,13 @@ class _Sender:
 
     def _drop(self) -> int:
         """Drop all that wait; returns their number."""
-        for dropped in itertools.count():
-            try:
+        dropped = 0
+        with suppress(queue.Empty):
+            while True:
                 self._waiting.get_nowait()
-            except queue.Empty:
-                return dropped
-            self._waiting.task_done()
-        raise AssertionError
+                self._waiting.task_done()
+                dropped += 1
+        return dropped
 
 
 def _refusals(app: Any) -> tuple[type[Exception], ...]:

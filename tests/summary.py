@@ -2,18 +2,18 @@
 
 A plugin (`-p tests.summary`). With `--longest 5` a run fails when a test takes more than five seconds and is not marked
 `long` with a reason. Fixtures are not counted: the first test that asks for a shared server waits for its start. The
-seconds are those of a machine that counts to a million in 0.02 s; a slower one has more.
+seconds are those of a quiet core of 2.5 GHz; a slower machine has more.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
-COUNTS = 0.02  # seconds
+from tests.yardstick import QUIET, processor_seconds, yardstick
+
 _skipped: Counter[str] = Counter()
 _too_long: dict[str, float] = {}  # seconds, by test
 
@@ -24,23 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _slowness() -> float:
-    """How much slower this machine is than one that counts to a million in COUNTS seconds."""
-
-    def seconds() -> float:
-        began = time.process_time()
-        for _ in range(1_000_000):
-            pass
-        return time.process_time() - began
-
-    return min(seconds() for _ in range(3)) / COUNTS
-
-
 class _Watch:
     """Sees the reports of all tests: in the process that hands them out, if there are several."""
 
     def __init__(self, longest: float | None) -> None:
-        self._longest = None if longest is None else longest * max(1.0, _slowness())
+        self._longest = None if longest is None else longest * max(1.0, processor_seconds(yardstick) / QUIET)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped and isinstance(report.longrepr, tuple):

@@ -59,7 +59,7 @@ class Ended:
     is_final: bool
 
 
-def run_outcome(result: TurnResult, closure: str) -> dict[str, Any]:
+def _run_outcome(result: TurnResult, closure: str) -> dict[str, Any]:
     """The parameters of the statements that end a run."""
     return {
         "run_state": RUN_STATES[result.ending],
@@ -116,7 +116,7 @@ def record_shared_outcome(turn: Turn, result: TurnResult, closure: str) -> list[
 def _end(turn: Turn, result: TurnResult, closure: str, *, only: str | None = None) -> None:
     from automations.runs.statements import END  # late: SQLAlchemy is slow to load
 
-    if ended := END.run(turn_id=turn.pk, only=only, **run_outcome(result, closure)):
+    if ended := END.run(turn_id=turn.pk, only=only, **_run_outcome(result, closure)):
         metrics.count_run(result.ending, result.error_code, ended)
         if result.ending is Ending.FAILED:
             _report_failed(turn, only)

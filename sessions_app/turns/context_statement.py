@@ -17,7 +17,6 @@ from sessions_app.memory.history_statements import newest_messages
 from sessions_app.models import Agent, Document, MailboxEvent, Preference, Session, TaskState
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, table
-from sessions_app.queue.kinds import NO_LIMITS
 
 _session, _agent, _task_state = table(Session), table(Agent), table(TaskState)
 _PARTS: tuple[Any, ...] = (Session, Agent, TaskState)
@@ -38,8 +37,8 @@ def _of_session(select: Any) -> Any:
     return select.correlate(_session).scalar_subquery()
 
 
-def select_context(session_id: Any, *where: Any) -> Any:
-    """Select the context of a session. Parameters: `most` and `of_turns`, as in `read_context`."""
+def _select_context() -> Any:
+    """Select the context of a session. Parameters: `session_id`, `most` and `of_turns`, as in `read_context`."""
     document, preference, mail = table(Document), table(Preference), table(MailboxEvent)
     documents = sa.select(sa.func.json_object_agg(document.c.name, document.c.content)).where(
         document.c.agent_id == _session.c.agent_id
@@ -64,11 +63,11 @@ def select_context(session_id: Any, *where: Any) -> Any:
         .select_from(_session)
         .join(_agent, _agent.c.id == _session.c.agent_id)
         .outerjoin(_task_state, _task_state.c.session_id == _session.c.id)
-        .where(_session.c.id == session_id, *where)
+        .where(_session.c.id == sa.bindparam("session_id", type_=sa.Uuid()))
     )
 
 
-CONTEXT = Statement(select_context(sa.bindparam("session_id", type_=sa.Uuid())), prepared=True)
+CONTEXT = Statement(_select_context, prepared=True)
 
 
 def read_context(
@@ -78,21 +77,15 @@ def read_context(
 
     `of_turns`: what the metadata of a turn must contain for its messages to be read; empty: every message is.
     """
-    row = CONTEXT.first(session_id=session_id, **context_parameters(of_turns, most=most))
+    given = json.dumps(dict(of_turns)) if of_turns else None
+    row = CONTEXT.first(session_id=session_id, most=most, of_turns=given)
     if row is None:
         raise NotFound("there is no such session")
-    return context_of(row)
+    return _context_of(row)
 
 
-def context_parameters(
-    of_turns: Mapping[str, Any] = NO_LIMITS, *, most: int = history.WINDOW
-) -> dict[str, Any]:
-    """Return the parameters of `select_context`."""
-    return {"most": most, "of_turns": json.dumps(dict(of_turns)) if of_turns else None}
-
-
-def context_of(row: Sequence[Any]) -> Context:
-    """Make a context of the columns of `select_context`."""
+def _context_of(row: Sequence[Any]) -> Context:
+    """Make a context of the columns of `_select_context`."""
     values = iter(row)
     session, agent, state = (
         instance_of(model, [next(values) for _ in model._meta.concrete_fields]) for model in _PARTS

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import psycopg
 import structlog
@@ -65,22 +66,19 @@ class WorkerProcess:
         self._was_refused = False
         self._listener = Listener([CONTROL], self._on_control)
         self._presence = Presence(ProcessKind.WORKER)
-        loops = {
+        loops: dict[str, Callable[[], None]] = {
             "rondo-heartbeat": self._run_heartbeat,
             "rondo-sweep": self._run_sweeps,
             "rondo-watchdog": self._run_watchdog,
             "rondo-maintenance": self._run_maintenance,
+        } | {
+            f"rondo-{channel.name}": partial(channel.receive_until, self._ended, self.stopping, TICK)
+            for channel in channels.known().values()
+            if isinstance(channel, channels.ReceivingChannel)
         }
         self._threads = [
             threading.Thread(target=loop, name=name, daemon=True) for name, loop in loops.items()
         ]
-        for channel in channels.known().values():
-            if isinstance(channel, channels.ReceivingChannel):
-                stops = (self._ended, self.stopping, TICK)
-                name = f"rondo-{channel.name}"
-                self._threads.append(
-                    threading.Thread(target=channel.receive_until, args=stops, name=name, daemon=True)
-                )
 
     def start(self) -> None:
         """Start the threads. They connect and register the worker as soon as the database is available."""

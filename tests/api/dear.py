@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
 from interfaces.http.strict_json import DEEPEST
+from tests.yardstick import processor_seconds, yardstick
 
-DEAREST = 6.0  # times the processor time of `yardstick`, which is 0.05 s on a quiet core of 2.5 GHz
+DEAREST = 6.0  # times the processor time of `yardstick`, see tests/yardstick.py
 CHEAP = 0.1  # seconds of processor that are not compared with the yardstick
 LONGEST_REFUSAL = 100_000  # bytes
 TRIES = 4  # of one that seems too dear: another process may have been at work
@@ -55,19 +55,6 @@ WORST: dict[str, Callable[[int, int], Any]] = {
     "others": lambda size, _values: "ü€\U0001f600" * (size // 24),
     "a text with a NUL": lambda size, _values: "x" * size + "\0",
 }
-
-
-def yardstick() -> None:
-    """Work of a fixed size: a request's cost is a multiple of it, on whatever machine and beside whatever load."""
-    total = 0
-    for number in range(1_000_000):
-        total += number
-
-
-def processor_seconds(work: Callable[[], Any]) -> float:
-    started = time.process_time()
-    work()
-    return time.process_time() - started
 
 
 def cost(send: Callable[[], Any], most: float) -> tuple[float, Any]:

@@ -18,8 +18,8 @@ import pytest
 from interfaces.http.server import body_limit
 from interfaces.http.server.body_limit import LONGEST_BODY
 from tests.api.conftest import start_web
-from tests.api.dear import processor_seconds, yardstick
 from tests.fleet import Process, until
+from tests.yardstick import processor_seconds, yardstick
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 

@@ -1,0 +1,23 @@
+"""Work of a fixed size, so that costs are compared on whatever machine and beside whatever load."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+QUIET = 0.05  # seconds of processor that the yardstick takes on a quiet core of 2.5 GHz
+
+
+def yardstick() -> None:
+    """Work of a fixed size: a request's cost is a multiple of it."""
+    total = 0
+    for number in range(1_000_000):
+        total += number
+
+
+def processor_seconds(work: Callable[[], Any]) -> float:
+    """Return the processor time of this process for the work."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
