@@ -179,6 +179,8 @@ def test_a_provider_that_changes_its_mind_in_the_middle(asker: Asker, door: str)
     asker.set(policy={"backoff_seconds": 0.01})
     asker.site.model.answer_with(ModelReply(text="One thing or other."), ModelReply(text="Something else."))
     heard = DOORS[door](asker, "[[drop:x1]] hello")
+    # the stream of `/v1` ends where the answer begins anew, before the turn does
+    until(lambda: Turn.objects.get().finished_at, what="the turn is over")
     turn = Turn.objects.get()
     assert (turn.state, turn.attempt) == (TurnState.SUCCEEDED, 1)
     assert Message.objects.get(role="assistant").content == "Something else."
