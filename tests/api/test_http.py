@@ -51,6 +51,7 @@ def test_who_waits_too_short_is_told_where_to_look(window: Window) -> None:
     until(lambda: window.http.get(response.headers["Location"]).json()["state"] == "succeeded")
 
 
+@pytest.mark.long("without news of its turn, a request reads the row after five seconds")
 def test_a_bug_while_a_request_waits_is_a_problem(window: Window) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(window.send, "[[hold:bug]] x", Prefer="wait=20")
