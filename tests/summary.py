@@ -2,11 +2,12 @@
 
 A plugin (`-p tests.summary`). With `--longest 5` a run fails when a test takes more than five seconds and is not marked
 `long` with a reason. Fixtures are not counted: the first test that asks for a shared server waits for its start. The
-seconds are those of a quiet core of 2.5 GHz; a slower machine has more.
+seconds are those of quiet cores of 2.5 GHz; a slower or a busier machine has more, in proportion.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import Any
 
@@ -33,8 +34,9 @@ class _Watch:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped and isinstance(report.longrepr, tuple):
             _skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
-        is_too_long = self._longest is not None and report.when == "call" and report.duration > self._longest
-        if is_too_long and "long" not in report.keywords:
+        if self._longest is None or report.when != "call" or "long" in report.keywords:
+            return
+        if report.duration > self._longest * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)):
             _too_long[report.nodeid] = report.duration
 
     @pytest.hookimpl(trylast=True)

@@ -78,9 +78,13 @@ def test_a_held_call_is_let_go_from_outside(base: str) -> None:
 def test_it_shows_every_request_and_knows_its_model_and_nothing_else(base: str) -> None:
     complete(base, "one")
     complete(base, "two")
-    shown = get(f"{base}/control/requests")["requests"]
-    assert [one["body"]["messages"][0]["content"] for one in shown] == ["one", "two"]
-    assert {one["state"] for one in shown} == {"answered"}
+
+    def asked() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = get(f"{base}/control/requests")["requests"]
+        return found
+
+    until(lambda: {one["state"] for one in asked()} == {"answered"}, what="both have been answered")
+    assert [one["body"]["messages"][0]["content"] for one in asked()] == ["one", "two"]
     assert get(f"{base}/v1/models")["data"][0]["id"] == "test"
     with pytest.raises(urllib.error.HTTPError) as refused:
         get(f"{base}/nothing")
