@@ -80,9 +80,8 @@ class Env:
     rondo_doors: tuple[str, ...] = _variable(
         doors.doors,
         ",".join(doors.DOORS),
-        "Protocol doors that are served, separated by commas: `mcp` (the [MCP server](mcp-server.md) at `/mcp`), "
-        "`openai` (the [OpenAI-compatible API](openai.md) under `/v1/`), `ag-ui` ([AG-UI](ag-ui.md) under `/ag-ui/`). "
-        "`none`: none.",
+        "[Protocols](protocols.md) that are served, separated by commas: `mcp` at `/mcp`, `openai` under `/v1/`, "
+        "`ag-ui` under `/ag-ui/`. `none`: none.",
     )
     rondo_cors_origins: tuple[str, ...] = _variable(
         read.origins,
@@ -104,7 +103,9 @@ class Env:
         'names that sessions use, such as `{"team": "slack://…"}`.',
     )
     rondo_telegram_url: str = _variable(
-        read.web_address, "https://api.telegram.org", "Bot API server of [Telegram bots](telegram.md)."
+        read.web_address,
+        "https://api.telegram.org",
+        "Bot API server of [Telegram bots](channels.md#agents-on-telegram).",
     )
     turn_shards: int = _variable(
         read.positive_int, "8", "Number of shard queues. Must be the same in all processes."

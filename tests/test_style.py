@@ -1,4 +1,4 @@
-"""The sizes of files and functions, which the linter does not check."""
+"""Sizes of files and functions, and an import, which neither the linter nor the import contracts check."""
 
 import ast
 from pathlib import Path
@@ -35,3 +35,8 @@ def test_functions_stay_small() -> None:
                 if lines > MOST_FUNCTION_LINES:
                     large[f"{_name(path)}:{node.name}"] = lines
     assert set(large) <= ONE_STATEMENT, large
+
+
+def test_agent_core_knows_no_database_driver() -> None:
+    """The supervisor stands in the same contract as agent_core, and uses psycopg."""
+    assert not [path for path in (ROOT / "agent_core").rglob("*.py") if "psycopg" in path.read_text()]

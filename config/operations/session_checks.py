@@ -231,7 +231,8 @@ def bots_read() -> Finding:
     if count := wrong.count():
         named = some_named((f"@{bot.username}: {bot.last_error or _UNREAD}" for bot in wrong[:NAMED]), count)
         return failed(
-            f"bots whose messages are not read: {named}", "see docs/telegram.md, or switch these bots off"
+            f"bots whose messages are not read: {named}",
+            "see docs/channels.md#agents-on-telegram, or switch these bots off",
         )
     lost = _unconnected()
     if count := lost.count():

@@ -1,4 +1,4 @@
-"""What docs/clients.md shows works: readers of events over a bad network, and a typed client."""
+"""What docs/api.md shows works: readers of events over a bad network, and a typed client."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def proxy(window: Window) -> Iterator[Proxy]:
 
 
 def code_of(heading: str, language: str) -> str:
-    [code] = re.findall(
-        rf"^```{language}\n(.*?)^```", section("clients.md", heading), re.MULTILINE | re.DOTALL
-    )
+    [code] = re.findall(rf"^```{language}\n(.*?)^```", section("api.md", heading), re.MULTILINE | re.DOTALL)
     return str(code)
 
 
@@ -136,7 +134,7 @@ def test_a_typed_client_drives_the_main_act(built: Path, beat: None, window: Win
 @needs("openapi-typescript", "tsc")
 def test_the_typed_program_of_the_page_is_right(built: Path) -> None:
     given = "declare const token: string;\ndeclare const session: string;\n"
-    (built / "act.ts").write_text(given + code_of("TypeScript", "ts") + "console.log(turn?.state);\n")
+    (built / "act.ts").write_text(given + code_of("TypeScript client", "ts") + "console.log(turn?.state);\n")
     run(built, tool("tsc"), "-p", ".")
 
 

@@ -31,7 +31,7 @@ def test_the_program_of_the_page_talks(site: Site, client: Any, tmp_path: Path) 
     code.call("create_agent", client=client, body=code.model("NewAgent", name="demo"))
     session = code.call("create_session", client=client, body=code.model("NewSession", agent="demo"))
     (tmp_path / "rondo_client").symlink_to(Path(code.module("client").__file__).parent)
-    program = code_of("Python", "python")
+    program = code_of("Python client", "python")
     for there, here in {"http://localhost:8000": site.url, "…": client.token}.items():
         assert there in program
         program = program.replace(there, here)

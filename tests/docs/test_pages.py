@@ -77,7 +77,7 @@ def test_each_path_that_a_page_names_exists() -> None:
         paths = [each for each in tokens if "/" in each and each.split("/")[0] in tops and "<" not in each]
         return sorted(path for path in paths if not (ROOT / path).exists())
 
-    pages = ("architecture.md", "states.md", "operations.md")
+    pages = ("architecture.md", "glossary.md", "operations.md")
     assert _found(missing, [DOCS / name for name in pages]) == []
 
 

@@ -1,4 +1,4 @@
-"""docs/states.md against the enums, the tables of arrows and the CHECKs of the database, in both directions."""
+"""The states of docs/glossary.md against enums, tables of arrows and CHECKs of the database, in both directions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.up import ROOT
 
 pytestmark = pytest.mark.rule("7.2")
 
-PAGE = ROOT / "docs" / "states.md"
+PAGE = ROOT / "docs" / "glossary.md"
 EDGE = "[*]"
 _ARROW = re.compile(r"^(\[\*\]|\w+) --> (\[\*\]|\w+)(?:: .+)?$")
 
@@ -77,8 +77,8 @@ class Diagram:
 
 def _diagrams() -> dict[str, Diagram]:
     found = {}
-    for section in PAGE.read_text().split("\n## ")[1:]:
-        title = section.splitlines()[0]
+    for section in re.split(r"\n### States of an? ", PAGE.read_text())[1:]:
+        title = section.splitlines()[0].capitalize()
         [block] = re.findall(r"```mermaid\nstateDiagram-v2\n(.*?)```", section, re.DOTALL)
         diagram = Diagram()
         target = diagram.arrows

@@ -1,4 +1,4 @@
-"""docs/openai.md and docs/ag-ui.md, followed: the commands, the example and the configuration of LibreChat work."""
+"""The sections on `/v1` and AG-UI in docs/protocols.md, followed: commands, example, configuration of LibreChat."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import openai
 import pytest
 import yaml
 
-from tests.docs.pages import page
+from tests.docs.pages import section
 from tests.openai_api.conftest import Chatter
 
 pytestmark = [pytest.mark.processes, pytest.mark.full]
+
+OPENAI = section("protocols.md", "OpenAI-compatible API")
+AG_UI = section("protocols.md", "AG-UI")
 
 
 def test_the_commands_of_the_page_run(ada: Chatter, tmp_path: Path) -> None:
@@ -25,8 +28,8 @@ def test_the_commands_of_the_page_run(ada: Chatter, tmp_path: Path) -> None:
     (tmp_path / ".rondo" / "connection.json").write_text(connection)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
-    for name, said in (("openai.md", "data: [DONE]"), ("ag-ui.md", '"type":"RUN_FINISHED"')):
-        [block] = re.findall(r"^```sh\n(.*?)^```$", page(name), re.MULTILINE | re.DOTALL)
+    for text, said in ((OPENAI, "data: [DONE]"), (AG_UI, '"type":"RUN_FINISHED"')):
+        [block] = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         command = ["bash", "-euo", "pipefail", "-c", block]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert said in done.stdout
@@ -34,7 +37,7 @@ def test_the_commands_of_the_page_run(ada: Chatter, tmp_path: Path) -> None:
 
 
 def test_librechats_configuration_keeps_each_chat_apart(ada: Chatter) -> None:
-    [block] = re.findall(r"^```yaml\n(.*?)^```$", page("openai.md"), re.MULTILINE | re.DOTALL)
+    [block] = re.findall(r"^```yaml\n(.*?)^```$", OPENAI, re.MULTILINE | re.DOTALL)
     [shown] = yaml.safe_load(block)["endpoints"]["custom"]
     assert (shown["apiKey"], shown["models"]) == ("${RONDO_TOKEN}", {"default": ["demo"], "fetch": True})
     assert (shown["titleMethod"], shown["titleModel"]) == ("completion", "current_model")
@@ -54,9 +57,9 @@ def test_librechats_configuration_keeps_each_chat_apart(ada: Chatter) -> None:
 
 
 def test_the_example_of_the_page_runs(ada: Chatter) -> None:
-    [example] = re.findall(r"```python\n(.*?)```", page("openai.md"), re.DOTALL)
+    [example] = re.findall(r"```python\n(.*?)```", OPENAI, re.DOTALL)
     ran: dict[str, Any] = {"RONDO": ada.site.url, "TOKEN": ada.token}
-    exec(compile(example, "openai.md", "exec"), ran)
+    exec(compile(example, "protocols.md", "exec"), ran)
     ran["client"].close()
     assert "Lisbon" in ran["text"]
     [session] = ada.sessions()

@@ -1,4 +1,4 @@
-"""docs/mcp-server.md, followed: its configurations connect, its command runs, its table names the tools."""
+"""The MCP section of docs/protocols.md, followed: its configurations connect, its command runs, it names the tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcp.client.stdio import stdio_client
 from config.mcp_bridge import mcp_parser
 from interfaces.mcp_server.toolbox import TOOLS
 from tests.automations.mcp_server.conftest import Door
-from tests.docs.pages import page, section
+from tests.docs.pages import section
 from tests.up import ROOT, clean_environ
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.full]
@@ -35,7 +35,7 @@ def folder(ada: Door, tmp_path: Path) -> Path:
 
 
 def configured(heading: str) -> Any:
-    [block] = re.findall(r"^```json\n(.*?)^```$", section("mcp-server.md", heading), re.MULTILINE | re.DOTALL)
+    [block] = re.findall(r"^```json\n(.*?)^```$", section("protocols.md", heading), re.MULTILINE | re.DOTALL)
     return json.loads(block)["mcpServers"]["rondo"]
 
 
@@ -44,12 +44,14 @@ async def names_of(client: Client) -> set[str]:
 
 
 def test_the_table_names_every_tool() -> None:
-    named = re.findall(r"^\| (`.*?`) \|", section("mcp-server.md", "Tools"), re.MULTILINE)
+    named = re.findall(r"^\| (`.*?`) \|", section("protocols.md", "Tools of the MCP server"), re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", " ".join(named))) == set(TOOLS)
 
 
 def test_the_command_prints_the_tools(folder: Path) -> None:
-    [block] = re.findall(r"^```sh\n(.*?)^```$", page("mcp-server.md"), re.MULTILINE | re.DOTALL)
+    [block] = re.findall(
+        r"^```sh\n(.*?)^```$", section("protocols.md", "MCP server"), re.MULTILINE | re.DOTALL
+    )
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block], cwd=folder, capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""A page of another origin hears a session by docs/clients.md, with a ticket for each connection, in a real browser."""
+"""A page of another origin hears a session by docs/api.md, with a ticket for each connection, in a real browser."""
 
 from __future__ import annotations
 
