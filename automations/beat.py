@@ -20,7 +20,7 @@ from automations.firing.beat_ping import BeatPing
 from automations.firing.fire_jobs import BATCH, fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
-from automations.firing.next_work import next_work
+from automations.firing.next_work import seconds_to_next_work
 from automations.firing.one_by_one import Fired
 from automations.firing.retries import queue_due_retries
 from automations.routines.plan import apply_jobs_flag
@@ -107,22 +107,17 @@ class Scheduler(CeleryScheduler):
 
     def _fire_due(self) -> float:
         """Fire due routines, messages and slots. Returns the seconds until more are due; 0: there may be more now."""
-        work = next_work()
-        waits = [LONGEST_WAIT]
-        if work.inline:
-            waits.append(self._routines.step())
-        if work.due:
-            messages = work.messages and self._fire_messages()
-            if work.attempts:
-                with _logged("retries_failed"):
-                    send(queue_due_retries(BATCH))
-            slots = self._fired("jobs", fire_due_jobs()) if work.slots else 0
-            if messages or slots >= BATCH:
-                return 0.0
-            work = next_work()
-            if work.due:
-                waits.append(self._wait_for_other_beat())
-        return max(0.0, min(work.wait, *waits))
+        routines_wait = self._routines.step()
+        messages = self._fire_messages()
+        with _logged("retries_failed"):
+            send(queue_due_retries(BATCH))
+        slots = self._fired("jobs", fire_due_jobs())
+        if messages or slots >= BATCH:
+            return 0.0
+        wait = seconds_to_next_work()
+        if wait <= 0:
+            wait = self._wait_for_other_beat()
+        return min(wait, routines_wait, LONGEST_WAIT)
 
     def _fire_messages(self) -> bool:
         """Queue the turns of due messages. Returns whether there may be more.

@@ -88,7 +88,7 @@ def _fire_one_by_one(
         except AWAY:
             raise
         except Exception as error:
-            log.exception("row_failed_to_fire", of=name, row=row[0])
+            log.exception("row_failed_to_fire", of=name, row=row.pk)
             failed.append((row, error))
     return queued, failed
 
@@ -102,6 +102,6 @@ def _is_set_aside(name: str, set_aside: Callable[[Any, str], None], row: Any, ca
     except AWAY:
         raise
     except Exception:
-        log.exception("row_not_set_aside", of=name, row=row[0])
+        log.exception("row_not_set_aside", of=name, row=row.pk)
         return False
     return True

@@ -1,6 +1,6 @@
 """Register routines from a heartbeat (rule 5.6).
 
-A routine is never registered twice, and never when a person removed it. Each is reported to people, and none runs
+A routine is never registered twice, and never when a person removed it. Each is reported to people. Firing starts none
 before the heartbeat has ended.
 """
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from django.db import transaction
 
 from automations.exceptions import AutomationsError, DuplicateRoutine
-from automations.jobs.hold import hold_back
 from automations.jobs.removed_routines import normalised, was_removed
 from automations.models import CronJob, ScheduleKind, Source
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, lock_agent
@@ -70,7 +69,6 @@ def _added(turn: Turn, source_key: str, given: NewRoutine) -> CronJob:
     lock_agent(given.agent_id)
     _refuse_what_was_there(given)
     job = add_routine(given)
-    hold_back(turn, [job.pk])
     report.report_registered(turn, job, source_key)
     return job
 

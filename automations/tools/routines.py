@@ -15,7 +15,6 @@ from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
 from automations.exceptions import BadJob, DuplicateRoutine, RoutineNotFound, TooManyRoutines
-from automations.jobs.hold import hold_back, is_held_back
 from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, Source
 from automations.routines.edit import EDITABLE, NewRoutine, add_routine, remove_routine, update_routine
@@ -219,8 +218,6 @@ def _update(context: ToolContext, arguments: dict[str, Any]) -> str:
         raise ToolFailed("this routine is disabled; only a person can enable it again")
     job = update_routine(routine_id, given)
     record_provenance(job.pk, context)
-    if is_held_back(context.turn, routine_id):  # it must not run before this heartbeat has ended
-        hold_back(context.turn, [routine_id])
     following = instant_text(job.clock.next_run_at, job.timezone)
     return f"Updated routine {job.pk} {job.name!r}: {schedule_text(job)}, {job.execution_mode}. Next run: {following}."
 
