@@ -15,14 +15,16 @@ import structlog
 from celery.beat import Scheduler as CeleryScheduler
 from django.conf import settings
 from django.db import Error, InterfaceError, OperationalError, connection
+from django.db.models import Min, Q
+from django.db.models.functions import Now
 
 from automations.firing.beat_ping import BeatPing
 from automations.firing.fire_jobs import BATCH, fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
-from automations.firing.next_work import seconds_to_next_work
 from automations.firing.one_by_one import Fired
 from automations.firing.retries import queue_due_retries
+from automations.models import JobClock, RunRecord, ScheduledMessage
 from automations.routines.plan import apply_jobs_flag
 from sessions_app import hints, metrics
 from sessions_app.hints import send
@@ -175,3 +177,19 @@ class Scheduler(CeleryScheduler):
     def info(self) -> str:
         """A line of the banner."""
         return "    . jobs from PostgreSQL, no schedule file"
+
+
+def seconds_to_next_work() -> float:
+    """Seconds until beat has something to queue: 0 or less when a row is overdue, infinite when nothing is planned.
+
+    Due inline routines do not count: they may have to wait, and their starter knows how long.
+    """
+    retries = RunRecord.objects.filter(not_before__isnull=False)
+    planned = (
+        (JobClock.objects.filter(inline=False), "next_run_at"),
+        (JobClock.objects.filter(inline=True, next_run_at__gt=Now()), "next_run_at"),
+        (retries.filter(Q(job__clock__inline=False) | Q(not_before__gt=Now())), "not_before"),
+        (ScheduledMessage.objects.waiting(), "send_at"),
+    )
+    waits = [rows.aggregate(wait=Min(column) - Now())["wait"] for rows, column in planned]
+    return min((wait.total_seconds() for wait in waits if wait is not None), default=float("inf"))

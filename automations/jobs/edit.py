@@ -10,14 +10,15 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
+from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
 from automations.jobs.removed_routines import remember_removed_titles
 from automations.jobs.validate import check_quota, count_texts, validated
 from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source
 from automations.models.category import Category, category
 from automations.runs.record import cancel_queued_runs
-from automations.schedules.plan import plan_of, schedule_columns, schedule_of
+from automations.runs.skips import TICK, GapReason, gap_between, record_gap
+from automations.schedules.plan import JobPlan, accounted_to, plan_of, schedule_columns, schedule_of
 from automations.schedules.schedule import (
     EverySchedule,
     Schedule,
@@ -300,3 +301,75 @@ def check_limit(session: Session, besides: str = "") -> None:
     planned = CronJob.objects.filter(session=session, enabled=True, clock__next_run_at__isnull=False)
     if planned.exclude(pk=besides).count() >= MOST_ENABLED:
         raise TooManyJobs(f"a session may have at most {MOST_ENABLED} enabled automations")
+
+
+MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
+
+
+def skip_slots(
+    job_id: str, *, slots: int | None = None, until: str | None = None, revision: int | None = None
+) -> CronJob:
+    """Skip so many slots, or all before an ISO time. Slots that are due but not fired are the first of them.
+
+    They do not count as runs, and runs that were fired go on. BadJob, JobNotFound, ProtectedJob, NothingToSkip;
+    RevisionConflict when `revision` is not the job's.
+    """
+    if (slots is None) == (until is None):
+        raise BadJob("give either `slots` or `until`", code="bad_skip")
+    if slots is not None and not 1 <= slots <= MOST_SKIPPED:
+        raise BadJob(f"`slots` must be from 1 to {MOST_SKIPPED}", code="bad_skip")
+    with transaction.atomic():
+        clock, job = lock_job(job_id, revision)
+        _must_be_bound(job)
+        now = database_now()
+        before = future_time(until, job.agent.timezone, now, "until")
+        plan = plan_of(job, clock.runs_started)
+        first = _next_slot(clock, job, plan, now)
+        last = _nth(plan, job, first, slots, now) if slots else _before(plan, first, before)
+        record_gap(job, gap_between(plan.slots, first, last, GapReason.SKIPPED_BY_USER))
+        clock.skipped_to, clock.next_run_at = last, plan.next_firing(last)
+        clock.save(update_fields=["skipped_to", "next_run_at"])
+        save_columns(job, {})
+        transaction.on_commit(notify_beats, robust=True)
+    job.clock = clock
+    return job
+
+
+def _must_be_bound(job: CronJob) -> None:
+    match category(job):
+        case Category.SYSTEM:
+            raise ProtectedJob
+        case Category.BOUND:
+            return
+    raise JobNotFound
+
+
+def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> datetime:
+    if not job.enabled:
+        raise NothingToSkip("the automation is paused")
+    if clock.paused_until is not None and clock.paused_until > now:
+        raise NothingToSkip(f"the automation is paused until {clock.paused_until.isoformat()}")
+    firing = clock.next_run_at
+    slot = None if firing is None else plan.first_slot(firing, accounted_to(clock.last_slot, now))
+    if slot is None:
+        raise NothingToSkip("the automation has no more runs")
+    return slot
+
+
+def _nth(plan: JobPlan, job: CronJob, first: datetime, slots: int, now: datetime) -> datetime:
+    """The last of so many slots; the last one that there is when there are fewer."""
+    last = first
+    if job.catch_up != CatchUp.ALL:  # all due slots together would become one run
+        last = plan.slots.last(first, now - plan.jitter) or first
+    for _ in range(slots - 1):
+        following = plan.slots.next(last)
+        if following is None:
+            break
+        last = following
+    return last
+
+
+def _before(plan: JobPlan, first: datetime, until: datetime | None) -> datetime:
+    if until is None or first >= until:
+        raise NothingToSkip("the automation has no slot before this time")
+    return plan.slots.last(first, until - TICK) or first

@@ -29,6 +29,7 @@ from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, S
 from automations.models.category import Category, category
 from automations.routines.heartbeat_md import MAX_RETRY
 from automations.routines.plan import (
+    EPOCH,
     PLAN,
     changed_plan,
     check_mode_of_task_type,
@@ -36,8 +37,8 @@ from automations.routines.plan import (
     is_started_by_heartbeat,
     moves_the_clock,
     new_plan,
+    same_schedule,
 )
-from automations.routines.schedule_text import EPOCH, same_schedule
 from automations.schedules.plan import schedule_columns
 from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict

@@ -29,8 +29,8 @@ from automations.routines.heartbeat_md import (
     task_blocks_text,
     text_around_blocks,
 )
+from automations.routines.plan import EPOCH, read_first_run, routine_schedule_text
 from automations.routines.reads import Routine, routine_of, shown_routines, task_json
-from automations.routines.schedule_text import EPOCH, read_first_run, routine_schedule_text
 from sessions_app.agents.documents import DocumentChange, DocumentView, DocumentWrite
 from sessions_app.exceptions import TooLarge
 from sessions_app.models import Agent, Document

@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, QuerySet, Subquery
 from automations.exceptions import RoutineNotFound
 from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.routines.schedule_text import routine_schedule_text
+from automations.routines.plan import routine_schedule_text
 from automations.selectors import shown_runs, state_of
 from sessions_app.reads.selectors import agent, key_subquery
 from sessions_app.tokens.limits import in_agents

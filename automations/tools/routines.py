@@ -18,11 +18,10 @@ from automations.exceptions import BadJob, DuplicateRoutine, RoutineNotFound, To
 from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, Source
 from automations.routines.edit import EDITABLE, NewRoutine, add_routine, remove_routine, update_routine
-from automations.routines.intents import register_intent
+from automations.routines.plan import routine_schedule_text
 from automations.routines.reads import Routine, routine_of, shown_routines
-from automations.routines.reflection import Intended
+from automations.routines.reflection import Intended, register_intent
 from automations.routines.reflection import register_reflected_routine as register_reflected
-from automations.routines.schedule_text import routine_schedule_text
 from automations.schedules.describe import instant_text
 from sessions_app import flags
 from sessions_app.exceptions import RevisionConflict, SessionsError

@@ -15,7 +15,7 @@ from celery import Celery
 from django.db import connection
 
 from automations import selectors
-from automations.beat import Scheduler
+from automations.beat import Scheduler, seconds_to_next_work
 from automations.exceptions import (
     BadMessage,
     MessageBeingSent,
@@ -25,7 +25,6 @@ from automations.exceptions import (
     TooManyMessages,
 )
 from automations.firing.fire_messages import fire_due_messages
-from automations.firing.next_work import seconds_to_next_work
 from automations.firing.one_by_one import NothingFires
 from automations.models import JobClock, RunRecord, RunState, ScheduledMessage
 from automations.scheduled_messages import (

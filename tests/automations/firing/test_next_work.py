@@ -10,7 +10,8 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from automations.firing import fire_jobs, fire_messages, next_work
+from automations.beat import seconds_to_next_work
+from automations.firing import fire_jobs, fire_messages
 from automations.models import JobClock, ScheduledMessage
 from tests.many_rows import insert_many
 
@@ -35,7 +36,7 @@ def test_polling_reads_no_jobs_when_none_are_due() -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         insert_clocks("now() + interval '1 day' + n * interval '1 minute'")
         cursor.execute("ANALYZE automations_jobclock")
-        plans = plans_of(next_work.seconds_to_next_work)
+        plans = plans_of(seconds_to_next_work)
         transaction.set_rollback(True)
     assert len(plans) == 4
     assert not any("Seq Scan on automations_jobclock" in plan for plan in plans), "\n".join(plans)
@@ -59,7 +60,7 @@ def test_due_messages_and_their_queue_heads_use_separate_indexes() -> None:
         )
         cursor.execute("ANALYZE automations_scheduledmessage")
         claim, *_ = plans_of(lambda: fire_messages._claim(100))
-        look = plans_of(next_work.seconds_to_next_work)[-1]
+        look = plans_of(seconds_to_next_work)[-1]
         transaction.set_rollback(True)
     for plan in (claim, look):
         assert "scheduled_due" in plan, plan

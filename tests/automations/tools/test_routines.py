@@ -11,7 +11,7 @@ from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from automations.models import CronJob, JobClock
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine
-from automations.routines.intents import MEMORY, NoIntent, find_intents, mark_registered, register_intent
+from automations.routines.reflection import MEMORY, NoIntent, find_intents, mark_registered, register_intent
 from automations.tools.routines import offered
 from sessions_app.agents.documents import put_document
 from sessions_app.exceptions import RevisionConflict
