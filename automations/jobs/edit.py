@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,11 +12,11 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
-from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
+from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
 from automations.jobs.removed_routines import remember_removed_titles
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source
-from automations.models.category import Category, category
+from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source, new_job_id
+from automations.models.category import RESERVED_IDS, Category, category
 from automations.runs.record import cancel_queued_runs
 from automations.runs.skips import TICK, GapReason, gap_between, record_gap
 from automations.schedules.plan import JobPlan, accounted_to, plan_of, schedule_columns, schedule_of
@@ -30,6 +31,7 @@ from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Session, SessionType
 from sessions_app.queue.threads import enter, must_be_open
 
+_KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
 MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
@@ -89,14 +91,12 @@ def create_job(given: NewJob) -> CronJob:
                 **schedule_columns(schedule, session.agent.timezone),
                 **values,
             )
-            first = _first_firing(job, 0, now)
+            _check_end(job, 0, now)
             if given.enabled:
                 check_quota(job, TooManyJobs)
             job.save(force_insert=True)
             count_texts(job)
-            job.clock = JobClock.objects.create(
-                job=job, next_run_at=first if given.enabled else None, planned_from=now
-            )
+            start_clock(job, now)
             transaction.on_commit(notify_beats, robust=True)
     except IntegrityError as error:
         raise NotFound("there is no such session") from error
@@ -149,7 +149,7 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
     clock.paused_until = paused_until
     save_columns(job, columns)
     if {"schedule", "ends_at"} & changes.keys():
-        _first_firing(job, clock.runs_started, now)
+        _check_end(job, clock.runs_started, now)
     begins = moves and move_clock(clock, job, now)
     if begins and job.session_id is not None:
         check_limit(lock_session(job.session_id), besides=job.pk)
@@ -194,6 +194,20 @@ def save_columns(job: CronJob, columns: Mapping[str, Any]) -> None:
     job.save(update_fields=[*columns, "fault", "revision", "updated_at"])
     if not columns.keys().isdisjoint({"message", "description"}):
         count_texts(job)
+
+
+def insert_job(job: CronJob, wanted_id: str) -> None:
+    """Insert the job with the wanted id if that is well-formed, not reserved and free; else with a new one."""
+    well_formed = _KEPT_ID.fullmatch(wanted_id) and wanted_id not in RESERVED_IDS
+    if well_formed and not CronJob.objects.filter(pk=wanted_id).exists():
+        job.pk = wanted_id
+        try:
+            with transaction.atomic():
+                job.save(force_insert=True)
+            return
+        except IntegrityError:  # another job took the id meanwhile
+            job.pk = new_job_id()
+    job.save(force_insert=True)
 
 
 def delete_job(job_id: str, *, revision: int | None = None) -> None:
@@ -250,12 +264,10 @@ def _plan_columns(job: CronJob, changes: Mapping[str, Any], now: datetime) -> di
     return columns
 
 
-def _first_firing(job: CronJob, runs_started: int, now: datetime) -> datetime | None:
-    """When the job is fired next. BadJob when it ends before that; None when its runs are used up."""
-    plan = plan_of(job, runs_started)
-    if job.ends_at is not None and plan.slots.next(now) is None:
+def _check_end(job: CronJob, runs_started: int, now: datetime) -> None:
+    """BadJob when the job ends before its next slot."""
+    if job.ends_at is not None and plan_of(job, runs_started).slots.next(now) is None:
         raise BadJob("ends_at is before the first run", code="never_fires")
-    return plan.next_firing(now)
 
 
 def default_name(message: str) -> str:

@@ -6,7 +6,6 @@ same time: an import locks the agent's row.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -15,14 +14,14 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
-from automations.jobs.edit import check_limit, lock_session
-from automations.jobs.system import DREAM
-from automations.models import CronJob, JobClock, Source, new_job_id
-from automations.models.category import RESERVED_IDS, Category
+from automations.jobs.clock import database_now, notify_beats, start_clock
+from automations.jobs.edit import check_limit, insert_job, lock_session
+from automations.jobs.system import DREAM, change_system_job
+from automations.models import CronJob, Source
+from automations.models.category import Category
 from automations.nanobot_import.store_file import StoredJob, read_store
 from automations.nanobot_import.store_job import JobRefused, Wanted, id_of, stored_text, wanted_of
-from automations.schedules.plan import plan_of, schedule_columns
+from automations.schedules.plan import schedule_columns
 from sessions_app.agents.dependents import lock_dependents
 from sessions_app.exceptions import NotFound, SessionExists, SessionsError
 from sessions_app.models import PRIMARY_KEY, Agent, Session
@@ -115,7 +114,6 @@ def _one_line(text: str) -> str:
     return printable[:60]
 
 
-_KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 HEARTBEAT = "use the agent's setting `heartbeat` instead"
 
 
@@ -205,7 +203,6 @@ class _Importer:
 
     def _create(self, wanted: Wanted, **columns: Any) -> CronJob:
         job = CronJob(
-            pk=_id_for(wanted.stored_id),
             agent=self.agent,
             name=wanted.name,
             message=wanted.message,
@@ -215,14 +212,8 @@ class _Importer:
             **schedule_columns(wanted.schedule, self.agent.timezone),
             **columns,
         )
-        try:
-            with transaction.atomic():
-                job.save(force_insert=True)
-        except IntegrityError:  # another agent took the id meanwhile
-            job.pk = new_job_id()
-            job.save(force_insert=True)
-        next_run_at = plan_of(job, 0).next_firing(self.now) if job.enabled else None
-        job.clock = JobClock.objects.create(job=job, next_run_at=next_run_at, planned_from=self.now)
+        insert_job(job, wanted.stored_id)
+        start_clock(job, self.now)
         return job
 
     def _update_dream(self, wanted: Wanted) -> CronJob:
@@ -230,15 +221,8 @@ class _Importer:
         job = sole(CronJob.objects.filter(agent=self.agent, system_event=DREAM))
         if wanted.stored_id != DREAM or job is None:
             raise JobRefused(f"unknown system event {wanted.stored_id[:60]!r}")
-        clock = JobClock.objects.get(job=job)
-        skip_overdue_slots(clock, job, self.now)
         columns = schedule_columns(wanted.schedule, self.agent.timezone)
-        for name, value in (columns | {"imported_id": wanted.stored_id}).items():
-            setattr(job, name, value)
-        job.revision += 1
-        job.save()
-        restart_clock(clock, job, self.now)
-        job.clock = clock
+        change_system_job(job, columns | {"imported_id": wanted.stored_id}, self.now)
         return job
 
     def _line_fields(self, job: CronJob, wanted: Wanted) -> dict[str, Any]:
@@ -258,10 +242,3 @@ class _Importer:
             "next_run_at": following.isoformat() if following else None,
             "note": "; ".join(filter(None, notes)),
         }
-
-
-def _id_for(stored_id: str) -> str:
-    """The id of the store if it is well-formed and free, else a new one."""
-    if not _KEPT_ID.fullmatch(stored_id) or stored_id in RESERVED_IDS:
-        return new_job_id()
-    return new_job_id() if CronJob.objects.filter(pk=stored_id).exists() else stored_id

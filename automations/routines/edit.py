@@ -22,10 +22,18 @@ from automations.exceptions import (
     TooManyRoutines,
 )
 from automations.jobs.clock import database_now, notify_beats, skip_overdue_slots
-from automations.jobs.edit import delete_job, lock_job, lock_session, move_clock, prepare_switch, save_columns
+from automations.jobs.edit import (
+    delete_job,
+    insert_job,
+    lock_job,
+    lock_session,
+    move_clock,
+    prepare_switch,
+    save_columns,
+)
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
+from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source
 from automations.models.category import Category, category
 from automations.routines.heartbeat_md import MAX_RETRY
 from automations.routines.plan import (
@@ -46,10 +54,11 @@ from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue.threads import enter
 
-EDITABLE = PLAN | {
-    "title", "description", "instructions", "execution_mode", "enabled", "timeout_seconds", "policy", "max_retry",
-    "task_type",
-}  # fmt: skip
+_SETTINGS = (
+    *("title", "description", "instructions", "enabled", "timeout_seconds", "max_retry", "task_type"),
+    "source",
+)
+EDITABLE = PLAN | {*_SETTINGS, "policy", "execution_mode"} - {"source"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,21 +100,9 @@ def agent_routines(agent_id: int) -> QuerySet[CronJob]:
 
 def add_routine(given: NewRoutine) -> CronJob:
     """Add a routine. BadJob, TooManyRoutines, DuplicateRoutine, NotFound, SessionClosed."""
-    values = validated(
-        {
-            "title": given.title,
-            "description": given.description,
-            "instructions": given.instructions,
-            "policy": dict(given.policy),
-            "enabled": given.enabled,
-            "timeout_seconds": given.timeout_seconds,
-            "max_retry": given.max_retry,
-            "task_type": given.task_type,
-            "source": given.source,
-            "execution_mode": given.execution_mode
-            or inferred_mode(given.timeout_seconds, given.description, given.task_type),
-        }
-    )
+    mode = given.execution_mode or inferred_mode(given.timeout_seconds, given.description, given.task_type)
+    settings = {name: getattr(given, name) for name in _SETTINGS}
+    values = validated(settings | {"policy": dict(given.policy), "execution_mode": mode})
     check_mode_of_task_type(values["execution_mode"], values["task_type"])
     return retry_deadlocks(lambda: _add(given, values))
 
@@ -131,7 +128,7 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
             job = CronJob(agent=agent, home_id=home_id, created_by_turn_id=given.turn_id, **columns)
             if waits:
                 check_quota(job, TooManyRoutines)
-            _insert(job, given.routine_id)
+            insert_job(job, given.routine_id)
             count_texts(job)
             job.clock = JobClock.objects.create(
                 job=job,
@@ -279,16 +276,3 @@ def _refuse_duplicate(agent_id: int, title: str, schedule: Schedule, now: dateti
     for job in agent_routines(agent_id).filter(enabled=True, clock__next_run_at__isnull=False):
         if normalised(job.name) == wanted and same_schedule(job, schedule, now):
             raise DuplicateRoutine(f"the routine {job.pk} has the same title and schedule", routine_id=job.pk)
-
-
-def _insert(job: CronJob, wanted_id: str) -> None:
-    """Insert the job with the wanted id if it is free, else with a new one."""
-    if wanted_id and not CronJob.objects.filter(pk=wanted_id).exists():
-        job.pk = wanted_id
-        try:
-            with transaction.atomic():
-                job.save(force_insert=True)
-            return
-        except IntegrityError:  # another job took the id meanwhile
-            job.pk = new_job_id()
-    job.save(force_insert=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,12 +17,6 @@ from automations.routines.plan import routine_schedule_text
 from automations.selectors import shown_runs, state_of
 from sessions_app.reads.selectors import agent, key_subquery
 from sessions_app.tokens.limits import in_agents
-
-_STATES = {"scheduled": "pending"}  # states that the document spells differently
-_SAME_NAMES = (  # fields of Routine that a row has by the same name
-    *("description", "at", "timezone", "execution_mode", "task_type", "enabled", "source", "timeout_seconds"),
-    *("policy", "max_retry", "last_run_at", "last_status", "pending", "created_at", "revision"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,20 +128,20 @@ def _waits_for(job: Any) -> WaitsFor | None:
 
 def routine_of(job: Any) -> Routine:
     """A row of `shown_routines` as people see it."""
-    return Routine(
-        id=job.pk,
-        agent=job.agent.name,
-        title=job.name,
-        instructions=job.message,
-        schedule=routine_schedule_text(job),
-        next_run_at=job.clock.next_run_at,
-        state=state_of(job),
-        waits_for=_waits_for(job),
-        attempt=job.last_attempt or 0,
-        error=job.last_error or None,
-        session=job.home_id,
-        **{name: getattr(job, name) for name in _SAME_NAMES},
-    )
+    shown = {
+        "agent": job.agent.name,
+        "title": job.name,
+        "instructions": job.message,
+        "schedule": routine_schedule_text(job),
+        "next_run_at": job.clock.next_run_at,
+        "state": state_of(job),
+        "waits_for": _waits_for(job),
+        "attempt": job.last_attempt or 0,
+        "error": job.last_error or None,
+        "session": job.home_id,
+    }
+    same = {each.name: getattr(job, each.name) for each in fields(Routine) if each.name not in shown}
+    return Routine(**same, **shown)
 
 
 def _state_in_document(routine: Routine) -> str:
@@ -155,7 +149,7 @@ def _state_in_document(routine: Routine) -> str:
     is_over = routine.schedule is None and routine.next_run_at is None
     if is_over and routine.last_status == RunState.FAILED:
         return "failed"
-    return _STATES.get(routine.state, routine.state)
+    return "pending" if routine.state == "scheduled" else routine.state
 
 
 def task_json(routine: Routine) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
-from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
@@ -225,18 +224,14 @@ def _is_protected(context: ToolContext, job_id: str) -> bool:
     return job_id in RESERVED_IDS or own.exists()
 
 
-def register_cron_tool() -> None:
-    """Register the tool `cron`."""
-    tools.register(
-        Tool(
-            name="cron",
-            description=DESCRIPTION,
-            parameters=PARAMETERS,
-            effect=Effect.DANGEROUS,
-            effect_of=effect_of,
-            transactional=True,
-            run=run_cron,
-            offered=lambda context: context.session.type in PEOPLES,
-            told=told,
-        )
-    )
+CRON = Tool(
+    name="cron",
+    description=DESCRIPTION,
+    parameters=PARAMETERS,
+    effect=Effect.DANGEROUS,
+    effect_of=effect_of,
+    transactional=True,
+    run=run_cron,
+    offered=lambda context: context.session.type in PEOPLES,
+    told=told,
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool
 from automations.models import CronJob
@@ -76,16 +75,12 @@ def _repairs(context: ToolContext) -> bool:
     return context.turn.kind == TurnKind.HEARTBEAT and TASKS_KEY not in context.turn.metadata
 
 
-def register_repair_tool() -> None:
-    """Register the tool."""
-    tools.register(
-        Tool(
-            name="repair_heartbeat",
-            description=DESCRIPTION,
-            parameters=PARAMETERS,
-            effect=Effect.WRITE,
-            transactional=True,
-            run=run_repair,
-            offered=_is_offered,
-        )
-    )
+REPAIR_HEARTBEAT = Tool(
+    name="repair_heartbeat",
+    description=DESCRIPTION,
+    parameters=PARAMETERS,
+    effect=Effect.WRITE,
+    transactional=True,
+    run=run_repair,
+    offered=_is_offered,
+)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
@@ -267,7 +266,7 @@ def _tool(
     )
 
 
-TOOLS = (
+ROUTINE_TOOLS = (
     _tool(
         "add_routine",
         _add,
@@ -299,12 +298,6 @@ TOOLS = (
         ["routine_id"],
     ),
 )
-
-
-def register_routine_tools() -> None:
-    """Register the tools for routines."""
-    for tool in TOOLS:
-        tools.register(tool)
 
 
 def added_text(job: CronJob) -> str:

@@ -52,7 +52,9 @@ def _rows() -> dict[str, ArraySubquery]:
     routines = CronJob.objects.filter(agent=OuterRef("pk")).exclude(execution_mode=ExecutionMode.SESSION)
     # enabled ones first; disabled ones are listed so that they are not registered again
     ordered = routines.order_by("-enabled", "-created_at", "pk")[:MOST_ROUTINES]
-    named = Document.objects.filter(agent=OuterRef("pk"), name__in=[heartbeat_document.NAME, reflection.MEMORY])
+    named = Document.objects.filter(
+        agent=OuterRef("pk"), name__in=[heartbeat_document.NAME, reflection.MEMORY]
+    )
     return {
         "routines": json_rows(ordered, *_JOB, *_SCHEDULE, "clock__next_run_at"),
         "removed": ArraySubquery(latest_removed(OuterRef("pk")).values("title")[:MOST_REMOVED]),
