@@ -137,42 +137,50 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
     now = database_now()
     columns = plain | _plan_columns(job, changes, now)
     paused_until = _pause(clock, job, changes, now)
-    held = paused_until != clock.paused_until
-    switched = plain.get("enabled", job.enabled) != job.enabled
-    moves = held or switched or bool(PLAN & changes.keys())
-    if moves:
-        skip_overdue_slots(clock, job, now)
-    if switched:
-        prepare_switch(clock, job)
-    elif held and paused_until is not None:
-        _cancel_waiting(clock, job)
-    clock.paused_until = paused_until
-    save_columns(job, columns)
+    is_held = paused_until is not None and paused_until != clock.paused_until
+    replanned = bool(PLAN & changes.keys())
+    begins = write_changes(clock, job, columns, now, replanned=replanned, paused_until=paused_until)
     if {"schedule", "ends_at"} & changes.keys():
         _check_end(job, clock.runs_started, now)
-    begins = moves and move_clock(clock, job, now)
     if begins and job.session_id is not None:
         check_limit(lock_session(job.session_id), besides=job.pk)
     if clock.next_run_at is not None and (begins or "schedule" in changes):
         check_quota(job, TooManyJobs)
-    if held and paused_until is not None and clock.next_run_at is None:
+    if is_held and clock.next_run_at is None:
         raise BadJob("no run is left after paused_until", code="never_fires")
 
 
-def prepare_switch(clock: JobClock, job: CronJob) -> None:
-    """Call before `enabled` changes. A pause cancels queued runs; those that never began do not count as run."""
-    if job.enabled:
-        _cancel_waiting(clock, job)
-    job.fault = ""
+def write_changes(
+    clock: JobClock,
+    job: CronJob,
+    columns: Mapping[str, Any],
+    now: datetime,
+    *,
+    replanned: bool,
+    paused_until: datetime | None = None,
+) -> bool:
+    """Write changed columns, and move the clock when the plan, `enabled` or the pause has changed.
+
+    A pause cancels queued runs; those that never began do not count as run. Returns whether the job had no slot left
+    before and has one now, so that limits apply. BadJob.
+    """
+    held = paused_until != clock.paused_until
+    switched = columns.get("enabled", job.enabled) != job.enabled
+    moves = replanned or held or switched
+    if moves:
+        skip_overdue_slots(clock, job, now)
+    if job.enabled if switched else held and paused_until is not None:
+        clock.runs_started = max(0, clock.runs_started - cancel_queued_runs(job, "paused"))
+        clock.save(update_fields=["runs_started"])
+    if switched:
+        job.fault = ""
+    clock.paused_until = paused_until
+    save_columns(job, columns)
+    return moves and _move_clock(clock, job, now)
 
 
-def _cancel_waiting(clock: JobClock, job: CronJob) -> None:
-    clock.runs_started = max(0, clock.runs_started - cancel_queued_runs(job, "paused"))
-    clock.save(update_fields=["runs_started"])
-
-
-def move_clock(clock: JobClock, job: CronJob, now: datetime) -> bool:
-    """Set the next slot after now. Returns whether the job had none before and has one now, so that limits apply.
+def _move_clock(clock: JobClock, job: CronJob, now: datetime) -> bool:
+    """Set the next slot after now. Returns whether the job had none before and has one now.
 
     BadJob when a one-time job that never ran is resumed after its time, or its new time was skipped or lies in a pause:
     it would silently never run.

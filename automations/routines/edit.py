@@ -21,16 +21,8 @@ from automations.exceptions import (
     RoutineNotFound,
     TooManyRoutines,
 )
-from automations.jobs.clock import database_now, notify_beats, skip_overdue_slots
-from automations.jobs.edit import (
-    delete_job,
-    insert_job,
-    lock_job,
-    lock_session,
-    move_clock,
-    prepare_switch,
-    save_columns,
-)
+from automations.jobs.clock import database_now, notify_beats
+from automations.jobs.edit import delete_job, insert_job, lock_job, lock_session, write_changes
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import check_quota, count_texts, validated
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source
@@ -220,25 +212,21 @@ def _change(job: CronJob, columns: dict[str, Any], first: datetime | None, now: 
     clock = job.clock
     switched = columns.get("enabled", job.enabled) != job.enabled
     replanned = first is not None or moves_the_clock(job, columns)
-    if replanned or switched:
-        skip_overdue_slots(clock, job, now)
-    if switched:
-        prepare_switch(clock, job)
-    save_columns(job, columns)
+    if not replanned and clock.planned_from > now:
+        first = clock.planned_from  # a first run that was given survives a pause
+    begins = write_changes(clock, job, columns, now, replanned=replanned, paused_until=clock.paused_until)
     clock.inline = is_started_by_heartbeat(job)
     clock.save(update_fields=["inline"])
-    if replanned or switched:
-        if not replanned and clock.planned_from > now:
-            first = clock.planned_from  # a first run that was given survives a pause
-        planned_again = move_clock(clock, job, now)
-        if first is not None:
-            clock.next_run_at = first if job.enabled else None
-            clock.planned_from = _planned_from(job, first, now)
-            clock.save(update_fields=["next_run_at", "planned_from"])
-        if planned_again:
-            check_routine_limit(lock_agent(job.agent_id), besides=job.pk)
-        if clock.next_run_at is not None:
-            check_quota(job, TooManyRoutines)
+    if not replanned and not switched:
+        return
+    if first is not None:
+        clock.next_run_at = first if job.enabled else None
+        clock.planned_from = _planned_from(job, first, now)
+        clock.save(update_fields=["next_run_at", "planned_from"])
+    if begins:
+        check_routine_limit(lock_agent(job.agent_id), besides=job.pk)
+    if clock.next_run_at is not None:
+        check_quota(job, TooManyRoutines)
 
 
 def _planned_from(job: CronJob, first: datetime | None, now: datetime) -> datetime:

@@ -8,23 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import Exists, OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from automations.exceptions import RoutineNotFound
-from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
+from automations.heartbeats.readiness import MODEL_FREE_TASKS, Wait, WaitReason, why_routines_wait
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.routines.plan import routine_schedule_text
-from automations.selectors import shown_runs, state_of
+from automations.selectors import shown_runs, state_of, with_runs
 from sessions_app.reads.selectors import agent, key_subquery
 from sessions_app.tokens.limits import in_agents
-
-
-@dataclass(frozen=True, kw_only=True)
-class WaitsFor:
-    """Why a due inline routine has not started; `until`: when the wait is over, if known."""
-
-    reason: str
-    until: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +44,7 @@ class Routine:
     next_run_at: datetime | None
     last_run_at: datetime | None
     state: str
-    waits_for: WaitsFor | None
+    waits_for: Wait | None
     last_status: str | None
     pending: bool
     attempt: int
@@ -78,20 +70,17 @@ def shown_routines(**which: Any) -> QuerySet[Any]:
     """Routines with everything that `routine_of` reads, in one statement; the oldest first."""
     runs = RunRecord.objects.filter(job=OuterRef("pk"))
     last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for")
-    return (
-        CronJob.objects.filter(**which)
-        .exclude(execution_mode=ExecutionMode.SESSION)
-        .select_related("clock", "agent__owner")
+    rows: QuerySet[Any] = (
+        with_runs(CronJob.objects.filter(**which).exclude(execution_mode=ExecutionMode.SESSION))
+        .select_related("agent__owner")
         .annotate(
-            last_status=Subquery(last.values("state")[:1]),
             last_run_at=Subquery(last.values("started_at")[:1]),
             last_attempt=Subquery(last.values("attempt")[:1]),
             last_error=Subquery(last.values("error")[:1]),
-            runs_now=Exists(runs.filter(state=RunState.RUNNING)),
-            pending=Exists(runs.filter(state=RunState.QUEUED)),
         )
         .order_by("created_at", "id")
     )
+    return rows
 
 
 def routines_of(user: AbstractBaseUser, agent_name: str) -> QuerySet[Any]:
@@ -116,14 +105,14 @@ def routine_runs(user: AbstractBaseUser, routine_id: str) -> QuerySet[RunRecord]
     return shown_runs(rows)
 
 
-def _waits_for(job: Any) -> WaitsFor | None:
+def _waits_for(job: Any) -> Wait | None:
+    """Why a due inline routine has not started."""
     now, due = datetime.now(UTC), job.clock.next_run_at
     if not (job.clock.inline and due is not None and due <= now):
         return None
-    what = why_routines_wait(job.agent, now)
-    if what is None or (what.reason is WaitReason.MODEL_DOWN and job.task_type in MODEL_FREE_TASKS):
-        return None
-    return WaitsFor(reason=what.reason.value, until=what.until)
+    wait = why_routines_wait(job.agent, now)
+    needs_model = job.task_type not in MODEL_FREE_TASKS
+    return wait if wait and (needs_model or wait.reason is not WaitReason.MODEL_DOWN) else None
 
 
 def routine_of(job: Any) -> Routine:

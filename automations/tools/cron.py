@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Exists, OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
@@ -21,7 +21,7 @@ from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, JobKind, RunRecord, RunState, Source
 from automations.models.category import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text
-from automations.selectors import paused_until, state_at_end
+from automations.selectors import paused_until, state_at_end, with_runs
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
 from sessions_app.tools.clock import HINT
@@ -159,20 +159,12 @@ def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "cron", "expr": value} | ({"timezone": zone} if zone else {})
 
 
-def _jobs(context: ToolContext) -> QuerySet[CronJob]:
-    """This conversation's jobs, the oldest first, each with its last run and whether a run is open."""
-    runs = RunRecord.objects.filter(job=OuterRef("pk"))
-    last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for")
-    return (
-        CronJob.objects.filter(session=context.session)
-        .select_related("clock")
-        .annotate(
-            last_slot=Subquery(last.values("scheduled_for")[:1]),
-            last_state=Subquery(last.values("state")[:1]),
-            is_open=Exists(runs.open()),
-        )
-        .order_by("created_at", "id")
-    )
+def _jobs(context: ToolContext) -> QuerySet[Any]:
+    """This conversation's jobs, the oldest first, each with its last slot that ran."""
+    runs = RunRecord.objects.filter(job=OuterRef("pk")).exclude(state=RunState.SKIPPED)
+    last_slot = Subquery(runs.order_by("-scheduled_for").values("scheduled_for")[:1])
+    jobs = with_runs(CronJob.objects.filter(session=context.session))
+    return jobs.annotate(last_slot=last_slot).order_by("created_at", "id")
 
 
 def _list(context: ToolContext, _arguments: dict[str, Any]) -> str:
@@ -186,8 +178,8 @@ def list_automations(context: ToolContext) -> str:
 
 def _line(job: Any) -> str:
     ran = (
-        f"last run {instant_text(job.last_slot, job.timezone)} ({job.last_state})"
-        if job.last_state
+        f"last run {instant_text(job.last_slot, job.timezone)} ({job.last_status})"
+        if job.last_status
         else "not run yet"
     )
     return f"- {job.pk} {job.name!r}: {describe_job(job, job.timezone)}; {ran}; {_following(job)}"
@@ -202,7 +194,8 @@ def _following(job: Any) -> str:
         return f"paused until {instant_text(until, job.timezone)}"
     if job.clock.next_run_at is not None:
         return f"next run {instant_text(job.clock.next_run_at, job.timezone)}"
-    return "no further run" if job.is_open else state_at_end(job, job.last_state)
+    is_open = job.runs_now or job.pending
+    return "no further run" if is_open else state_at_end(job, job.last_status)
 
 
 def _remove(context: ToolContext, arguments: dict[str, Any]) -> str:
