@@ -20,6 +20,7 @@ from automations.jobs.removed_routines import normalised
 from automations.models import CronJob, JobClock, ScheduleKind
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, lock_agent, update_routine
 from automations.routines.heartbeat_md import (
+    PLAIN,
     Parse,
     Task,
     parse_heartbeat_md,
@@ -37,10 +38,7 @@ log = structlog.get_logger(__name__)
 
 NAME = "HEARTBEAT.md"
 MOST_CHANGED = 50  # routines that one text may add, change and disable; each takes about ten statements
-_PLAIN = (
-    *("title", "description", "instructions", "execution_mode", "enabled", "timeout_seconds"),
-    *("max_retry", "task_type"),
-)
+_PLAIN = tuple(name for name in PLAIN if name not in ("source", "policy"))
 _COLUMNS = {"title": "name", "instructions": "message"}  # a routine's field → a job's column, if it differs
 
 
