@@ -41,7 +41,7 @@ LONGEST_WAIT = 30.0  # seconds; after this time an edit whose notification was l
 SHORTEST_RETRY = 0.1  # seconds, while another beat holds the due rows; doubles up to LONGEST_RETRY
 LONGEST_RETRY = 1.0
 MOST_ROUNDS = 50  # of messages before slots; at most 20 messages wait in a session
-FIRST_MAINTENANCE = 60.0  # seconds after the start, so that a beat that restarts often requests it, too
+FIRST_MAINTENANCE = 60.0  # seconds after the start, so that a beat that restarts often still requests it
 
 
 @contextmanager

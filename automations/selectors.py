@@ -185,7 +185,7 @@ def runs_of(user: AbstractBaseUser, job_id: str) -> QuerySet[RunRecord]:
 
 
 def runs_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
-    """The user's runs with these values of fields, by their slots; not those of system and legacy jobs."""
+    """The user's runs with these values of fields, by slot. Runs of system and legacy jobs are left out."""
     rows = RunRecord.objects.filter(_reached(user), owner_id=user.pk, owner_id__gt=NOBODY)
     if "agent_name" in wanted:
         rows = rows.alias(agent_name=_AGENT_OF_RUN)

@@ -1,6 +1,6 @@
 """Fire due jobs: turn their due slots into runs and turns, one transaction for each batch, with any number of beats.
 
-Lock order: clock, then the inserted rows. Edits and deletes lock the clock first, too, so a slot is fired with the
+Lock order: clock, then the inserted rows. Edits and deletes also lock the clock first, so a slot is fired with the
 job either before or after an edit, never in between.
 """
 

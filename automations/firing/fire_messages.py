@@ -1,7 +1,7 @@
 """Fire scheduled messages: each due message becomes a run and a turn, as a job's slot does (rules 4.4, 8.2).
 
 A message waits until the earlier ones of its session have their turns, so two beats cannot change the order.
-Lock order: the message, then the inserted rows. A delete of sessions locks their messages first, too.
+Lock order: the message, then the inserted rows. A delete of sessions also locks their messages first.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _fire_one_by_one(
 
 
 def _is_set_aside(name: str, set_aside: Callable[[Any, str], None], row: Any, cause: Exception) -> bool:
-    """Set a row aside. False when that fails, too: the row stays due, and the others are fired."""
+    """Set a row aside. Returns False when this fails as well: the row stays due, and the others are fired."""
     try:
         with transaction.atomic():
             set_aside(row, f"{type(cause).__name__}: {cause}")

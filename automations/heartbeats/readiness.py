@@ -1,6 +1,6 @@
 """When a heartbeat must wait: while its session has an open turn; with backoff, while the model is down (5.1, 5.2).
 
-Tasks of heartbeats that need no model are done here, too (rule 5.5).
+Also here: the tasks that need no model (rule 5.5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Create, change and delete automations. Lock order, as in beat: clock, then job."""
+"""Create, change, skip and delete automations. Lock order, as in beat: clock, then job.
+
+Skipped slots are recorded at once, and the clock keeps the last of them (`skipped_to`), so that nothing that plans anew
+(an edit, a resume, new zone data) makes one of them due again.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,7 @@ _KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
 MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
+MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
 PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
 EDITABLE = PLAN | {
     *("paused_until", "name", "message", "enabled", "overlap"),
@@ -321,9 +326,6 @@ def check_limit(session: Session, besides: str = "") -> None:
     planned = CronJob.objects.filter(session=session, enabled=True, clock__next_run_at__isnull=False)
     if planned.exclude(pk=besides).count() >= MOST_ENABLED:
         raise TooManyJobs(f"a session may have at most {MOST_ENABLED} enabled automations")
-
-
-MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
 
 
 def skip_slots(

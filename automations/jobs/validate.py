@@ -1,6 +1,6 @@
 """Checks of the fields of automations and routines. Each field has its own error code.
 
-Quotas of one user are checked here, too; requests at the same instant may exceed one by their number.
+The quotas of a user are checked here as well. Requests at the same instant may exceed a quota by their number.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ MOST_FREQUENT = 10  # automations and routines of one user with such an interval
 def check_quota(job: CronJob, error: type[AutomationsError]) -> None:
     """Raise the error if the owner of this enabled job has as many others as a user may have.
 
-    Jobs without slots left and those of the system do not count. Call it in the transaction that stores the job, after
+    Jobs without slots left and system jobs do not count. Call it in the transaction that stores the job, after
     its locks.
     """
     quotas.one_at_a_time("automations", job.agent.owner_id)

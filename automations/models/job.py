@@ -1,4 +1,4 @@
-"""CronJob and its clock."""
+"""CronJob, its clock, the titles of removed routines, and the time-zone data that slots were computed with."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class JobQuerySet(models.QuerySet["CronJob"]):
     """What changes jobs apart from an edit."""
 
     def set_aside(self, ids: Iterable[str], fault: str) -> int:
-        """Disable these jobs for an error, which becomes their fault. Returns how many there are."""
+        """Disable these jobs because of an error, which becomes their fault. Returns their number."""
         return self.filter(pk__in=ids).update(enabled=False, fault=fault[:LONGEST_FAULT])
 
 

@@ -214,7 +214,7 @@ class RunRecord(models.Model):
                 condition=Q(state="failed") | Q(state="cancelled", reason__in=CANCELLED_BY_ERROR),
                 name="run_failed",
             ),
-            # lists of a user's runs by slot: all, and those of a state that not nearly all have
+            # a user's runs by slot: all of them, and by state (most are succeeded, so that state has no index)
             models.Index(
                 fields=["owner_id", "scheduled_for", "run_id"],
                 condition=Q(owner_id__gt=NOBODY),

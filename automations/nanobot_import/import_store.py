@@ -29,6 +29,8 @@ from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.postgres.rows import sole
 from sessions_app.sessions.open import check_key_not_reserved, open_session
 
+HEARTBEAT = "use the agent's setting `heartbeat` instead"
+
 
 class Outcome(StrEnum):
     """The result for one job of the file."""
@@ -85,7 +87,7 @@ class Report:
 
     @property
     def totals(self) -> dict[str, int]:
-        """How many jobs were imported, by category, and how many were not stored, refused or there already."""
+        """The number of imported jobs by category, and of jobs not stored, refused or there already."""
         came = [line for line in self.lines if line.outcome in {Outcome.IMPORTED, Outcome.TAKEN_OVER}]
         counts = {kind: sum(line.category == kind for line in came) for kind in ("bound", "legacy", "system")}
         others = (Outcome.NOT_STORED, Outcome.REFUSED, Outcome.ALREADY_THERE)
@@ -112,9 +114,6 @@ def _one_line(text: str) -> str:
     """A text of the file without control characters, at most 60 characters."""
     printable = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
     return printable[:60]
-
-
-HEARTBEAT = "use the agent's setting `heartbeat` instead"
 
 
 def import_store(agent_id: int, content: bytes, *, dry_run: bool = False) -> Report:

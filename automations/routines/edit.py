@@ -180,7 +180,7 @@ def remove_routine(routine_id: str, *, hard: bool = False, revision: int | None 
 
 
 def lock_agent(agent_id: int) -> Agent:
-    """The agent, locked: nobody adds a routine until the transaction ends. NotFound."""
+    """Lock the agent, so that no routine is added until the transaction ends. NotFound."""
     agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
     if agent is None:
         raise NotFound("there is no such agent")

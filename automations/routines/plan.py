@@ -1,4 +1,7 @@
-"""Compute the execution mode, the schedule and the first run of a new or changed routine (rules 6.4, 6.5)."""
+"""A routine's schedule as text, and the plan of a new or changed routine (rules 6.4, 6.5).
+
+A schedule is `30m`, `1h`, `2d`, five cron fields, or an instant.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,10 @@ from sessions_app import flags
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # the `now` for reading an instant that may have passed
 _INTERVAL = re.compile(r"([0-9]{1,9})([smhd])")
+PLAN = frozenset({"schedule", "next_run_at", "timezone"})  # fields that change the slots
+_SCHEDULE_COLUMNS = frozenset({"schedule_kind", "expr", "every_seconds", "anchor", "at"})
+INLINE_TIMEOUT = 60  # seconds; a routine with a longer timeout is isolated
+INLINE_DESCRIPTION = 200  # characters; a routine with a longer description is isolated
 
 
 def read_routine_schedule(text: Any, *, timezone: str, now: datetime) -> Schedule:
@@ -86,10 +93,6 @@ def same_schedule(job: CronJob, schedule: Schedule, now: datetime) -> bool:
     if isinstance(stored, AtSchedule) and isinstance(schedule, AtSchedule):
         return max(stored.at, now) == max(schedule.at, now)
     return stored == schedule
-
-
-PLAN = frozenset({"schedule", "next_run_at", "timezone"})  # fields that change the slots
-_SCHEDULE_COLUMNS = frozenset({"schedule_kind", "expr", "every_seconds", "anchor", "at"})
 
 
 def moves_the_clock(job: CronJob, columns: Mapping[str, Any]) -> bool:
@@ -163,10 +166,6 @@ def _changed_schedule(
     return with_anchor(schedule, first)
 
 
-INLINE_TIMEOUT = 60  # seconds; a routine with a longer timeout is isolated
-INLINE_DESCRIPTION = 200  # characters; a routine with a longer description is isolated
-
-
 def check_mode_of_task_type(execution_mode: str, task_type: str) -> None:
     """BadJob for a task that needs no model and is not inline: its own session would call a model."""
     if task_type and execution_mode != ExecutionMode.INLINE:
@@ -190,10 +189,10 @@ def is_started_by_heartbeat(job: CronJob) -> bool:
 
 
 def apply_jobs_flag() -> int:
-    """Apply `scheduler.cron_jobs`: while it is false, heartbeats start isolated routines. Returns how many changed.
+    """Apply `scheduler.cron_jobs`: while it is false, heartbeats start isolated routines.
 
-    A routine whose run waits for a retry stays with its heartbeat until then: the attempt is part of a heartbeat's
-    turn.
+    Returns the number of changed routines. A routine whose run waits for a retry stays with its heartbeat until then:
+    the attempt is part of a heartbeat's turn.
     """
     inline = not flags.runs_jobs_apart()
     rows = JobClock.objects.filter(inline=not inline, job__execution_mode=ExecutionMode.ISOLATED)

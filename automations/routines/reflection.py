@@ -1,7 +1,10 @@
-"""Register routines from a heartbeat (rule 5.6).
+"""Register routines from a heartbeat, and from intents: lines of MEMORY.md that are to become routines (rule 5.6).
 
 A routine is never registered twice, and never when a person removed it. Each is reported to people. Firing starts none
 before the heartbeat has ended.
+
+The line of an intent stays; its mark `[to be registered]` becomes `[registered: <id>]`, and `[待注册]` becomes
+`[已注册: <id>]`. The routine is added and the mark is changed in one transaction, so a line is never registered twice.
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ def record_outcome(turn: Turn, result: TurnResult, closure: str) -> list[RunReco
         if delay is not None:
             _retry(attempt, delay, result, closure)
         elif _end(turn, attempt, result, closure):
-            _tell_program(run, turn.session_id, result.error_code or "", run.attempt, result.error_text or "")
+            _notify_program(
+                run, turn.session_id, result.error_code or "", run.attempt, result.error_text or ""
+            )
             failed.append(run)
     return [run for run in failed if run.job and not run.job.system_event]
 
@@ -94,7 +96,7 @@ def _ping(turn: Turn, *, failed: bool) -> None:
         store_ping(turn.session_id, fail_address(url) if failed else url, run_id=turn.origin_run)
 
 
-def _tell_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts: int, error: str) -> None:
+def _notify_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts: int, error: str) -> None:
     """Report a failed run to the owner's program, if there is one."""
     data = {
         "run": run.pk,
@@ -140,7 +142,7 @@ def has_own_session(run: RunRecord) -> bool:
 
 def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
     """Cancel a queued run, in the caller's transaction; the clock is locked. False: it is not queued any more."""
-    # the session first, as everywhere: a commit that gives the run another turn locks it, too
+    # the session first, as everywhere: a commit that gives the run another turn also locks it
     if run.session_id is not None:
         Session.objects.select_for_update(no_key=True).filter(pk=run.session_id).first()
     waits = RunRecord.objects.filter(pk=run.pk, state=RunState.QUEUED)
@@ -150,7 +152,7 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
         archive(run.session_id)
     done = bool(waits.cancel_queued(reason, **({"error_detail": detail[:2000]} if detail else {})))
     if done and reason in CANCELLED_BY_ERROR and run.session_id is not None:
-        _tell_program(run, run.session_id, reason, _tried(run), run.error)
+        _notify_program(run, run.session_id, reason, _tried(run), run.error)
     if done and reason in REPORTED and run.of_job.execution_mode != ExecutionMode.SESSION:
         _report_cancelled(run.of_job, run, reason)
     return done
@@ -179,7 +181,7 @@ def _report_cancelled(job: CronJob, run: RunRecord, reason: str) -> None:
 
 
 def cancel_queued_runs(job: CronJob, reason: str) -> int:
-    """Cancel the job's queued runs; running ones go on. Returns how many of them had never begun."""
+    """Cancel the job's queued runs; running ones go on. Returns the number of runs that had never begun."""
     fresh = 0
     for run in RunRecord.objects.filter(job=job, state=RunState.QUEUED).select_related("job"):
         if run.not_before is not None:  # its turn has ended already

@@ -148,8 +148,9 @@ def _jobs(context: ToolContext) -> QuerySet[Any]:
     """This conversation's jobs, the oldest first, each with its last slot that ran."""
     runs = RunRecord.objects.filter(job=OuterRef("pk")).exclude(state=RunState.SKIPPED)
     last_slot = Subquery(runs.order_by("-scheduled_for").values("scheduled_for")[:1])
-    jobs: QuerySet[Any] = with_runs(CronJob.objects.filter(session=context.session))
-    return jobs.annotate(last_slot=last_slot).order_by("created_at", "id")
+    jobs = with_runs(CronJob.objects.filter(session=context.session))
+    rows: QuerySet[Any] = jobs.annotate(last_slot=last_slot).order_by("created_at", "id")
+    return rows
 
 
 def _list(context: ToolContext, _arguments: dict[str, Any]) -> str:
