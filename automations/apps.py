@@ -11,6 +11,8 @@ class AutomationsConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
+        from agent_core import tools
+        from agent_core.planner import live
         from automations import retention
         from automations.jobs import bindings, system, validate
         from automations.routines import heartbeat_document
@@ -25,22 +27,23 @@ class AutomationsConfig(AppConfig):
         from sessions_app.sessions.dependents import register_session_dependent
 
         run_parts.register_run_parts(lambda: import_module("automations.runs.statements").RunParts())
-        kinds.register_kind(slot.AutomationKind())
-        kinds.register_kind(slot.LegacyKind())
-        kinds.register_kind(dream.DreamKind())
-        kinds.register_kind(heartbeat.HeartbeatKind())
-        kinds.register_kind(isolated.IsolatedRoutineKind())
-        kinds.register_kind(scheduled_message.ScheduledMessageKind())
+        for kind in (
+            *(slot.AutomationKind(), slot.LegacyKind(), dream.DreamKind(), heartbeat.HeartbeatKind()),
+            *(isolated.IsolatedRoutineKind(), scheduled_message.ScheduledMessageKind()),
+        ):
+            kinds.register_kind(kind)
         outbox.on_settled(scheduled_message.apply_delivery_result)
         dependents.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
-        cron.register_cron_tool()
-        routines.register_routine_tools()
-        repair.register_repair_tool()
-        next_turn.register_next_turn_tool()
-        messages.register_message_tools()
-        live_state.register_live_state()
+        for tool in (
+            *(cron.CRON, repair.REPAIR_HEARTBEAT, next_turn.NEXT_TURN),
+            *(*routines.ROUTINE_TOOLS, *messages.MESSAGE_TOOLS),
+        ):
+            tools.register(tool)
+        live.register_lister(live_state.existing_kinds)
+        for live_kind in live_state.KINDS:
+            live.register(live_kind)
         registry.register_rules_loader(retention.register_retention)

@@ -15,14 +15,16 @@ import structlog
 from celery.beat import Scheduler as CeleryScheduler
 from django.conf import settings
 from django.db import Error, InterfaceError, OperationalError, connection
+from django.db.models import Min, Q
+from django.db.models.functions import Now
 
 from automations.firing.beat_ping import BeatPing
 from automations.firing.fire_jobs import BATCH, fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
-from automations.firing.next_work import next_work
 from automations.firing.one_by_one import Fired
 from automations.firing.retries import queue_due_retries
+from automations.models import JobClock, RunRecord, ScheduledMessage
 from automations.routines.plan import apply_jobs_flag
 from sessions_app import hints, metrics
 from sessions_app.hints import send
@@ -39,7 +41,7 @@ LONGEST_WAIT = 30.0  # seconds; after this time an edit whose notification was l
 SHORTEST_RETRY = 0.1  # seconds, while another beat holds the due rows; doubles up to LONGEST_RETRY
 LONGEST_RETRY = 1.0
 MOST_ROUNDS = 50  # of messages before slots; at most 20 messages wait in a session
-FIRST_MAINTENANCE = 60.0  # seconds after the start, so that a beat that restarts often requests it, too
+FIRST_MAINTENANCE = 60.0  # seconds after the start, so that a beat that restarts often still requests it
 
 
 @contextmanager
@@ -107,22 +109,17 @@ class Scheduler(CeleryScheduler):
 
     def _fire_due(self) -> float:
         """Fire due routines, messages and slots. Returns the seconds until more are due; 0: there may be more now."""
-        work = next_work()
-        waits = [LONGEST_WAIT]
-        if work.inline:
-            waits.append(self._routines.step())
-        if work.due:
-            messages = work.messages and self._fire_messages()
-            if work.attempts:
-                with _logged("retries_failed"):
-                    send(queue_due_retries(BATCH))
-            slots = self._fired("jobs", fire_due_jobs()) if work.slots else 0
-            if messages or slots >= BATCH:
-                return 0.0
-            work = next_work()
-            if work.due:
-                waits.append(self._wait_for_other_beat())
-        return max(0.0, min(work.wait, *waits))
+        routines_wait = self._routines.step()
+        messages = self._fire_messages()
+        with _logged("retries_failed"):
+            send(queue_due_retries(BATCH))
+        slots = self._fired("jobs", fire_due_jobs())
+        if messages or slots >= BATCH:
+            return 0.0
+        wait = seconds_to_next_work()
+        if wait <= 0:
+            wait = self._wait_for_other_beat()
+        return min(wait, routines_wait, LONGEST_WAIT)
 
     def _fire_messages(self) -> bool:
         """Queue the turns of due messages. Returns whether there may be more.
@@ -180,3 +177,19 @@ class Scheduler(CeleryScheduler):
     def info(self) -> str:
         """A line of the banner."""
         return "    . jobs from PostgreSQL, no schedule file"
+
+
+def seconds_to_next_work() -> float:
+    """Seconds until beat has something to queue: 0 or less when a row is overdue, infinite when nothing is planned.
+
+    Due inline routines do not count: they may have to wait, and their starter knows how long.
+    """
+    retries = RunRecord.objects.filter(not_before__isnull=False)
+    planned = (
+        (JobClock.objects.filter(inline=False), "next_run_at"),
+        (JobClock.objects.filter(inline=True, next_run_at__gt=Now()), "next_run_at"),
+        (retries.filter(Q(job__clock__inline=False) | Q(not_before__gt=Now())), "not_before"),
+        (ScheduledMessage.objects.waiting(), "send_at"),
+    )
+    waits = [rows.aggregate(wait=Min(column) - Now())["wait"] for rows, column in planned]
+    return min((wait.total_seconds() for wait in waits if wait is not None), default=float("inf"))

@@ -9,14 +9,18 @@ class AutomationsError(SessionsError):
     """The automation was refused."""
 
 
-class BadJob(AutomationsError):
+class _WithCode(AutomationsError):
+    """An error that is raised with a code of its own."""
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code or self.code
+
+
+class BadJob(_WithCode):
     """The automation is not valid."""
 
     code = "bad_automation"
-
-    def __init__(self, message: str = "", *, code: str = "bad_automation") -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class JobNotFound(AutomationsError):
@@ -63,14 +67,10 @@ class RoutineNotFound(JobNotFound):
     """There is no such routine."""
 
 
-class BadMessage(AutomationsError):
+class BadMessage(_WithCode):
     """The scheduled message is not valid."""
 
     code = "bad_message"
-
-    def __init__(self, message: str = "", *, code: str = "bad_message") -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class MessageNotFound(AutomationsError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,30 +36,6 @@ from sessions_app.reads.selectors import key_subquery, merged, shown_id, with_de
 from sessions_app.tokens.limits import in_agents, in_sessions, limit_of
 
 STATES = ("scheduled", "running", "done", "failed")
-_SAME_NAMES = (  # fields of Automation that a row has by the same name
-    *(
-        "name",
-        "message",
-        "enabled",
-        "execution_mode",
-        "overlap",
-        "catch_up",
-        "timeout_seconds",
-        "ends_at",
-        "max_runs",
-    ),
-    *(
-        "jitter_seconds",
-        "max_retry",
-        "ping_url",
-        "source",
-        "last_status",
-        "pending",
-        "created_at",
-        "revision",
-    ),
-)
-
 _AGENT_OF_RUN = Coalesce("job__agent__name", "scheduled_message__session__agent__name")
 
 
@@ -142,17 +118,17 @@ def automation_to_change(user: AbstractBaseUser, job_id: str) -> Automation:
 
 def automation_of(job: Any) -> Automation:
     """A row of `automations` as people see it."""
-    return Automation(
-        id=job.pk,
-        schedule=_schedule(job),
-        next_run_at=job.clock.next_run_at,
-        paused_until=paused_until(job),
-        state=state_of(job),
-        agent=job.agent.name,
-        session=job.session_id,
-        session_key=job.session.key,
-        **{name: getattr(job, name) for name in _SAME_NAMES},
-    )
+    shown = {
+        "schedule": _schedule(job),
+        "next_run_at": job.clock.next_run_at,
+        "paused_until": paused_until(job),
+        "state": state_of(job),
+        "agent": job.agent.name,
+        "session": job.session_id,
+        "session_key": job.session.key,
+    }
+    same = {each.name: getattr(job, each.name) for each in fields(Automation) if each.name not in shown}
+    return Automation(**same, **shown)
 
 
 def paused_until(job: Any) -> datetime | None:
@@ -209,7 +185,7 @@ def runs_of(user: AbstractBaseUser, job_id: str) -> QuerySet[RunRecord]:
 
 
 def runs_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
-    """The user's runs with these values of fields, by their slots; not those of system and legacy jobs."""
+    """The user's runs with these values of fields, by slot. Runs of system and legacy jobs are left out."""
     rows = RunRecord.objects.filter(_reached(user), owner_id=user.pk, owner_id__gt=NOBODY)
     if "agent_name" in wanted:
         rows = rows.alias(agent_name=_AGENT_OF_RUN)

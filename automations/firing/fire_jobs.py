@@ -1,6 +1,6 @@
 """Fire due jobs: turn their due slots into runs and turns, one transaction for each batch, with any number of beats.
 
-Lock order: clock, then the inserted rows. Edits and deletes lock the clock first, too, so a slot is fired with the
+Lock order: clock, then the inserted rows. Edits and deletes also lock the clock first, so a slot is fired with the
 job either before or after an edit, never in between.
 """
 
@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
 import structlog
-from django.db.models import Count, F, Q
+from django.db.models import Count, DateTimeField, Exists, F, Func, OuterRef, Q
 from django.db.models.functions import Greatest
 
 from automations.firing.decide import Decision, decide, nothing_due, skip_due
@@ -30,47 +29,17 @@ from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
 from automations.schedules.slots import ScheduleError
 from sessions_app import quotas
 from sessions_app.failures import log_failure
-from sessions_app.models import TurnState
+from sessions_app.models import TurnKind, TurnState
 from sessions_app.models.owner import NOBODY
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
 log = structlog.get_logger(__name__)
 
 BATCH = 250  # jobs of one transaction
 
-_clock = table(JobClock)
-# (SELECT now()): with a known time PostgreSQL expects few due rows and sorts them, so after an outage each batch
-# would read all overdue rows. With an unknown time it walks the index in order, up to the limit.
-# NOT inline, as in the partial index: with "inline IS FALSE" PostgreSQL would read every clock.
-# NO KEY UPDATE: whoever deletes what a job refers to checks keys of its runs, which must not wait for a batch.
-CLAIM = Statement(
-    sa.select(_clock.c.job_id, sa.func.now().label("now"))
-    .where(_clock.c.next_run_at <= sa.select(sa.func.now()).scalar_subquery(), ~_clock.c.inline)
-    .order_by(_clock.c.next_run_at)
-    .limit(sa.bindparam("limit", type_=sa.Integer()))
-    .with_for_update(skip_locked=True, key_share=True)
-)
-_moved = recordset(
-    "clocks",
-    {
-        "job_id": sa.Text(),
-        "next_run_at": sa.DateTime(timezone=True),
-        "last_slot": sa.DateTime(timezone=True),
-        "runs": sa.BigInteger(),
-    },
-).subquery("moved")
-# `last_slot` never goes back: GREATEST ignores NULL
-ADVANCE = Statement(
-    sa.update(_clock)
-    .where(_clock.c.job_id == _moved.c.job_id)
-    .values(
-        next_run_at=_moved.c.next_run_at,
-        last_slot=sa.func.greatest(_clock.c.last_slot, _moved.c.last_slot),
-        runs_started=_clock.c.runs_started + _moved.c.runs,
-    ),
-    prepared=True,
-)
+# When the transaction began. For a plain now() PostgreSQL may plan to sort the due rows: after an outage each batch
+# would read all of them. It does not know the result of a subquery, so it reads the index in order, up to the limit.
+NOW = Func(template="(SELECT now())", output_field=DateTimeField())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +67,28 @@ class NewRun(NamedTuple):
 
 def fire_due_jobs(limit: int = BATCH) -> Fired:
     """Fire up to `limit` due jobs. NothingFires when none of them can be fired."""
-    return fire_batch("jobs", lambda: CLAIM.all(limit=limit), fire=_fire, set_aside=_set_aside_row)
+    return fire_batch("jobs", lambda: _claim(limit), fire=_fire, set_aside=_set_aside_clock)
+
+
+def _claim(limit: int) -> list[Any]:
+    """Lock the clocks of due jobs. Clocks that another beat or an edit has locked are left out.
+
+    Also left out is what a heartbeat has registered, until that heartbeat has ended (rule 5.6). Inline routines wait
+    for it anyway.
+    """
+    due = JobClock.objects.filter(inline=False, next_run_at__lte=NOW).order_by("next_run_at")
+    # no_key: a delete of what a job refers to checks the keys of its runs, which must not wait for a batch
+    locked = due.select_for_update(skip_locked=True, no_key=True)
+    registering = CronJob.objects.filter(
+        pk=OuterRef("pk"), created_by_turn__kind=TurnKind.HEARTBEAT, created_by_turn__state=TurnState.RUNNING
+    )
+    clocks = locked.annotate(now=NOW, is_held=Exists(registering))
+    return [clock for clock in clocks[:limit] if not clock.is_held]
 
 
 def _fire(claimed: Sequence[Any]) -> list[Any]:
     """Insert the runs and turns of jobs with locked clocks. Returns what `announce_turns` takes."""
-    runs = account_for([row.job_id for row in claimed], claimed[0].now)
+    runs = account_for([clock.pk for clock in claimed], claimed[0].now)
     return insert_runs([run.columns | turn_columns(run.due.job, run.slot, run.due.session) for run in runs])
 
 
@@ -113,7 +98,7 @@ def account_for(job_ids: Sequence[str], now: datetime) -> list[NewRun]:
     Returns the slots that run. A job for which the decision fails is set aside, so that it does not stop the others.
     """
     runs: list[NewRun] = []
-    clocks, superseded = [], []
+    moved, superseded = [], []
     for due in _read(job_ids):
         job = due.job
         try:
@@ -131,12 +116,14 @@ def account_for(job_ids: Sequence[str], now: datetime) -> list[NewRun]:
         if new and due.retrying:
             superseded.append(job.pk)
         runs += new
-        times = {"next_run_at": firing, "last_slot": decision.accounted_to}
-        texts = {name: at and at.isoformat() for name, at in times.items()}
-        clocks.append({"job_id": job.pk, "runs": len(new)} | texts)
+        clock = job.clock
+        clock.next_run_at = firing
+        # `last_slot` never goes back
+        clock.last_slot = max(filter(None, (clock.last_slot, decision.accounted_to)), default=None)
+        clock.runs_started += len(new)
+        moved.append(clock)
     supersede(superseded)
-    if clocks:
-        ADVANCE.run(**recordset_of("clocks", clocks))
+    JobClock.objects.bulk_update(moved, ["next_run_at", "last_slot", "runs_started"])
     return runs
 
 
@@ -211,8 +198,8 @@ def _run(job: CronJob, plan: JobPlan, slot: datetime, now: datetime) -> dict[str
     }
 
 
-def _set_aside_row(claimed: Any, reason: str) -> None:
-    set_aside(CronJob.objects.select_related("clock", "session", "agent").get(pk=claimed.job_id), reason)
+def _set_aside_clock(clock: JobClock, reason: str) -> None:
+    set_aside(CronJob.objects.select_related("clock", "session", "agent").get(pk=clock.pk), reason)
 
 
 def set_aside(job: Any, reason: str) -> None:

@@ -1,7 +1,7 @@
 """Fire scheduled messages: each due message becomes a run and a turn, as a job's slot does (rules 4.4, 8.2).
 
 A message waits until the earlier ones of its session have their turns, so two beats cannot change the order.
-Lock order: the message, then the inserted rows. A delete of sessions locks their messages first, too.
+Lock order: the message, then the inserted rows. A delete of sessions also locks their messages first.
 """
 
 from __future__ import annotations
@@ -9,72 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import sqlalchemy as sa
 import structlog
 from django.db import DataError
+from django.db.models import OuterRef, Subquery
 
+from automations.firing.fire_jobs import NOW
 from automations.firing.insert_runs import insert_runs, lag_ms
 from automations.firing.one_by_one import Fired, fire_batch
-from automations.models import MessageStatus, RunRecord, ScheduledMessage
+from automations.models import RunRecord, ScheduledMessage
 from automations.runs.describe import NOT_SENT
 from automations.runs.skips import GapReason, run_id
-from sessions_app.models import Agent, Session, SessionState, TurnKind
+from sessions_app.models import Session, SessionState, TurnKind
 from sessions_app.models.session import ChatType
-from sessions_app.postgres.statements import Statement, table
 
 log = structlog.get_logger(__name__)
 
 BATCH = 100  # messages of one transaction, one of each session
-
-_message, _session, _agent = table(ScheduledMessage), table(Session), table(Agent)
-_first = _message.alias("first")
-
-
-def _waits(message: Any) -> Any:
-    """The condition of the partial indexes, in the same words."""
-    pending = message.c.status == sa.literal_column(f"'{MessageStatus.PENDING}'")
-    return sa.and_(pending, message.c.taken_at.is_(None))
-
-
-# The session's first message by a subquery for each due row: an anti-join may be planned as a scan of all waiting
-# messages.
-_HEAD = (
-    sa.select(_first.c.id)
-    .where(_first.c.session_id == _message.c.session_id, _waits(_first))
-    .order_by(_first.c.send_at, _first.c.id)
-    .limit(1)
-    .correlate(_message)
-    .scalar_subquery()
-)
-CLAIM = Statement(
-    sa.select(_message.c.id)
-    .where(
-        _waits(_message),
-        _message.c.send_at <= sa.select(sa.func.now()).scalar_subquery(),  # as in fire_jobs.py
-        _message.c.id == _HEAD,
-    )
-    .order_by(_message.c.send_at, _message.c.id)
-    .limit(sa.bindparam("limit", type_=sa.Integer()))
-    .with_for_update(skip_locked=True)
-)
-READ = Statement(
-    sa.select(
-        *(_message.c[name] for name in ("id", "message_text", "send_at", "session_id")),
-        _session.c.key.label("session_key"),
-        _session.c.state.label("session_state"),
-        _session.c.chat_type,
-        _session.c.owner_id,
-        _agent.c.timezone,
-        sa.func.now().label("now"),
-    )
-    .select_from(
-        _message.join(_session, _session.c.id == _message.c.session_id).join(
-            _agent, _agent.c.id == _session.c.agent_id
-        )
-    )
-    .where(_message.c.id == sa.any_(sa.bindparam("ids", type_=sa.ARRAY(sa.Text()))))
-    .order_by(_message.c.send_at, _message.c.id)
-)
 
 
 def fire_due_messages(limit: int = BATCH) -> Fired:
@@ -95,46 +45,49 @@ def _claim(limit: int) -> list[Any]:
 
     Two statements, so that the second one sees every change of a session that was committed before the lock.
     """
-    ids = [row.id for row in CLAIM.all(limit=limit)]
-    return READ.all(ids=ids) if ids else []
+    waiting = ScheduledMessage.objects.waiting().order_by("send_at", "pk")
+    # a subquery for each due row: a join may be planned as a scan of all waiting messages
+    first = Subquery(waiting.filter(session=OuterRef("session")).values("pk")[:1])
+    due = waiting.filter(send_at__lte=NOW, pk=first).select_for_update(skip_locked=True)
+    rows = ScheduledMessage.objects.filter(pk__in=list(due.values_list("pk", flat=True)[:limit]))
+    return list(rows.select_related("session__agent").annotate(now=NOW).order_by("send_at", "pk"))
 
 
-def _fire(rows: Sequence[Any]) -> list[Any]:
+def _fire(messages: Sequence[Any]) -> list[Any]:
     """Insert the runs and turns of locked messages. Returns what `announce_turns` takes."""
     runs = {}
-    for row in rows:
-        reason = _skip_reason(row)
+    for message in messages:
+        reason = _skip_reason(message.session)
         if reason is None:
-            runs[row.id] = _run_and_turn(row)
+            runs[message.pk] = _run_and_turn(message)
         else:
-            _fail(row, reason)
+            _fail(message, reason)
     ScheduledMessage.objects.mark_taken(runs)
     queued = insert_runs(list(runs.values()))
     _fail_without_turn(runs, {turn.origin_run for turn in queued})
     return queued
 
 
-def _skip_reason(row: Any) -> GapReason | None:
+def _skip_reason(session: Session) -> GapReason | None:
     # In a session that is being deleted the turn waits: a delete may fail and open the session again.
-    if row.session_state == SessionState.ARCHIVED:
+    if session.state == SessionState.ARCHIVED:
         return GapReason.SESSION_CLOSED
-    return None if row.chat_type == ChatType.PRIVATE else GapReason.NOT_PRIVATE
+    return None if session.chat_type == ChatType.PRIVATE else GapReason.NOT_PRIVATE
 
 
-def _run_and_turn(row: Any) -> dict[str, Any]:
+def _run_and_turn(message: Any) -> dict[str, Any]:
     """One run and its turn, as a row for `insert_runs`."""
-    identity = run_id(row.id, row.send_at)
     return {
-        "session_id": str(row.session_id),
-        "run_id": identity,
-        "scheduled_message_id": row.id,
-        "owner_id": row.owner_id,
-        "scheduled_for": row.send_at,
-        "snapshot": {"message": row.message_text},
-        "lag_ms": lag_ms(row.now - row.send_at),
+        "session_id": str(message.session_id),
+        "run_id": run_id(message.pk, message.send_at),
+        "scheduled_message_id": message.pk,
+        "owner_id": message.session.owner_id,
+        "scheduled_for": message.send_at,
+        "snapshot": {"message": message.message_text},
+        "lag_ms": lag_ms(message.now - message.send_at),
         "kind": TurnKind.SCHEDULED_MESSAGE,
-        "content": row.message_text,
-        "metadata": {"scheduled_message_id": row.id, "timezone": row.timezone},
+        "content": message.message_text,
+        "metadata": {"scheduled_message_id": message.pk, "timezone": message.session.agent.timezone},
     }
 
 
@@ -146,15 +99,15 @@ def _fail_without_turn(runs: dict[str, dict[str, Any]], queued: set[str]) -> Non
         ScheduledMessage.objects.mark_failed(left, "A run for this message already exists.")
 
 
-def _fail(message: Any, reason: GapReason, detail: str = "") -> None:
+def _fail(message: ScheduledMessage, reason: GapReason, detail: str = "") -> None:
     """Mark the message FAILED and add a SKIPPED run with the reason; `detail` is for operators."""
     RunRecord.objects.add_skipped(
-        run_id=run_id(message.id, message.send_at),
-        scheduled_message_id=message.id,
+        run_id=run_id(message.pk, message.send_at),
+        scheduled_message_id=message.pk,
         session_id=message.session_id,
-        session_key=message.session_key,
+        session_key=message.session.key,
         scheduled_for=message.send_at,
         reason=reason,
         error_detail=detail[:2000],
     )
-    ScheduledMessage.objects.mark_failed([message.id], NOT_SENT[reason])
+    ScheduledMessage.objects.mark_failed([message.pk], NOT_SENT[reason])

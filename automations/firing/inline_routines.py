@@ -6,21 +6,22 @@ Lock order: clock, then the inserted rows, as in the rest of firing.
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
-from django.db.models import Exists, Min, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import account_for
 from automations.firing.insert_runs import trace_slots
 from automations.firing.placement import heartbeat_session
-from automations.heartbeats.readiness import MODEL_FREE_TASKS, Wait, WaitReason, why_routines_wait
+from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
 from automations.jobs.clock import database_now
 from automations.jobs.provenance import provenance_marks
 from automations.models import ExecutionMode, JobClock, RunRecord, RunState
@@ -38,51 +39,46 @@ log = structlog.get_logger(__name__)
 
 MOST_AT_ONCE = 20  # routines of one agent started together
 MOST_AGENTS = 100  # agents started in one step
-SHORTEST_WAIT = 0.1  # seconds
-INACTIVE_OWNERS_WAIT = 5.0  # seconds, when all due routines belong to inactive owners
-AFTER_A_FAULT = 30.0  # seconds, after an unexpected error with an agent's routines
-BUSY = timedelta(seconds=1)  # pause of an agent whose heartbeat turn is open
-LONGEST_PAUSE = timedelta(hours=1)
-UNANNOUNCED = frozenset(
-    {WaitReason.SESSION_BUSY, WaitReason.OWNER_INACTIVE}
-)  # beat is not notified of their end
+# seconds until an agent is tried again
+AFTER_A_TURN = 1.0  # a heartbeat turn was queued or is open
+WHILE_WAITING = 5.0  # the model is down, or the session is closed
+AFTER_A_FAULT = 30.0  # an unexpected error
 
 
 class InlineRoutineStarter:
-    """Starts due routines, one `step` in each tick of beat. In memory: which agents are paused until when."""
+    """Starts due routines, one `step` in each tick of beat. In memory: when each agent is tried again."""
 
     def __init__(self) -> None:
-        self._paused: dict[int, float] = {}
+        self._retry_at: dict[int, float] = {}
 
     def clear_pauses(self) -> None:
         """Try every agent again, because some plan or setting has changed."""
-        self._paused.clear()
+        self._retry_at.clear()
 
     def step(self) -> float:
-        """Start due routines. Returns the seconds until the first paused agent may be tried again."""
+        """Start due routines. Returns the seconds until the first agent is tried again; infinite if none waits."""
         now = time.monotonic()
-        self._paused = {agent: until for agent, until in self._paused.items() if until > now}
+        self._retry_at = {agent: at for agent, at in self._retry_at.items() if at > now}
         hints: list[Hint] = []
         try:
-            for agent_id in agents_with_due_routines(self._paused):
-                hint, pause = self._start(agent_id)
-                self._paused[agent_id] = now + pause
+            for agent_id in agents_with_due_routines(self._retry_at):
+                hint, pause = _start_safely(agent_id)
+                self._retry_at[agent_id] = now + pause
                 hints += [hint] if hint else []
         finally:
             send(hints)
-        return max(
-            SHORTEST_WAIT, min((until - now for until in self._paused.values()), default=INACTIVE_OWNERS_WAIT)
-        )
+        return min(self._retry_at.values(), default=math.inf) - now
 
-    def _start(self, agent_id: int) -> tuple[Hint | None, float]:
-        try:
-            hint, pause = start_due_routines(agent_id)
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception:  # an error with one agent must not stop the others
-            log.exception("due_tasks_failed", agent=agent_id)
-            return None, AFTER_A_FAULT
-        return hint, pause.total_seconds()
+
+def _start_safely(agent_id: int) -> tuple[Hint | None, float]:
+    """As `start_due_routines`; an error with one agent does not stop the others."""
+    try:
+        return start_due_routines(agent_id)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        log.exception("due_tasks_failed", agent=agent_id)
+        return None, AFTER_A_FAULT
 
 
 def agents_with_due_routines(paused: Iterable[int]) -> list[int]:
@@ -96,6 +92,21 @@ def agents_with_due_routines(paused: Iterable[int]) -> list[int]:
     return list(found)
 
 
+def start_due_routines(agent_id: int) -> tuple[Hint | None, float]:
+    """Queue the turns of the agent's due routines. Returns the hint to send, and the seconds until the next try."""
+    with transaction.atomic():
+        # the claim first: a heartbeat that has registered one of these routines is seen to be running
+        clocks = _claim(agent_id)
+        agent, now = Agent.objects.select_related("owner").get(pk=agent_id), database_now()
+        wait = why_routines_wait(agent, now)
+        if wait is None:
+            return _queue(agent, clocks, now), AFTER_A_TURN
+        if wait.reason is WaitReason.MODEL_DOWN:
+            reminders = _claim(agent_id, job__task_type__in=MODEL_FREE_TASKS)
+            return _queue(agent, reminders, now), WHILE_WAITING
+        return None, AFTER_A_TURN if wait.reason is WaitReason.SESSION_BUSY else WHILE_WAITING
+
+
 def _claim(agent_id: int, **which: Any) -> list[JobClock]:
     """Lock the clocks of the agent's inline routines that have a due slot or a due attempt of a run."""
     attempt = RunRecord.objects.filter(job=OuterRef("pk"), not_before__lte=Now())
@@ -107,42 +118,13 @@ def _claim(agent_id: int, **which: Any) -> list[JobClock]:
     )
 
 
-def start_due_routines(agent_id: int) -> tuple[Hint | None, timedelta]:
-    """Queue the turns of the agent's due routines. Returns the hint to send, and how long to pause the agent."""
-    with transaction.atomic():
-        clocks = _claim(agent_id)
-        if not clocks:
-            return None, BUSY
-        agent, now = Agent.objects.select_related("owner").get(pk=agent_id), database_now()
-        wait = why_routines_wait(agent, now)
-        if wait is not None and wait.reason is WaitReason.MODEL_DOWN:
-            clocks = _claim(agent_id, job__task_type__in=MODEL_FREE_TASKS)
-            if not clocks:
-                return None, max(BUSY, min(_pause_of(wait, now), _until_reminder(agent_id, now)))
-        elif wait is not None:
-            return None, _pause_of(wait, now)
-        return _queue(agent, clocks, now), BUSY
-
-
-def _pause_of(wait: Wait, now: datetime) -> timedelta:
-    """How long to pause an agent whose routines have to wait."""
-    if wait.until is None:
-        return BUSY if wait.reason in UNANNOUNCED else LONGEST_PAUSE
-    return max(BUSY, min(wait.until - now, LONGEST_PAUSE))
-
-
-def _until_reminder(agent_id: int, now: datetime) -> timedelta:
-    """The time until the agent's next routine that needs no model."""
-    clocks = JobClock.objects.filter(job__agent_id=agent_id, inline=True, next_run_at__isnull=False)
-    first = clocks.filter(job__task_type__in=MODEL_FREE_TASKS).aggregate(first=Min("next_run_at"))["first"]
-    return LONGEST_PAUSE if first is None else first - now
-
-
 def _queue(agent: Agent, clocks: list[JobClock], now: datetime) -> Hint | None:
     """Insert runs, and one turn for the runs of one home. Runs that need no model get a turn of their own.
 
     A turn's result goes to its home alone, so nothing crosses from one conversation to another.
     """
+    if not clocks:
+        return None
     _insert_runs([clock.pk for clock in clocks if clock.next_run_at and clock.next_run_at <= now], now)
     waiting = RunRecord.objects.filter(job_id__in=[clock.pk for clock in clocks], state=RunState.QUEUED)
     attempts = waiting.filter(Q(turn=None) | Q(not_before__lte=Now())).select_related("job")

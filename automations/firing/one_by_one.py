@@ -88,13 +88,13 @@ def _fire_one_by_one(
         except AWAY:
             raise
         except Exception as error:
-            log.exception("row_failed_to_fire", of=name, row=row[0])
+            log.exception("row_failed_to_fire", of=name, row=row.pk)
             failed.append((row, error))
     return queued, failed
 
 
 def _is_set_aside(name: str, set_aside: Callable[[Any, str], None], row: Any, cause: Exception) -> bool:
-    """Set a row aside. False when that fails, too: the row stays due, and the others are fired."""
+    """Set a row aside. Returns False when this fails as well: the row stays due, and the others are fired."""
     try:
         with transaction.atomic():
             set_aside(row, f"{type(cause).__name__}: {cause}")
@@ -102,6 +102,6 @@ def _is_set_aside(name: str, set_aside: Callable[[Any, str], None], row: Any, ca
     except AWAY:
         raise
     except Exception:
-        log.exception("row_not_set_aside", of=name, row=row[0])
+        log.exception("row_not_set_aside", of=name, row=row.pk)
         return False
     return True

@@ -18,7 +18,6 @@ from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Session, SessionState, SessionType, TurnKind
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.models.turn import JOB_KEY
-from sessions_app.postgres.rows import sole
 
 INTERNAL = frozenset({Category.LEGACY, Category.SYSTEM})  # users are not shown their runs
 
@@ -113,9 +112,7 @@ def _address(job: CronJob) -> dict[str, Any] | None:
 
 def heartbeat_session(agent: Agent) -> Session:
     """The agent's heartbeat session; created when it does not exist."""
-    key = heartbeat_key(agent.name)
-    found = sole(Session.objects.filter(agent=agent, key=key))
-    return found or _insert(agent, key, type=SessionType.HEARTBEAT, title="Heartbeat")
+    return _open(agent, heartbeat_key(agent.name), type=SessionType.HEARTBEAT, title="Heartbeat")
 
 
 def _open_internal_session(job: CronJob, slot_key: str = "") -> str:
@@ -126,10 +123,9 @@ def _open_internal_session(job: CronJob, slot_key: str = "") -> str:
     if slot_key and job.message:
         given["variables"] = {INSTRUCTIONS_KEY: job.message}
     key = slot_key or internal_key(job.pk, job.system_event, job.agent.name)
-    return str(_insert(job.agent, key, **given).pk)
+    return str(_open(job.agent, key, **given).pk)
 
 
-def _insert(agent: Agent, key: str, **given: Any) -> Session:
-    row = Session(agent=agent, owner_id=agent.owner_id, key=key, channel=key.partition(":")[0], **given)
-    Session.objects.bulk_create([row], ignore_conflicts=True)
-    return Session.objects.get(agent=agent, key=key)
+def _open(agent: Agent, key: str, **given: Any) -> Session:
+    new = {"owner_id": agent.owner_id, "channel": key.partition(":")[0], **given}
+    return Session.objects.get_or_create(agent=agent, key=key, defaults=new)[0]

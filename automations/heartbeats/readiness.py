@@ -1,6 +1,6 @@
 """When a heartbeat must wait: while its session has an open turn; with backoff, while the model is down (5.1, 5.2).
 
-Tasks of heartbeats that need no model are done here, too (rule 5.5).
+Also here: the tasks that need no model (rule 5.5).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
 import structlog
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import JSONObject
 
 from agent_core.exceptions import PASSING_CODES, Stale
 from automations.models.category import heartbeat_key
@@ -24,51 +25,13 @@ from automations.runs.skips import GapReason
 from automations.schedules.zone_files import load_zone
 from sessions_app import metrics
 from sessions_app.metrics import Counted
-from sessions_app.models import Agent, Session, SessionState, SessionType, Turn, TurnKind, TurnState
+from sessions_app.models import Agent, Session, SessionState, Turn, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
 log = structlog.get_logger(__name__)
 
 FIRST_BACKOFF, LONGEST_BACKOFF = timedelta(minutes=1), timedelta(hours=6)
 _LOOKED_AT = 10  # turns
-
-_turn, _session, _last = table(Turn), table(Session), table(Turn).alias("last")
-
-
-def _read() -> Statement:
-    is_open = sa.exists().where(
-        _turn.c.session_id == _session.c.id,
-        _turn.c.state.in_([sa.literal_column(f"'{state}'") for state in OPEN_STATES]),
-    )
-    deterministic = _last.c.metadata.contains(sa.literal_column("""'{"deterministic": true}'::jsonb"""))
-    last = (
-        sa.select(_last.c.id, _last.c.error_code, _last.c.due_at)
-        .where(
-            _session.c.type == SessionType.HEARTBEAT.value,
-            _last.c.session_id == _session.c.id,
-            _last.c.kind == TurnKind.HEARTBEAT.value,
-            _last.c.finished_at.is_not(None),
-            _last.c.state != TurnState.CANCELLED.value,
-            ~deterministic,  # these did not call the model
-        )
-        .order_by(_last.c.id.desc())
-        .limit(_LOOKED_AT)
-        .correlate(_session)
-        .subquery("ended")
-    )
-    pair = sa.func.json_build_array(last.c.error_code, last.c.due_at)
-    newest_first: Any = aggregate_order_by(pair, last.c.id.desc())
-    ended = sa.select(sa.func.coalesce(sa.func.json_agg(newest_first), sa.literal_column("'[]'::json")))
-    wanted = recordset("wanted", {"agent_id": sa.BigInteger(), "key": sa.Text()}).subquery("wanted")
-    return Statement(
-        sa.select(_session.c.id, _session.c.agent_id, _session.c.key, _session.c.state)
-        .add_columns(is_open.label("has_open_turn"), ended.select_from(last).scalar_subquery().label("ended"))
-        .join(wanted, sa.and_(wanted.c.agent_id == _session.c.agent_id, wanted.c.key == _session.c.key))
-    )
-
-
-READ = _read()
 
 
 class InternalSession(NamedTuple):
@@ -83,7 +46,7 @@ class InternalSession(NamedTuple):
     key: str
     state: str
     has_open_turn: bool
-    ended: list[tuple[str, str]]
+    ended: list[dict[str, str]]
 
     def retry_at(self, first: timedelta) -> datetime | None:
         """When to try again after the last heartbeats found the model down; `first` doubles with each of them.
@@ -91,19 +54,29 @@ class InternalSession(NamedTuple):
         None: the last heartbeat reached the model.
         """
         down = next(
-            (n for n, (code, _) in enumerate(self.ended) if code not in PASSING_CODES), len(self.ended)
+            (n for n, turn in enumerate(self.ended) if turn["code"] not in PASSING_CODES), len(self.ended)
         )
         if not down:
             return None
         wait: timedelta = min(first * 2 ** (down - 1), max(first, LONGEST_BACKOFF))
-        return datetime.fromisoformat(self.ended[0][1]) + wait
+        return datetime.fromisoformat(self.ended[0]["slot"]) + wait
 
 
 def read_sessions(wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], InternalSession]:
     """The internal sessions with these agents and keys that exist, in one statement."""
-    keys = [{"agent_id": agent_id, "key": key} for agent_id, key in wanted]
-    rows = READ.all(**recordset_of("wanted", keys)) if keys else []
-    return {(row.agent_id, row.key): InternalSession(*row) for row in rows}
+    agents, keys = zip(*pairs, strict=True) if (pairs := set(wanted)) else ((), ())
+    turns = Turn.objects.filter(session=OuterRef("pk"))
+    heartbeats = turns.filter(kind=TurnKind.HEARTBEAT, finished_at__isnull=False).exclude(
+        state=TurnState.CANCELLED
+    )
+    with_model = heartbeats.exclude(metadata__contains={"deterministic": True}).order_by("-pk")
+    ended = with_model.values(pair=JSONObject(code="error_code", slot="due_at"))
+    rows = Session.objects.filter(agent_id__in=agents, key__in=keys).annotate(
+        has_open_turn=Exists(turns.filter(state__in=OPEN_STATES)), ended=ArraySubquery(ended[:_LOOKED_AT])
+    )
+    fields = InternalSession._fields
+    found = (InternalSession(*row) for row in rows.values_list(*fields))
+    return {pair: each for each in found if (pair := (each.agent_id, each.key)) in pairs}
 
 
 def heartbeat_skip_reason(
@@ -160,7 +133,6 @@ def why_routines_wait(agent: Agent, now: datetime) -> Wait | None:
     return Wait(reason=WaitReason.MODEL_DOWN, until=retry_at)
 
 
-log = structlog.get_logger(__name__)
 TIME_REMINDER = "time_reminder"
 
 

@@ -41,13 +41,13 @@ class SessionAutomations:
         return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
 
     def companions(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:  # noqa: ARG002
-        """None: what is deleted blocks, and a routine of a private thread moves."""
+        """None: jobs block the deletion, or they move to the primary session."""
         return ()
 
     def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:
         """Lock the clocks, then the jobs, as beat and edits do. Returns the ids of the jobs to delete."""
         which = Q(job__session_id__in=session_ids) | Q(job__home_id__in=session_ids)
-        if agent_id is not None:  # its legacy and system jobs, too
+        if agent_id is not None:  # also its legacy and system jobs
             which |= Q(job__agent_id=agent_id)
         clocks = JobClock.objects.select_for_update(of=("self",)).filter(which).order_by("job_id")
         ids = list(clocks.values_list("job_id", flat=True))

@@ -20,6 +20,12 @@ def database_now() -> datetime:
     return row[0]  # type: ignore[no-any-return]
 
 
+def start_clock(job: CronJob, now: datetime) -> None:
+    """Create the clock of a new job, whose slots count from now."""
+    first = plan_of(job, 0).next_firing(now) if job.enabled else None
+    job.clock = JobClock.objects.create(job=job, next_run_at=first, planned_from=now)
+
+
 def skip_overdue_slots(clock: JobClock, job: CronJob, now: datetime) -> None:
     """Record slots of the old plan that are due but were not fired as one skipped run."""
     if clock.next_run_at is None:

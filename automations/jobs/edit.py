@@ -1,7 +1,12 @@
-"""Create, change and delete automations. Lock order, as in beat: clock, then job."""
+"""Create, change, skip and delete automations. Lock order, as in beat: clock, then job.
+
+Skipped slots are recorded at once, and the clock keeps the last of them (`skipped_to`), so that nothing that plans anew
+(an edit, a resume, new zone data) makes one of them due again.
+"""
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,14 +15,15 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
-from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
+from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
+from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
 from automations.jobs.removed_routines import remember_removed_titles
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source
-from automations.models.category import Category, category
+from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source, new_job_id
+from automations.models.category import RESERVED_IDS, Category, category
 from automations.runs.record import cancel_queued_runs
-from automations.schedules.plan import plan_of, schedule_columns, schedule_of
+from automations.runs.skips import TICK, GapReason, gap_between, record_gap
+from automations.schedules.plan import JobPlan, accounted_to, plan_of, schedule_columns, schedule_of
 from automations.schedules.schedule import (
     EverySchedule,
     Schedule,
@@ -29,9 +35,11 @@ from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Session, SessionType
 from sessions_app.queue.threads import enter, must_be_open
 
+_KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
 MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
+MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
 PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
 EDITABLE = PLAN | {
     *("paused_until", "name", "message", "enabled", "overlap"),
@@ -88,14 +96,12 @@ def create_job(given: NewJob) -> CronJob:
                 **schedule_columns(schedule, session.agent.timezone),
                 **values,
             )
-            first = _first_firing(job, 0, now)
+            _check_end(job, 0, now)
             if given.enabled:
                 check_quota(job, TooManyJobs)
             job.save(force_insert=True)
             count_texts(job)
-            job.clock = JobClock.objects.create(
-                job=job, next_run_at=first if given.enabled else None, planned_from=now
-            )
+            start_clock(job, now)
             transaction.on_commit(notify_beats, robust=True)
     except IntegrityError as error:
         raise NotFound("there is no such session") from error
@@ -136,42 +142,50 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
     now = database_now()
     columns = plain | _plan_columns(job, changes, now)
     paused_until = _pause(clock, job, changes, now)
-    held = paused_until != clock.paused_until
-    switched = plain.get("enabled", job.enabled) != job.enabled
-    moves = held or switched or bool(PLAN & changes.keys())
-    if moves:
-        skip_overdue_slots(clock, job, now)
-    if switched:
-        prepare_switch(clock, job)
-    elif held and paused_until is not None:
-        _cancel_waiting(clock, job)
-    clock.paused_until = paused_until
-    save_columns(job, columns)
+    is_held = paused_until is not None and paused_until != clock.paused_until
+    replanned = bool(PLAN & changes.keys())
+    begins = write_changes(clock, job, columns, now, replanned=replanned, paused_until=paused_until)
     if {"schedule", "ends_at"} & changes.keys():
-        _first_firing(job, clock.runs_started, now)
-    begins = moves and move_clock(clock, job, now)
+        _check_end(job, clock.runs_started, now)
     if begins and job.session_id is not None:
         check_limit(lock_session(job.session_id), besides=job.pk)
     if clock.next_run_at is not None and (begins or "schedule" in changes):
         check_quota(job, TooManyJobs)
-    if held and paused_until is not None and clock.next_run_at is None:
+    if is_held and clock.next_run_at is None:
         raise BadJob("no run is left after paused_until", code="never_fires")
 
 
-def prepare_switch(clock: JobClock, job: CronJob) -> None:
-    """Call before `enabled` changes. A pause cancels queued runs; those that never began do not count as run."""
-    if job.enabled:
-        _cancel_waiting(clock, job)
-    job.fault = ""
+def write_changes(
+    clock: JobClock,
+    job: CronJob,
+    columns: Mapping[str, Any],
+    now: datetime,
+    *,
+    replanned: bool,
+    paused_until: datetime | None = None,
+) -> bool:
+    """Write changed columns, and move the clock when the plan, `enabled` or the pause has changed.
+
+    A pause cancels queued runs; those that never began do not count as run. Returns whether the job had no slot left
+    before and has one now, so that limits apply. BadJob.
+    """
+    held = paused_until != clock.paused_until
+    switched = columns.get("enabled", job.enabled) != job.enabled
+    moves = replanned or held or switched
+    if moves:
+        skip_overdue_slots(clock, job, now)
+    if job.enabled if switched else held and paused_until is not None:
+        clock.runs_started = max(0, clock.runs_started - cancel_queued_runs(job, "paused"))
+        clock.save(update_fields=["runs_started"])
+    if switched:
+        job.fault = ""
+    clock.paused_until = paused_until
+    save_columns(job, columns)
+    return moves and _move_clock(clock, job, now)
 
 
-def _cancel_waiting(clock: JobClock, job: CronJob) -> None:
-    clock.runs_started = max(0, clock.runs_started - cancel_queued_runs(job, "paused"))
-    clock.save(update_fields=["runs_started"])
-
-
-def move_clock(clock: JobClock, job: CronJob, now: datetime) -> bool:
-    """Set the next slot after now. Returns whether the job had none before and has one now, so that limits apply.
+def _move_clock(clock: JobClock, job: CronJob, now: datetime) -> bool:
+    """Set the next slot after now. Returns whether the job had none before and has one now.
 
     BadJob when a one-time job that never ran is resumed after its time, or its new time was skipped or lies in a pause:
     it would silently never run.
@@ -193,6 +207,20 @@ def save_columns(job: CronJob, columns: Mapping[str, Any]) -> None:
     job.save(update_fields=[*columns, "fault", "revision", "updated_at"])
     if not columns.keys().isdisjoint({"message", "description"}):
         count_texts(job)
+
+
+def insert_job(job: CronJob, wanted_id: str) -> None:
+    """Insert the job with the wanted id if that is well-formed, not reserved and free; else with a new one."""
+    well_formed = _KEPT_ID.fullmatch(wanted_id) and wanted_id not in RESERVED_IDS
+    if well_formed and not CronJob.objects.filter(pk=wanted_id).exists():
+        job.pk = wanted_id
+        try:
+            with transaction.atomic():
+                job.save(force_insert=True)
+            return
+        except IntegrityError:  # another job took the id meanwhile
+            job.pk = new_job_id()
+    job.save(force_insert=True)
 
 
 def delete_job(job_id: str, *, revision: int | None = None) -> None:
@@ -249,12 +277,10 @@ def _plan_columns(job: CronJob, changes: Mapping[str, Any], now: datetime) -> di
     return columns
 
 
-def _first_firing(job: CronJob, runs_started: int, now: datetime) -> datetime | None:
-    """When the job is fired next. BadJob when it ends before that; None when its runs are used up."""
-    plan = plan_of(job, runs_started)
-    if job.ends_at is not None and plan.slots.next(now) is None:
+def _check_end(job: CronJob, runs_started: int, now: datetime) -> None:
+    """BadJob when the job ends before its next slot."""
+    if job.ends_at is not None and plan_of(job, runs_started).slots.next(now) is None:
         raise BadJob("ends_at is before the first run", code="never_fires")
-    return plan.next_firing(now)
 
 
 def default_name(message: str) -> str:
@@ -300,3 +326,72 @@ def check_limit(session: Session, besides: str = "") -> None:
     planned = CronJob.objects.filter(session=session, enabled=True, clock__next_run_at__isnull=False)
     if planned.exclude(pk=besides).count() >= MOST_ENABLED:
         raise TooManyJobs(f"a session may have at most {MOST_ENABLED} enabled automations")
+
+
+def skip_slots(
+    job_id: str, *, slots: int | None = None, until: str | None = None, revision: int | None = None
+) -> CronJob:
+    """Skip so many slots, or all before an ISO time. Slots that are due but not fired are the first of them.
+
+    They do not count as runs, and runs that were fired go on. BadJob, JobNotFound, ProtectedJob, NothingToSkip;
+    RevisionConflict when `revision` is not the job's.
+    """
+    if (slots is None) == (until is None):
+        raise BadJob("give either `slots` or `until`", code="bad_skip")
+    if slots is not None and not 1 <= slots <= MOST_SKIPPED:
+        raise BadJob(f"`slots` must be from 1 to {MOST_SKIPPED}", code="bad_skip")
+    with transaction.atomic():
+        clock, job = lock_job(job_id, revision)
+        _must_be_bound(job)
+        now = database_now()
+        before = future_time(until, job.agent.timezone, now, "until")
+        plan = plan_of(job, clock.runs_started)
+        first = _next_slot(clock, job, plan, now)
+        last = _nth(plan, job, first, slots, now) if slots else _before(plan, first, before)
+        record_gap(job, gap_between(plan.slots, first, last, GapReason.SKIPPED_BY_USER))
+        clock.skipped_to, clock.next_run_at = last, plan.next_firing(last)
+        clock.save(update_fields=["skipped_to", "next_run_at"])
+        save_columns(job, {})
+        transaction.on_commit(notify_beats, robust=True)
+    job.clock = clock
+    return job
+
+
+def _must_be_bound(job: CronJob) -> None:
+    match category(job):
+        case Category.SYSTEM:
+            raise ProtectedJob
+        case Category.BOUND:
+            return
+    raise JobNotFound
+
+
+def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> datetime:
+    if not job.enabled:
+        raise NothingToSkip("the automation is paused")
+    if clock.paused_until is not None and clock.paused_until > now:
+        raise NothingToSkip(f"the automation is paused until {clock.paused_until.isoformat()}")
+    firing = clock.next_run_at
+    slot = None if firing is None else plan.first_slot(firing, accounted_to(clock.last_slot, now))
+    if slot is None:
+        raise NothingToSkip("the automation has no more runs")
+    return slot
+
+
+def _nth(plan: JobPlan, job: CronJob, first: datetime, slots: int, now: datetime) -> datetime:
+    """The last of so many slots; the last one that there is when there are fewer."""
+    last = first
+    if job.catch_up != CatchUp.ALL:  # all due slots together would become one run
+        last = plan.slots.last(first, now - plan.jitter) or first
+    for _ in range(slots - 1):
+        following = plan.slots.next(last)
+        if following is None:
+            break
+        last = following
+    return last
+
+
+def _before(plan: JobPlan, first: datetime, until: datetime | None) -> datetime:
+    if until is None or first >= until:
+        raise NothingToSkip("the automation has no slot before this time")
+    return plan.slots.last(first, until - TICK) or first

@@ -5,14 +5,22 @@ They are protected: created and deleted with the agent, and changed by no tool a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 
-from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
+from automations.jobs.clock import (
+    database_now,
+    notify_beats,
+    restart_clock,
+    skip_overdue_slots,
+    start_clock,
+)
+from automations.jobs.edit import save_columns
 from automations.models import CronJob, JobClock, JobKind, Source
-from automations.schedules.plan import offset_of_agent, plan_of, schedule_columns
+from automations.schedules.plan import offset_of_agent, schedule_columns
 from automations.schedules.schedule import CronSchedule, EverySchedule, whole_milliseconds
 from sessions_app.models import Agent
 from sessions_app.postgres.rows import sole
@@ -51,17 +59,11 @@ class SystemJobs:
         job = sole(CronJob.objects.filter(agent=agent, system_event=HEARTBEAT))
         if job is None:
             return
-        clock, now = JobClock.objects.get(job=job), database_now()
-        if job.enabled and not job.fault:
-            skip_overdue_slots(clock, job, now)
+        now = database_now()
         columns = heartbeat_columns(agent, now)
         if columns["every_seconds"] == job.every_seconds:
             del columns["anchor"]
-        for name, value in (columns | {"fault": ""}).items():
-            setattr(job, name, value)
-        job.revision += 1
-        job.save(update_fields=[*columns, "fault", "revision", "updated_at"])
-        restart_clock(clock, job, now)
+        change_system_job(job, columns | {"fault": ""}, now)
         transaction.on_commit(notify_beats, robust=True)
 
     def lock(self, agent_id: int) -> None:
@@ -73,15 +75,11 @@ class SystemJobs:
     def zone_changed(self, agent: Agent, before: str) -> None:
         """Move system jobs to the agent's new zone, except those with another zone than the agent's old one."""
         for job in CronJob.objects.exclude(system_event="").filter(agent=agent, timezone=before):
-            clock, now = JobClock.objects.get(job=job), database_now()
+            columns: dict[str, Any] = {"timezone": agent.timezone}
             if job.fault:  # the old zone may have been the cause
-                job.enabled, job.fault = job.system_event != HEARTBEAT or agent.heartbeat["enabled"], ""
-            else:
-                skip_overdue_slots(clock, job, now)
-            job.timezone = agent.timezone
-            job.revision += 1
-            job.save(update_fields=["timezone", "enabled", "fault", "revision", "updated_at"])
-            restart_clock(clock, job, now)
+                enabled = job.system_event != HEARTBEAT or agent.heartbeat["enabled"]
+                columns |= {"enabled": enabled, "fault": ""}
+            change_system_job(job, columns, database_now())
         transaction.on_commit(notify_beats, robust=True)
 
 
@@ -95,5 +93,13 @@ def _make(agent: Agent, event: str, columns: dict[str, Any], now: datetime) -> N
         **columns,
     )
     job.save(force_insert=True)
-    first = plan_of(job, 0).next_firing(now) if job.enabled else None
-    JobClock.objects.create(job=job, next_run_at=first, planned_from=now)
+    start_clock(job, now)
+
+
+def change_system_job(job: CronJob, columns: Mapping[str, Any], now: datetime) -> None:
+    """Write these columns and plan the job anew from now. Slots that are due are recorded as skipped."""
+    job.clock = JobClock.objects.get(job=job)
+    if not job.fault:
+        skip_overdue_slots(job.clock, job, now)
+    save_columns(job, columns)
+    restart_clock(job.clock, job, now)

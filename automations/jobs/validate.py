@@ -1,11 +1,11 @@
 """Checks of the fields of automations and routines. Each field has its own error code.
 
-Quotas of one user are checked here, too; requests at the same instant may exceed one by their number.
+The quotas of a user are checked here as well. Requests at the same instant may exceed a quota by their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from django.conf import settings
@@ -41,11 +41,12 @@ TASK_TYPES = ("", "time_reminder")  # tasks that need no model; empty: any other
 def validated(values: dict[str, Any]) -> dict[str, Any]:
     """The same values. BadJob when one of them is not valid; BadInput for a name of several lines."""
     for name, value in values.items():
-        _CHECKS[name](value)
+        check, *limits = _CHECKS[name]
+        check(name, value, *limits)
     return values
 
 
-def _message(value: Any) -> None:
+def _message(_name: str, value: Any) -> None:
     if not isinstance(value, str) or not value.strip():
         raise BadJob("the message is empty", code="empty_message")
     if len(value) > LONGEST_MESSAGE:
@@ -54,96 +55,85 @@ def _message(value: Any) -> None:
         raise BadJob("the message holds a NUL character", code="bad_message")
 
 
-def _line(name: str) -> Callable[[Any], None]:
-    def check(value: Any) -> None:
-        if not isinstance(value, str) or not value.strip():
-            raise BadJob(f"the {name} is empty", code=f"empty_{name}")
-        if len(value) > LONGEST_NAME:
-            raise BadJob(f"the {name} is longer than {LONGEST_NAME} characters", code=f"bad_{name}")
-        check_line(name, value)
-
-    return check
+def _line(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise BadJob(f"the {name} is empty", code=f"empty_{name}")
+    if len(value) > LONGEST_NAME:
+        raise BadJob(f"the {name} is longer than {LONGEST_NAME} characters", code=f"bad_{name}")
+    check_line(name, value)
 
 
-def _text(name: str) -> Callable[[Any], None]:
-    def check(value: Any) -> None:
-        if not isinstance(value, str) or "\x00" in value:
-            raise BadJob(f"{name} must be text without a NUL character", code=f"bad_{name}")
-        if len(value) > LONGEST_MESSAGE:
-            raise BadJob(f"{name} must have at most {LONGEST_MESSAGE} characters", code=f"bad_{name}")
-
-    return check
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or "\x00" in value:
+        raise BadJob(f"{name} must be text without a NUL character", code=f"bad_{name}")
+    if len(value) > LONGEST_MESSAGE:
+        raise BadJob(f"{name} must have at most {LONGEST_MESSAGE} characters", code=f"bad_{name}")
 
 
-def _policy(value: Any) -> None:
+def _policy(name: str, value: Any) -> None:
     if not isinstance(value, dict):
-        raise BadJob("policy must be an object of limits", code="bad_policy")
+        raise BadJob("policy must be an object of limits", code=f"bad_{name}")
     try:
-        check_policy({name: limit for name, limit in value.items() if limit is not None})
+        check_policy({limit: number for limit, number in value.items() if number is not None})
     except PolicyError as error:
-        raise BadJob(str(error), code="bad_policy") from error
+        raise BadJob(str(error), code=f"bad_{name}") from error
 
 
-def _enabled(value: Any) -> None:
+def _flag(name: str, value: Any) -> None:
     if not isinstance(value, bool):
-        raise BadJob("enabled must be true or false", code="bad_enabled")
+        raise BadJob(f"{name} must be true or false", code=f"bad_{name}")
 
 
-def _one_of(name: str, known: Collection[str]) -> Callable[[Any], None]:
-    def check(value: Any) -> None:
-        if value not in known:
-            words = ", ".join(each or "(empty)" for each in known)
-            raise BadJob(f"{name} must be one of {words}", code=f"bad_{name}")
-
-    return check
+def _one_of(name: str, value: Any, known: Collection[str]) -> None:
+    if value not in known:
+        words = ", ".join(each or "(empty)" for each in known)
+        raise BadJob(f"{name} must be one of {words}", code=f"bad_{name}")
 
 
-def _whole(name: str, least: int, most: int, *, nullable: bool) -> Callable[[Any], None]:
-    def check(value: Any) -> None:
-        if value is None and nullable:
-            return
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            reason = f"{name} must be a whole number from {least} to {most}"
-            raise BadJob(reason, code=f"bad_{name}")
-
-    return check
+def _whole(name: str, value: Any, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadJob(f"{name} must be a whole number from {least} to {most}", code=f"bad_{name}")
 
 
-def _timeout(value: Any) -> None:
+def _whole_or_none(name: str, value: Any, least: int, most: int) -> None:
+    if value is not None:
+        _whole(name, value, least, most)
+
+
+def _timeout(name: str, value: Any) -> None:
     """Check the time limit of a turn, which is at most the operator's."""
-    _whole("timeout_seconds", 1, settings.RONDO_TURN_SECONDS, nullable=True)(value)
+    _whole_or_none(name, value, 1, settings.RONDO_TURN_SECONDS)
 
 
-def _ping_url(value: Any) -> None:
+def _ping_url(name: str, value: Any) -> None:
     """Check the address of a dead man's switch, which answers pings."""
     if not isinstance(value, str) or len(value) > LONGEST_PING_URL:
-        raise BadJob(
-            f"ping_url must be a text of at most {LONGEST_PING_URL:,} characters", code="bad_ping_url"
-        )
+        raise BadJob(f"{name} must be a text of at most {LONGEST_PING_URL:,} characters", code=f"bad_{name}")
     try:
-        check_setting("ping_url", value)
+        check_setting(name, value)
     except BadInput as error:
         raise BadJob(str(error), code=error.code) from None
 
 
-_CHECKS: dict[str, Callable[[Any], None]] = {
-    "name": _line("name"),
-    "message": _message,
-    "enabled": _enabled,
-    "overlap": _one_of("overlap", Overlap.values),
-    "catch_up": _one_of("catch_up", CatchUp.values),
-    "timeout_seconds": _timeout,
-    "max_runs": _whole("max_runs", 1, MOST_RUNS, nullable=True),
-    "jitter_seconds": _whole("jitter_seconds", 0, LONGEST_JITTER, nullable=False),
-    "max_retry": _whole("max_retry", 0, MOST_RETRIES, nullable=False),
-    "ping_url": _ping_url,
-    "title": _line("title"),
-    "description": _text("description"),
-    "instructions": _text("instructions"),
-    "policy": _policy,
-    "execution_mode": _one_of("execution_mode", (ExecutionMode.INLINE, ExecutionMode.ISOLATED)),
-    "task_type": _one_of("task_type", TASK_TYPES),
-    "source": _one_of("source", [each for each in Source.values if each != Source.SYSTEM]),
+# the check of each field, with its further arguments
+_CHECKS: dict[str, tuple[Any, ...]] = {
+    "name": (_line,),
+    "message": (_message,),
+    "enabled": (_flag,),
+    "overlap": (_one_of, Overlap.values),
+    "catch_up": (_one_of, CatchUp.values),
+    "timeout_seconds": (_timeout,),
+    "max_runs": (_whole_or_none, 1, MOST_RUNS),
+    "jitter_seconds": (_whole, 0, LONGEST_JITTER),
+    "max_retry": (_whole, 0, MOST_RETRIES),
+    "ping_url": (_ping_url,),
+    "title": (_line,),
+    "description": (_text,),
+    "instructions": (_text,),
+    "policy": (_policy,),
+    "execution_mode": (_one_of, (ExecutionMode.INLINE, ExecutionMode.ISOLATED)),
+    "task_type": (_one_of, TASK_TYPES),
+    "source": (_one_of, [each for each in Source.values if each != Source.SYSTEM]),
 }
 
 
@@ -154,7 +144,7 @@ MOST_FREQUENT = 10  # automations and routines of one user with such an interval
 def check_quota(job: CronJob, error: type[AutomationsError]) -> None:
     """Raise the error if the owner of this enabled job has as many others as a user may have.
 
-    Jobs without slots left and those of the system do not count. Call it in the transaction that stores the job, after
+    Jobs without slots left and system jobs do not count. Call it in the transaction that stores the job, after
     its locks.
     """
     quotas.one_at_a_time("automations", job.agent.owner_id)

@@ -1,20 +1,20 @@
 """The models of automations. Each state has its transitions listed beside it and is enforced by a CHECK."""
 
-from automations.models.clock import JobClock
 from automations.models.job import (
     CatchUp,
     CronJob,
     ExecutionMode,
+    JobClock,
     JobKind,
     Overlap,
+    RemovedRoutine,
     ScheduleKind,
     Source,
+    ZoneData,
     new_job_id,
 )
-from automations.models.removed import RemovedRoutine
 from automations.models.run import RUN_ARROWS, RunRecord, RunState
 from automations.models.scheduled_message import MESSAGE_ARROWS, MessageStatus, ScheduledMessage
-from automations.models.zone import ZoneData
 
 __all__ = [
     "MESSAGE_ARROWS",

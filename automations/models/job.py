@@ -1,4 +1,4 @@
-"""CronJob and its clock."""
+"""CronJob, its clock, the titles of removed routines, and the time-zone data that slots were computed with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from automations.models.times import readable
@@ -74,7 +74,7 @@ class JobQuerySet(models.QuerySet["CronJob"]):
     """What changes jobs apart from an edit."""
 
     def set_aside(self, ids: Iterable[str], fault: str) -> int:
-        """Disable these jobs for an error, which becomes their fault. Returns how many there are."""
+        """Disable these jobs because of an error, which becomes their fault. Returns their number."""
         return self.filter(pk__in=ids).update(enabled=False, fault=fault[:LONGEST_FAULT])
 
 
@@ -262,6 +262,92 @@ class CronJob(models.Model):
             # the list of a user's automations by age, and the names of what runs are of
             models.Index(fields=["owner_id", "created_at", "id"], name="job_of_owner"),
         ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class JobClock(models.Model):
+    """A narrow row that beat writes: when the job is next due, and the last slot that was run or skipped.
+
+    `next_run_at` is the slot plus the job's jitter; null while the job is paused, done or disabled. `last_slot` only
+    grows and `runs_started` counts the slots that became runs, so that deleting old runs repeats no slot. A first run
+    that was given to a cron schedule is also in `planned_from`.
+    """
+
+    job = models.OneToOneField(CronJob, primary_key=True, on_delete=models.CASCADE, related_name="clock")
+    inline = models.BooleanField(default=False, help_text="Started by the heartbeat instead of beat.")
+    next_run_at = models.DateTimeField(null=True, blank=True)
+    last_slot = models.DateTimeField(null=True, blank=True)
+    planned_from = models.DateTimeField(
+        db_default=Now(),
+        help_text="Slots count from here: when the job was created, resumed or given its schedule.",
+    )
+    runs_started = models.PositiveBigIntegerField(default=0)
+    skipped_to = models.DateTimeField(
+        null=True, blank=True, help_text="The last slot that a person has skipped; it may be to come."
+    )
+    paused_until = models.DateTimeField(
+        null=True, blank=True, help_text="No slot before this time runs. It may have passed."
+    )
+
+    class Meta:
+        constraints = [
+            readable(
+                "jobclock_times_readable",
+                *("next_run_at", "last_slot", "planned_from", "skipped_to", "paused_until"),
+            ),
+            models.CheckConstraint(
+                condition=Q(next_run_at__isnull=True)
+                | Q(skipped_to__isnull=True)
+                | Q(next_run_at__gt=F("skipped_to")),
+                name="jobclock_next_is_not_skipped",
+            ),
+            models.CheckConstraint(
+                condition=Q(next_run_at__isnull=True)
+                | Q(paused_until__isnull=True)
+                | Q(next_run_at__gte=F("paused_until")),
+                name="jobclock_next_is_after_the_pause",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["next_run_at"],
+                condition=Q(next_run_at__isnull=False, inline=False),
+                name="jobclock_due",
+            ),
+            models.Index(
+                fields=["next_run_at"],
+                condition=Q(next_run_at__isnull=False, inline=True),
+                name="jobclock_inline_due",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"clock of {self.job_id}"
+
+
+class RemovedRoutine(models.Model):
+    """One normalised title of one agent. A disabled routine is not listed here: it still has its row."""
+
+    agent = models.ForeignKey(
+        Agent, on_delete=models.CASCADE, related_name="removed_routines", db_index=False
+    )
+    title = models.CharField(max_length=200)
+    removed_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "title"], name="removed_routine_once")]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class ZoneData(models.Model):
+    """The fingerprint of the data that a zone's slots were computed with."""
+
+    name = models.CharField(primary_key=True, max_length=64)
+    fingerprint = models.CharField(max_length=64)
 
     def __str__(self) -> str:
         return self.name

@@ -40,6 +40,7 @@ TASKS_KEY = (
 )
 HOME_KEY = "home"  # in a turn's metadata: the conversation that gets the result; empty: the primary one
 PINGS_KEY = "pings"  # in a turn's metadata: the job has a `ping_url`
+LONGEST_ERROR = 300  # characters
 OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
 # reasons of cancelled runs whose attempts failed: no person decided these
 CANCELLED_BY_ERROR = ("retry_error", "superseded")
@@ -48,12 +49,16 @@ CANCELLED_BY_ERROR = ("retry_error", "superseded")
 class RunTransitions(models.QuerySet["RunRecord"]):
     """The transitions, each one conditional UPDATE of the chosen runs; 0: another process was faster.
 
-    A run begins as QUEUED, when firing inserts it. Its turn starts and ends it: see `automations.runs.statements`.
+    A run begins as QUEUED, when firing inserts it. The claim of its turn starts it: see `automations.runs.statements`.
     """
 
     def open(self) -> RunTransitions:
         """Queued or running."""
         return self.filter(state__in=OPEN_RUNS)
+
+    def unfinished(self) -> RunTransitions:
+        """As `open`, for runs found by key: given a `state`, PostgreSQL may read the index of all open runs."""
+        return self.filter(finished_at=None)
 
     def of_attempt(self, turn: Turn) -> RunTransitions:
         """The run that this turn is an attempt of, or the runs that share it."""
@@ -82,7 +87,11 @@ class RunTransitions(models.QuerySet["RunRecord"]):
     def retry(self, wait: timedelta, outcome: Mapping[str, Any]) -> int:
         """QUEUED or RUNNING → QUEUED: its turn failed, and the next attempt comes after `wait`."""
         again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now() + wait}
-        return self.open().update(**again, **outcome)
+        return self.unfinished().update(**again, **outcome)
+
+    def end(self, state: RunState, **columns: Any) -> int:
+        """QUEUED or RUNNING → SUCCEEDED, FAILED or CANCELLED, as its turn."""
+        return self.unfinished().update(state=state, finished_at=Now(), **columns)
 
     def cancel_queued(self, reason: str, **columns: Any) -> int:
         """QUEUED → CANCELLED."""
@@ -148,8 +157,8 @@ class RunRecord(models.Model):
     prompt_ref = models.JSONField(null=True, blank=True)
     prompt_variables = models.JSONField(null=True, blank=True)
     rendered_prompt = models.TextField(blank=True)
-    error = models.CharField(max_length=300, blank=True)
-    provider_message = models.CharField(max_length=300, blank=True, default="", db_default="")
+    error = models.CharField(max_length=LONGEST_ERROR, blank=True)
+    provider_message = models.CharField(max_length=LONGEST_ERROR, blank=True, default="", db_default="")
     error_detail = models.TextField(blank=True)
     response_summary = models.CharField(max_length=300, blank=True)
     lag_ms = models.BigIntegerField(null=True, blank=True)
@@ -205,7 +214,7 @@ class RunRecord(models.Model):
                 condition=Q(state="failed") | Q(state="cancelled", reason__in=CANCELLED_BY_ERROR),
                 name="run_failed",
             ),
-            # lists of a user's runs by slot: all, and those of a state that not nearly all have
+            # a user's runs by slot: all of them, and by state (most are succeeded, so that state has no index)
             models.Index(
                 fields=["owner_id", "scheduled_for", "run_id"],
                 condition=Q(owner_id__gt=NOBODY),

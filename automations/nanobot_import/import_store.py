@@ -6,22 +6,22 @@ same time: an import locks the agent's row.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
-from automations.jobs.edit import check_limit, lock_session
-from automations.jobs.system import DREAM
-from automations.models import CronJob, JobClock, Source, new_job_id
-from automations.models.category import RESERVED_IDS, Category
-from automations.nanobot_import.report import Line, Outcome, Report
+from automations.jobs.clock import database_now, notify_beats, start_clock
+from automations.jobs.edit import check_limit, insert_job, lock_session
+from automations.jobs.system import DREAM, change_system_job
+from automations.models import CronJob, Source
+from automations.models.category import Category
 from automations.nanobot_import.store_file import StoredJob, read_store
 from automations.nanobot_import.store_job import JobRefused, Wanted, id_of, stored_text, wanted_of
-from automations.schedules.plan import plan_of, schedule_columns
+from automations.schedules.plan import schedule_columns
 from sessions_app.agents.dependents import lock_dependents
 from sessions_app.exceptions import NotFound, SessionExists, SessionsError
 from sessions_app.models import PRIMARY_KEY, Agent, Session
@@ -29,8 +29,91 @@ from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.postgres.rows import sole
 from sessions_app.sessions.open import check_key_not_reserved, open_session
 
-_KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 HEARTBEAT = "use the agent's setting `heartbeat` instead"
+
+
+class Outcome(StrEnum):
+    """The result for one job of the file."""
+
+    IMPORTED = "imported"
+    TAKEN_OVER = "taken over"
+    NOT_STORED = "not stored"
+    ALREADY_THERE = "already there"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One job of the file. `stored_id` is its id in the file, `id` its id here; `next_run_at` is an ISO time.
+
+    `category` is bound, legacy or system. `note`: what differs from the file, or why the job was refused.
+    """
+
+    place: str
+    outcome: Outcome
+    stored_id: str = ""
+    name: str = ""
+    category: str | None = None
+    id: str | None = None
+    session_key: str | None = None
+    schedule: str | None = None
+    enabled: bool | None = None
+    next_run_at: str | None = None
+    note: str = ""
+
+    def in_words(self) -> str:
+        """The job in one line."""
+        head = f"{self.place} {_one_line(self.stored_id)} {_one_line(self.name)!r}"
+        if self.outcome is Outcome.REFUSED:
+            return f"refused  {head}: {self.note}"
+        parts = [f"{self.category or '-':<8} {head}: {self.outcome}"]
+        if self.id is not None:
+            parts.append(f"as {self.id}")
+        if self.session_key:
+            parts.append(f"in {self.session_key}")
+        if self.schedule:
+            parts.append(self.schedule)
+        if self.enabled is not None:
+            parts.append(f"next run {self.next_run_at or 'none'}" if self.enabled else "paused")
+        return ", ".join(parts) + (f" ({self.note})" if self.note else "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """All jobs of the file, in its order."""
+
+    lines: tuple[Line, ...]
+    dry_run: bool
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """The number of imported jobs by category, and of jobs not stored, refused or there already."""
+        came = [line for line in self.lines if line.outcome in {Outcome.IMPORTED, Outcome.TAKEN_OVER}]
+        counts = {kind: sum(line.category == kind for line in came) for kind in ("bound", "legacy", "system")}
+        others = (Outcome.NOT_STORED, Outcome.REFUSED, Outcome.ALREADY_THERE)
+        return counts | {
+            outcome.replace(" ", "_"): sum(line.outcome is outcome for line in self.lines)
+            for outcome in others
+        }
+
+    def in_words(self) -> Iterator[str]:
+        """One line for each job, then the totals."""
+        for line in self.lines:
+            yield line.in_words()
+        yield ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.totals.items()) + "."
+        if self.dry_run:
+            yield "A dry run: nothing was stored."
+
+    def to_json(self) -> dict[str, Any]:
+        """`{ok, dry_run, jobs, totals}`."""
+        jobs = [asdict(line) for line in self.lines]
+        return {"ok": True, "dry_run": self.dry_run, "jobs": jobs, "totals": self.totals}
+
+
+def _one_line(text: str) -> str:
+    """A text of the file without control characters, at most 60 characters."""
+    printable = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return printable[:60]
 
 
 def import_store(agent_id: int, content: bytes, *, dry_run: bool = False) -> Report:
@@ -119,7 +202,6 @@ class _Importer:
 
     def _create(self, wanted: Wanted, **columns: Any) -> CronJob:
         job = CronJob(
-            pk=_id_for(wanted.stored_id),
             agent=self.agent,
             name=wanted.name,
             message=wanted.message,
@@ -129,14 +211,8 @@ class _Importer:
             **schedule_columns(wanted.schedule, self.agent.timezone),
             **columns,
         )
-        try:
-            with transaction.atomic():
-                job.save(force_insert=True)
-        except IntegrityError:  # another agent took the id meanwhile
-            job.pk = new_job_id()
-            job.save(force_insert=True)
-        next_run_at = plan_of(job, 0).next_firing(self.now) if job.enabled else None
-        job.clock = JobClock.objects.create(job=job, next_run_at=next_run_at, planned_from=self.now)
+        insert_job(job, wanted.stored_id)
+        start_clock(job, self.now)
         return job
 
     def _update_dream(self, wanted: Wanted) -> CronJob:
@@ -144,15 +220,8 @@ class _Importer:
         job = sole(CronJob.objects.filter(agent=self.agent, system_event=DREAM))
         if wanted.stored_id != DREAM or job is None:
             raise JobRefused(f"unknown system event {wanted.stored_id[:60]!r}")
-        clock = JobClock.objects.get(job=job)
-        skip_overdue_slots(clock, job, self.now)
         columns = schedule_columns(wanted.schedule, self.agent.timezone)
-        for name, value in (columns | {"imported_id": wanted.stored_id}).items():
-            setattr(job, name, value)
-        job.revision += 1
-        job.save()
-        restart_clock(clock, job, self.now)
-        job.clock = clock
+        change_system_job(job, columns | {"imported_id": wanted.stored_id}, self.now)
         return job
 
     def _line_fields(self, job: CronJob, wanted: Wanted) -> dict[str, Any]:
@@ -172,10 +241,3 @@ class _Importer:
             "next_run_at": following.isoformat() if following else None,
             "note": "; ".join(filter(None, notes)),
         }
-
-
-def _id_for(stored_id: str) -> str:
-    """The id of the store if it is well-formed and free, else a new one."""
-    if not _KEPT_ID.fullmatch(stored_id) or stored_id in RESERVED_IDS:
-        return new_job_id()
-    return new_job_id() if CronJob.objects.filter(pk=stored_id).exists() else stored_id

@@ -21,14 +21,15 @@ from automations.exceptions import (
     RoutineNotFound,
     TooManyRoutines,
 )
-from automations.jobs.clock import database_now, notify_beats, skip_overdue_slots
-from automations.jobs.edit import delete_job, lock_job, lock_session, move_clock, prepare_switch, save_columns
+from automations.jobs.clock import database_now, notify_beats
+from automations.jobs.edit import delete_job, insert_job, lock_job, lock_session, write_changes
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
+from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source
 from automations.models.category import Category, category
 from automations.routines.heartbeat_md import MAX_RETRY
 from automations.routines.plan import (
+    EPOCH,
     PLAN,
     changed_plan,
     check_mode_of_task_type,
@@ -36,8 +37,8 @@ from automations.routines.plan import (
     is_started_by_heartbeat,
     moves_the_clock,
     new_plan,
+    same_schedule,
 )
-from automations.routines.schedule_text import EPOCH, same_schedule
 from automations.schedules.plan import schedule_columns
 from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
@@ -45,10 +46,11 @@ from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue.threads import enter
 
-EDITABLE = PLAN | {
-    "title", "description", "instructions", "execution_mode", "enabled", "timeout_seconds", "policy", "max_retry",
-    "task_type",
-}  # fmt: skip
+_SETTINGS = (
+    *("title", "description", "instructions", "enabled", "timeout_seconds", "max_retry", "task_type"),
+    "source",
+)
+EDITABLE = PLAN | {*_SETTINGS, "policy", "execution_mode"} - {"source"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,21 +92,9 @@ def agent_routines(agent_id: int) -> QuerySet[CronJob]:
 
 def add_routine(given: NewRoutine) -> CronJob:
     """Add a routine. BadJob, TooManyRoutines, DuplicateRoutine, NotFound, SessionClosed."""
-    values = validated(
-        {
-            "title": given.title,
-            "description": given.description,
-            "instructions": given.instructions,
-            "policy": dict(given.policy),
-            "enabled": given.enabled,
-            "timeout_seconds": given.timeout_seconds,
-            "max_retry": given.max_retry,
-            "task_type": given.task_type,
-            "source": given.source,
-            "execution_mode": given.execution_mode
-            or inferred_mode(given.timeout_seconds, given.description, given.task_type),
-        }
-    )
+    mode = given.execution_mode or inferred_mode(given.timeout_seconds, given.description, given.task_type)
+    settings = {name: getattr(given, name) for name in _SETTINGS}
+    values = validated(settings | {"policy": dict(given.policy), "execution_mode": mode})
     check_mode_of_task_type(values["execution_mode"], values["task_type"])
     return retry_deadlocks(lambda: _add(given, values))
 
@@ -130,7 +120,7 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
             job = CronJob(agent=agent, home_id=home_id, created_by_turn_id=given.turn_id, **columns)
             if waits:
                 check_quota(job, TooManyRoutines)
-            _insert(job, given.routine_id)
+            insert_job(job, given.routine_id)
             count_texts(job)
             job.clock = JobClock.objects.create(
                 job=job,
@@ -190,7 +180,7 @@ def remove_routine(routine_id: str, *, hard: bool = False, revision: int | None 
 
 
 def lock_agent(agent_id: int) -> Agent:
-    """The agent, locked: nobody adds a routine until the transaction ends. NotFound."""
+    """Lock the agent, so that no routine is added until the transaction ends. NotFound."""
     agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
     if agent is None:
         raise NotFound("there is no such agent")
@@ -222,25 +212,21 @@ def _change(job: CronJob, columns: dict[str, Any], first: datetime | None, now: 
     clock = job.clock
     switched = columns.get("enabled", job.enabled) != job.enabled
     replanned = first is not None or moves_the_clock(job, columns)
-    if replanned or switched:
-        skip_overdue_slots(clock, job, now)
-    if switched:
-        prepare_switch(clock, job)
-    save_columns(job, columns)
+    if not replanned and clock.planned_from > now:
+        first = clock.planned_from  # a first run that was given survives a pause
+    begins = write_changes(clock, job, columns, now, replanned=replanned, paused_until=clock.paused_until)
     clock.inline = is_started_by_heartbeat(job)
     clock.save(update_fields=["inline"])
-    if replanned or switched:
-        if not replanned and clock.planned_from > now:
-            first = clock.planned_from  # a first run that was given survives a pause
-        planned_again = move_clock(clock, job, now)
-        if first is not None:
-            clock.next_run_at = first if job.enabled else None
-            clock.planned_from = _planned_from(job, first, now)
-            clock.save(update_fields=["next_run_at", "planned_from"])
-        if planned_again:
-            check_routine_limit(lock_agent(job.agent_id), besides=job.pk)
-        if clock.next_run_at is not None:
-            check_quota(job, TooManyRoutines)
+    if not replanned and not switched:
+        return
+    if first is not None:
+        clock.next_run_at = first if job.enabled else None
+        clock.planned_from = _planned_from(job, first, now)
+        clock.save(update_fields=["next_run_at", "planned_from"])
+    if begins:
+        check_routine_limit(lock_agent(job.agent_id), besides=job.pk)
+    if clock.next_run_at is not None:
+        check_quota(job, TooManyRoutines)
 
 
 def _planned_from(job: CronJob, first: datetime | None, now: datetime) -> datetime:
@@ -278,16 +264,3 @@ def _refuse_duplicate(agent_id: int, title: str, schedule: Schedule, now: dateti
     for job in agent_routines(agent_id).filter(enabled=True, clock__next_run_at__isnull=False):
         if normalised(job.name) == wanted and same_schedule(job, schedule, now):
             raise DuplicateRoutine(f"the routine {job.pk} has the same title and schedule", routine_id=job.pk)
-
-
-def _insert(job: CronJob, wanted_id: str) -> None:
-    """Insert the job with the wanted id if it is free, else with a new one."""
-    if wanted_id and not CronJob.objects.filter(pk=wanted_id).exists():
-        job.pk = wanted_id
-        try:
-            with transaction.atomic():
-                job.save(force_insert=True)
-            return
-        except IntegrityError:  # another job took the id meanwhile
-            job.pk = new_job_id()
-    job.save(force_insert=True)

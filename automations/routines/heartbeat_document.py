@@ -6,7 +6,6 @@ A corrupted text is stored for its repair and changes no routine: the rows are t
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,9 +18,9 @@ from automations.exceptions import BadJob
 from automations.jobs.clock import database_now
 from automations.jobs.removed_routines import normalised
 from automations.models import CronJob, JobClock, ScheduleKind
-from automations.models.category import RESERVED_IDS
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, lock_agent, update_routine
 from automations.routines.heartbeat_md import (
+    PLAIN,
     Parse,
     Task,
     parse_heartbeat_md,
@@ -29,8 +28,8 @@ from automations.routines.heartbeat_md import (
     task_blocks_text,
     text_around_blocks,
 )
+from automations.routines.plan import EPOCH, read_first_run, routine_schedule_text
 from automations.routines.reads import Routine, routine_of, shown_routines, task_json
-from automations.routines.schedule_text import EPOCH, read_first_run, routine_schedule_text
 from sessions_app.agents.documents import DocumentChange, DocumentView, DocumentWrite
 from sessions_app.exceptions import TooLarge
 from sessions_app.models import Agent, Document
@@ -39,11 +38,7 @@ log = structlog.get_logger(__name__)
 
 NAME = "HEARTBEAT.md"
 MOST_CHANGED = 50  # routines that one text may add, change and disable; each takes about ten statements
-_WELL_FORMED = re.compile(r"[A-Za-z0-9_-]{1,32}")
-_PLAIN = (
-    *("title", "description", "instructions", "execution_mode", "enabled", "timeout_seconds"),
-    *("max_retry", "task_type"),
-)
+_PLAIN = tuple(name for name in PLAIN if name not in ("source", "policy"))
 _COLUMNS = {"title": "name", "instructions": "message"}  # a routine's field → a job's column, if it differs
 
 
@@ -264,14 +259,13 @@ class _Applying:
         """Add a routine, with the task's id if it is well-formed and free; else the id is stored as `imported_id`."""
         if not task.title:
             raise BadJob(f"the task {task.id!r} is new and has no title", code="empty_title")
-        wanted = task.id if _WELL_FORMED.fullmatch(task.id) and task.id not in RESERVED_IDS else ""
         job = add_routine(
             NewRoutine(
                 agent_id=self.agent.pk,
                 next_run_at=task.next_run_at if task.schedule is None else None,
                 allow_duplicate=True,
                 ended=self._has_ended(task),
-                routine_id=wanted,
+                routine_id=task.id,
                 **{
                     name: getattr(task, name)
                     for name in (*_PLAIN, "schedule", "timezone", "policy", "source")

@@ -20,7 +20,7 @@ from typing import Any
 from agent_core.text.json_values import values_at_most
 from automations.jobs.validate import validated
 from automations.models import ExecutionMode, Source
-from automations.routines.schedule_text import EPOCH, read_first_run, read_routine_schedule
+from automations.routines.plan import EPOCH, read_first_run, read_routine_schedule
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import load_zone
 from sessions_app.exceptions import SessionsError

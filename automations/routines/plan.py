@@ -1,9 +1,13 @@
-"""Compute the execution mode, the schedule and the first run of a new or changed routine (rules 6.4, 6.5)."""
+"""A routine's schedule as text, and the plan of a new or changed routine (rules 6.4, 6.5).
+
+A schedule is `30m`, `1h`, `2d`, five cron fields, or an instant.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
@@ -11,20 +15,84 @@ from django.db import transaction
 from automations.exceptions import BadJob
 from automations.jobs.clock import notify_beats
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
-from automations.routines.schedule_text import read_first_run, read_routine_schedule, with_anchor
 from automations.schedules.plan import schedule_columns, schedule_of
 from automations.schedules.schedule import (
     AtSchedule,
     EverySchedule,
     Schedule,
     ScheduleError,
+    parse_schedule,
+    read_time,
     whole_milliseconds,
 )
 from automations.schedules.zone_files import load_zone
 from sessions_app import flags
 
+UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # the `now` for reading an instant that may have passed
+_INTERVAL = re.compile(r"([0-9]{1,9})([smhd])")
 PLAN = frozenset({"schedule", "next_run_at", "timezone"})  # fields that change the slots
 _SCHEDULE_COLUMNS = frozenset({"schedule_kind", "expr", "every_seconds", "anchor", "at"})
+INLINE_TIMEOUT = 60  # seconds; a routine with a longer timeout is isolated
+INLINE_DESCRIPTION = 200  # characters; a routine with a longer description is isolated
+
+
+def read_routine_schedule(text: Any, *, timezone: str, now: datetime) -> Schedule:
+    """Read an interval, or five cron fields in this zone. ScheduleError."""
+    if not isinstance(text, str) or not text.strip():
+        raise ScheduleError(
+            "bad_schedule", "A schedule is an interval such as `30m`, `1h` or `2d`, or five cron fields."
+        )
+    found = _INTERVAL.fullmatch(text.strip())
+    if found:
+        given: dict[str, Any] = {"kind": "every", "seconds": int(found[1]) * UNITS[found[2]]}
+    elif " " not in text.strip():
+        raise ScheduleError(
+            "bad_schedule", f"{text[:60]!r} is neither an interval such as `30m` nor five cron fields."
+        )
+    else:
+        given = {"kind": "cron", "expr": text.strip(), "timezone": timezone}
+    return parse_schedule(given, default_timezone=timezone, now=now)
+
+
+def read_first_run(text: Any, *, timezone: str, now: datetime) -> datetime:
+    """Read a future ISO time; without an offset it is in this zone. ScheduleError."""
+    return read_time(text, timezone, now, name="next_run_at")[0]
+
+
+def with_anchor(schedule: Schedule, first: datetime | None) -> Schedule:
+    """The same schedule; an interval starts at `first`, when that is given."""
+    if isinstance(schedule, EverySchedule) and first is not None:
+        return EverySchedule(seconds=schedule.seconds, anchor=first)
+    return schedule
+
+
+def routine_schedule_text(job: CronJob) -> str | None:
+    """A routine's schedule as text, in the form that is accepted as input; None for a one-time routine."""
+    if job.schedule_kind == ScheduleKind.AT:
+        return None
+    if job.schedule_kind == ScheduleKind.CRON:
+        return job.expr
+    return interval_text(job.every_seconds or 0)
+
+
+def interval_text(seconds: int) -> str:
+    """`90m` rather than `5400s`: in the largest whole unit."""
+    unit = next(unit for unit, size in reversed(UNITS.items()) if seconds % size == 0)
+    return f"{seconds // UNITS[unit]}{unit}"
+
+
+def same_schedule(job: CronJob, schedule: Schedule, now: datetime) -> bool:
+    """Whether a routine has this schedule. Two times that have passed are equal: both run at once."""
+    try:
+        stored = schedule_of(job)
+    except ScheduleError:
+        return False
+    if isinstance(stored, EverySchedule) and isinstance(schedule, EverySchedule):
+        return stored.seconds == schedule.seconds
+    if isinstance(stored, AtSchedule) and isinstance(schedule, AtSchedule):
+        return max(stored.at, now) == max(schedule.at, now)
+    return stored == schedule
 
 
 def moves_the_clock(job: CronJob, columns: Mapping[str, Any]) -> bool:
@@ -98,10 +166,6 @@ def _changed_schedule(
     return with_anchor(schedule, first)
 
 
-INLINE_TIMEOUT = 60  # seconds; a routine with a longer timeout is isolated
-INLINE_DESCRIPTION = 200  # characters; a routine with a longer description is isolated
-
-
 def check_mode_of_task_type(execution_mode: str, task_type: str) -> None:
     """BadJob for a task that needs no model and is not inline: its own session would call a model."""
     if task_type and execution_mode != ExecutionMode.INLINE:
@@ -125,10 +189,10 @@ def is_started_by_heartbeat(job: CronJob) -> bool:
 
 
 def apply_jobs_flag() -> int:
-    """Apply `scheduler.cron_jobs`: while it is false, heartbeats start isolated routines. Returns how many changed.
+    """Apply `scheduler.cron_jobs`: while it is false, heartbeats start isolated routines.
 
-    A routine whose run waits for a retry stays with its heartbeat until then: the attempt is part of a heartbeat's
-    turn.
+    Returns the number of changed routines. A routine whose run waits for a retry stays with its heartbeat until then:
+    the attempt is part of a heartbeat's turn.
     """
     inline = not flags.runs_jobs_apart()
     rows = JobClock.objects.filter(inline=not inline, job__execution_mode=ExecutionMode.ISOLATED)

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import Exists, OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from automations.exceptions import RoutineNotFound
-from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
+from automations.heartbeats.readiness import MODEL_FREE_TASKS, Wait, WaitReason, why_routines_wait
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.routines.schedule_text import routine_schedule_text
-from automations.selectors import shown_runs, state_of
+from automations.routines.plan import routine_schedule_text
+from automations.selectors import shown_runs, state_of, with_runs
 from sessions_app.reads.selectors import agent, key_subquery
 from sessions_app.tokens.limits import in_agents
-
-_STATES = {"scheduled": "pending"}  # states that the document spells differently
-_SAME_NAMES = (  # fields of Routine that a row has by the same name
-    *("description", "at", "timezone", "execution_mode", "task_type", "enabled", "source", "timeout_seconds"),
-    *("policy", "max_retry", "last_run_at", "last_status", "pending", "created_at", "revision"),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WaitsFor:
-    """Why a due inline routine has not started; `until`: when the wait is over, if known."""
-
-    reason: str
-    until: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +44,7 @@ class Routine:
     next_run_at: datetime | None
     last_run_at: datetime | None
     state: str
-    waits_for: WaitsFor | None
+    waits_for: Wait | None
     last_status: str | None
     pending: bool
     attempt: int
@@ -84,20 +70,17 @@ def shown_routines(**which: Any) -> QuerySet[Any]:
     """Routines with everything that `routine_of` reads, in one statement; the oldest first."""
     runs = RunRecord.objects.filter(job=OuterRef("pk"))
     last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for")
-    return (
-        CronJob.objects.filter(**which)
-        .exclude(execution_mode=ExecutionMode.SESSION)
-        .select_related("clock", "agent__owner")
+    rows: QuerySet[Any] = (
+        with_runs(CronJob.objects.filter(**which).exclude(execution_mode=ExecutionMode.SESSION))
+        .select_related("agent__owner")
         .annotate(
-            last_status=Subquery(last.values("state")[:1]),
             last_run_at=Subquery(last.values("started_at")[:1]),
             last_attempt=Subquery(last.values("attempt")[:1]),
             last_error=Subquery(last.values("error")[:1]),
-            runs_now=Exists(runs.filter(state=RunState.RUNNING)),
-            pending=Exists(runs.filter(state=RunState.QUEUED)),
         )
         .order_by("created_at", "id")
     )
+    return rows
 
 
 def routines_of(user: AbstractBaseUser, agent_name: str) -> QuerySet[Any]:
@@ -122,32 +105,32 @@ def routine_runs(user: AbstractBaseUser, routine_id: str) -> QuerySet[RunRecord]
     return shown_runs(rows)
 
 
-def _waits_for(job: Any) -> WaitsFor | None:
+def _waits_for(job: Any) -> Wait | None:
+    """Why a due inline routine has not started."""
     now, due = datetime.now(UTC), job.clock.next_run_at
     if not (job.clock.inline and due is not None and due <= now):
         return None
-    what = why_routines_wait(job.agent, now)
-    if what is None or (what.reason is WaitReason.MODEL_DOWN and job.task_type in MODEL_FREE_TASKS):
-        return None
-    return WaitsFor(reason=what.reason.value, until=what.until)
+    wait = why_routines_wait(job.agent, now)
+    needs_model = job.task_type not in MODEL_FREE_TASKS
+    return wait if wait and (needs_model or wait.reason is not WaitReason.MODEL_DOWN) else None
 
 
 def routine_of(job: Any) -> Routine:
     """A row of `shown_routines` as people see it."""
-    return Routine(
-        id=job.pk,
-        agent=job.agent.name,
-        title=job.name,
-        instructions=job.message,
-        schedule=routine_schedule_text(job),
-        next_run_at=job.clock.next_run_at,
-        state=state_of(job),
-        waits_for=_waits_for(job),
-        attempt=job.last_attempt or 0,
-        error=job.last_error or None,
-        session=job.home_id,
-        **{name: getattr(job, name) for name in _SAME_NAMES},
-    )
+    shown = {
+        "agent": job.agent.name,
+        "title": job.name,
+        "instructions": job.message,
+        "schedule": routine_schedule_text(job),
+        "next_run_at": job.clock.next_run_at,
+        "state": state_of(job),
+        "waits_for": _waits_for(job),
+        "attempt": job.last_attempt or 0,
+        "error": job.last_error or None,
+        "session": job.home_id,
+    }
+    same = {each.name: getattr(job, each.name) for each in fields(Routine) if each.name not in shown}
+    return Routine(**same, **shown)
 
 
 def _state_in_document(routine: Routine) -> str:
@@ -155,7 +138,7 @@ def _state_in_document(routine: Routine) -> str:
     is_over = routine.schedule is None and routine.next_run_at is None
     if is_over and routine.last_status == RunState.FAILED:
         return "failed"
-    return _STATES.get(routine.state, routine.state)
+    return "pending" if routine.state == "scheduled" else routine.state
 
 
 def task_json(routine: Routine) -> dict[str, Any]:

@@ -104,13 +104,10 @@ def _check_titles(agent: Agent, tasks: tuple[Task, ...], blocks: str) -> None:
         )
     known = {normalised(name) for name in names.values()} | named.keys()
     within = normalised(blocks)
-    new = [task.title for task in tasks if task.title and not _stands(normalised(task.title), known, within)]
+    said = {normalised(task.title): task.title for task in tasks if task.title}
+    new = [title for each, title in said.items() if each not in known and not (each and each in within)]
     if new:
         raise BadRepair(f"the broken block does not name {new[0]!r}; a repair adds no other tasks")
-
-
-def _stands(title: str, known: set[str], within: str) -> bool:
-    return title in known or (bool(title) and title in within)
 
 
 def _read(title: str) -> str:

@@ -2,74 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import islice
+from datetime import datetime, timedelta
+from statistics import quantiles
+from typing import Any
 
-from django.db import connection
-from django.db.models import QuerySet
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import JSONObject, Now
 
-from automations.models import CronJob, JobClock, RunRecord, ScheduledMessage
-from automations.models.run import CANCELLED_BY_ERROR
+from automations.models import CronJob, JobClock, RunRecord, RunState, ScheduledMessage
+from automations.models.run import CANCELLED_BY_ERROR, OPEN_RUNS
 
 NEWEST = 20_000  # runs of the last 24 hours that are counted
 MOST_FAILURES = 1_000  # failed runs of the last 24 hours that are looked at
 FAILURES_IN_A_ROW = 3  # attempts, of one run or of several, after which an automation counts as failing
 
-# as the partial index `run_failed` has it; a tuple of texts is written as SQL's list
-_HAS_FAILED = f"(state = 'failed' OR (reason IN {CANCELLED_BY_ERROR} AND state = 'cancelled'))"
-
-_RECENT = """
-WITH recent AS MATERIALIZED (
-  SELECT created_at, state, lag_ms FROM automations_runrecord
-  WHERE created_at > now() - interval '24 hours' ORDER BY created_at DESC, run_id DESC LIMIT %s
-)
-SELECT date_trunc('hour', created_at), state, count(*), NULL::timestamptz, NULL::float8[] FROM recent GROUP BY 1, 2
-UNION ALL
-SELECT now(), '', count(*), min(created_at),
-  percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY lag_ms) FROM recent"""
-# a job fails if its last run that was not skipped failed, or was cancelled while it waited for another attempt
-_FAILING = f"""
-WITH failed AS MATERIALIZED (
-  SELECT job_id, created_at FROM automations_runrecord
-  WHERE {_HAS_FAILED} AND created_at > now() - interval '24 hours'
-  ORDER BY created_at DESC, run_id DESC LIMIT %s
-)
-SELECT last.run_id, jobs.failures
-FROM (SELECT job_id, count(*) AS failures, max(created_at) AS latest FROM failed
-      WHERE job_id IS NOT NULL GROUP BY job_id) AS jobs
-CROSS JOIN LATERAL (
-  SELECT run_id, {_HAS_FAILED} AS has_failed FROM automations_runrecord AS run
-  WHERE run.job_id = jobs.job_id AND state IN ('succeeded', 'failed', 'cancelled')
-  ORDER BY scheduled_for DESC LIMIT 1
-) AS last
-WHERE last.has_failed ORDER BY jobs.latest DESC"""  # noqa: S608 - a constant
-
-# the newest runs of a job that ended or are tried again, up to the first that did not fail; an attempt that waits has
-# its number already
-_IN_A_ROW = f"""
-WITH failed AS MATERIALIZED (
-  SELECT job_id FROM automations_runrecord
-  WHERE {_HAS_FAILED} AND created_at > now() - interval '24 hours'
-  ORDER BY created_at DESC, run_id DESC LIMIT %(most)s
-), tried AS MATERIALIZED (
-  SELECT job_id FROM automations_runrecord
-  WHERE state IN ('queued', 'running') AND attempt > %(times)s LIMIT %(most)s
-)
-SELECT count(*) FROM (SELECT job_id FROM failed UNION SELECT job_id FROM tried) AS jobs
-CROSS JOIN LATERAL (
-  SELECT sum(failures) FILTER (WHERE good = 0) AS failures FROM (
-    SELECT CASE WHEN state = 'failed' THEN attempt ELSE attempt - 1 END AS failures,
-      sum((state IN ('succeeded', 'cancelled') AND NOT {_HAS_FAILED})::int) OVER (ORDER BY scheduled_for DESC) AS good
-    FROM (
-      SELECT state, reason, attempt, scheduled_for FROM automations_runrecord AS run
-      WHERE run.job_id = jobs.job_id AND (state IN ('succeeded', 'failed', 'cancelled') OR attempt > 1)
-      ORDER BY scheduled_for DESC LIMIT %(times)s
-    ) AS newest
-  ) AS counted
-) AS last
-WHERE last.failures >= %(times)s"""  # noqa: S608 - a constant
+_DAY = timedelta(hours=24)
+_ENDED = (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED)
+# as in the partial index `run_failed`
+_HAS_FAILED = Q(state="failed") | Q(state="cancelled", reason__in=CANCELLED_BY_ERROR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,17 +42,21 @@ class RecentRuns:
 
 def recent_runs() -> RecentRuns:
     """Count the runs of the last 24 hours."""
+    newest = RunRecord.objects.filter(created_at__gt=Now() - _DAY).order_by("-created_at", "-run_id")
+    rows = list(newest.values_list("created_at", "state", "lag_ms")[:NEWEST])
     hours: dict[datetime, dict[str, int]] = {}
-    total, since, lateness = 0, None, None
-    with connection.cursor() as cursor:
-        cursor.execute(_RECENT, [NEWEST])
-        for hour, state, count, first, percentiles in cursor.fetchall():
-            if state:
-                hours.setdefault(hour, {})[state] = count
-            else:
-                total, since = count, first if count >= NEWEST else None
-                lateness = tuple(percentiles) if percentiles and percentiles[0] is not None else None
-    return RecentRuns(count=total, since=since, hours=hours, lateness=lateness)
+    for created_at, state, _ in rows:
+        hours.setdefault(created_at.replace(minute=0, second=0, microsecond=0), Counter())[state] += 1
+    since = rows[-1][0] if len(rows) >= NEWEST else None
+    lags = [lag for _, _, lag in rows if lag is not None]
+    return RecentRuns(count=len(rows), since=since, hours=hours, lateness=_lateness(lags))
+
+
+def _lateness(lags: list[int]) -> tuple[float, float, float] | None:
+    if not lags:
+        return None
+    cuts = quantiles(lags if len(lags) > 1 else 2 * lags, n=100, method="inclusive")
+    return cuts[49], cuts[94], cuts[98]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,20 +72,50 @@ class FailingJobs:
 
 
 def failing_jobs(shown: int) -> FailingJobs:
-    """The jobs that fail now; the last run of up to `shown` of them."""
-    with connection.cursor() as cursor:
-        cursor.execute(_FAILING, [MOST_FAILURES])
-        found = dict(cursor.fetchall())
-    runs = RunRecord.objects.select_related("job__agent__owner").in_bulk(list(islice(found, shown)))
-    newest = [(runs[run_id], found[run_id]) for run_id in islice(found, shown) if run_id in runs]
-    return FailingJobs(count=len(found), cut=sum(found.values()) >= MOST_FAILURES, newest=newest)
+    """The jobs that fail now, with up to `shown` of their last runs.
+
+    A job fails if its last run that was not skipped failed, or was cancelled while it waited for another attempt.
+    """
+    failures = _recent_failures()
+    ended = RunRecord.objects.filter(job=OuterRef("pk"), state__in=_ENDED).order_by("-scheduled_for")
+    jobs = CronJob.objects.filter(pk__in=failures).annotate(last_run=Subquery(ended.values("pk")[:1]))
+    last = dict(jobs.values_list("pk", "last_run"))
+    failed = RunRecord.objects.filter(_HAS_FAILED, pk__in=last.values())
+    runs = failed.select_related("job__agent__owner").in_bulk()
+    newest = [(runs[last[job]], count) for job, count in failures.items() if last.get(job) in runs]
+    cut = failures.total() >= MOST_FAILURES
+    return FailingJobs(count=len(newest), cut=cut, newest=newest[:shown])
+
+
+def _recent_failures() -> Counter[str]:
+    """The number of failed runs of each job within 24 hours; the job that failed last comes first."""
+    failed = RunRecord.objects.filter(_HAS_FAILED, job__isnull=False, created_at__gt=Now() - _DAY)
+    jobs = failed.order_by("-created_at", "-run_id").values_list("job_id", flat=True)
+    return Counter(jobs[:MOST_FAILURES])
 
 
 def jobs_failing_in_a_row() -> int:
     """The number of jobs whose newest FAILURES_IN_A_ROW attempts failed, the last within 24 hours."""
-    with connection.cursor() as cursor:
-        cursor.execute(_IN_A_ROW, {"most": MOST_FAILURES, "times": FAILURES_IN_A_ROW})
-        return int(cursor.fetchone()[0])
+    tried = RunRecord.objects.filter(state__in=OPEN_RUNS, attempt__gt=FAILURES_IN_A_ROW)
+    suspects = {*_recent_failures(), *tried.values_list("job_id", flat=True)[:MOST_FAILURES]}
+    runs = RunRecord.objects.filter(Q(state__in=_ENDED) | Q(attempt__gt=1), job=OuterRef("pk"))
+    newest = runs.order_by("-scheduled_for").values(
+        shown=JSONObject(state="state", reason="reason", attempt="attempt")
+    )
+    jobs = CronJob.objects.filter(pk__in=suspects).annotate(newest=ArraySubquery(newest[:FAILURES_IN_A_ROW]))
+    return sum(_failed_attempts(runs) >= FAILURES_IN_A_ROW for runs in jobs.values_list("newest", flat=True))
+
+
+def _failed_attempts(newest: Iterable[Mapping[str, Any]]) -> int:
+    """The failed attempts of a job's newest runs, up to the first run that ended well or by a person."""
+    failures = 0
+    for run in newest:
+        was_stopped = run["state"] == RunState.CANCELLED and run["reason"] not in CANCELLED_BY_ERROR
+        if run["state"] == RunState.SUCCEEDED or was_stopped:
+            break
+        # a run that waits for its next attempt has the number of that attempt already
+        failures += run["attempt"] if run["state"] == RunState.FAILED else run["attempt"] - 1
+    return failures
 
 
 def set_aside_jobs() -> QuerySet[CronJob]:

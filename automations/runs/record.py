@@ -6,11 +6,9 @@ while the run is at the turn's attempt.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, F
@@ -20,7 +18,7 @@ from agent_core.exceptions import FINAL_CODES
 from agent_core.text.formats import utc_text
 from agent_core.types import Ending, TurnResult
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.run import CANCELLED_BY_ERROR, PINGS_KEY, TASKS_KEY, RunTransitions
+from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, PINGS_KEY, TASKS_KEY, RunTransitions
 from automations.runs import report
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
@@ -39,89 +37,56 @@ REPORTED = {
 }
 
 RETRY_AFTER = (timedelta(minutes=5), timedelta(minutes=15), timedelta(minutes=30))  # the last one repeats
-RUN_STATES = {
-    Ending.SUCCEEDED: RunState.SUCCEEDED,
-    Ending.FAILED: RunState.FAILED,
-    Ending.CANCELLED: RunState.CANCELLED,
-}
 
 # by the database's clock, as `started_at`; null for a run that never started
 _ELAPSED = ExpressionWrapper(Now() - F("started_at"), DurationField())
 _MILLISECONDS = Cast(Extract(_ELAPSED, "epoch") * 1000, BigIntegerField())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """An attempt that ended with its turn; `is_final`: no retry follows."""
+def record_outcome(turn: Turn, result: TurnResult, closure: str) -> list[RunRecord]:
+    """Store the turn's outcome in its run, or in each run that shares it: the run ends, or waits for another attempt.
 
-    pk: str
-    job: CronJob
-    is_final: bool
-
-
-def _run_outcome(result: TurnResult, closure: str) -> dict[str, Any]:
-    """The parameters of the statements that end a run."""
-    return {
-        "run_state": RUN_STATES[result.ending],
-        "run_summary": first_line(closure),
-        "run_usage": json.dumps(result.usage.to_json()),
-        **{f"run_{name}": value for name, value in _error_columns(result).items()},
-    }
-
-
-def _error_columns(result: TurnResult) -> dict[str, Any]:
-    return {
-        "reason": result.error_code or "",
-        "error": (result.error_text or "")[:300],
-        "provider_message": result.provider_message[:300],
-        "error_detail": (result.error_detail or "").replace("\x00", ""),
-    }
-
-
-def record_outcome(turn: Turn, result: TurnResult, closure: str) -> None:
-    """Store the attempt's outcome: the run ends, or is queued again while attempts are left."""
-    delay, attempt = None, RunRecord.objects.of_attempt(turn)
-    if may_be_retried(result):
-        active = attempt.filter(state=RunState.RUNNING, job__enabled=True)
-        delay = _retry_delay(active.exclude(job__clock__paused_until__gt=Now()).first())
-    if delay is None:
-        _end(turn, result, closure)
-    else:
-        _retry(attempt, delay, result, closure)
-
-
-def record_shared_outcome(turn: Turn, result: TurnResult, closure: str) -> list[Ended]:
-    """Store the outcome for each run that shares the turn, in the order of their slots.
-
-    Returns those of routines if the turn failed.
+    Returns the runs of people's jobs that have failed for good, in the order of their slots.
     """
-    in_order = RunRecord.objects.of_attempt(turn).open().order_by("scheduled_for", "pk")
+    runs = RunRecord.objects.of_attempt(turn).unfinished().order_by("scheduled_for", "pk")
     if result.ending is not Ending.FAILED:
         if not turn.origin_run:  # several rows: locked in their order, against deadlocks
-            list(in_order.select_for_update().values_list("pk"))
-        _end(turn, result, closure)
+            list(runs.select_for_update().values_list("pk"))
+        _end(turn, runs, result, closure)
         return []
-    ended = []
-    for run in in_order.select_related("job"):
-        delay = _retry_delay(run) if run.of_job.enabled and may_be_retried(result) else None
-        if delay is None:
-            _end(turn, result, closure, only=run.pk)
-        else:
-            _retry(RunRecord.objects.filter(pk=run.pk), delay, result, closure)
-        if run.of_job.system_event == "":
-            ended.append(Ended(pk=run.pk, job=run.of_job, is_final=delay is None))
-    return ended
+    failed = []
+    for run in runs.select_related("job__clock"):
+        attempt = RunRecord.objects.filter(pk=run.pk, attempt=run.attempt)
+        delay = _retry_delay(run) if may_be_retried(result) else None
+        if delay is not None:
+            _retry(attempt, delay, result, closure)
+        elif _end(turn, attempt, result, closure):
+            _notify_program(
+                run, turn.session_id, result.error_code or "", run.attempt, result.error_text or ""
+            )
+            failed.append(run)
+    return [run for run in failed if run.job and not run.job.system_event]
 
 
-def _end(turn: Turn, result: TurnResult, closure: str, *, only: str | None = None) -> None:
-    from automations.runs.statements import END  # late: SQLAlchemy is slow to load
+def _outcome_columns(result: TurnResult, closure: str) -> dict[str, Any]:
+    return {
+        "reason": result.error_code or "",
+        "error": (result.error_text or "")[:LONGEST_ERROR],
+        "provider_message": result.provider_message[:LONGEST_ERROR],
+        "error_detail": (result.error_detail or "").replace("\x00", ""),
+        "response_summary": first_line(closure),
+        "usage": result.usage.to_json(),
+        "duration_ms": _MILLISECONDS,
+    }
 
-    if ended := END.run(turn_id=turn.pk, only=only, **_run_outcome(result, closure)):
+
+def _end(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> int:
+    ended = runs.end(RunState(result.ending.value), **_outcome_columns(result, closure))
+    if ended:
         metrics.count_run(result.ending, result.error_code, ended)
-        if result.ending is Ending.FAILED:
-            _report_failed(turn, only)
         if PINGS_KEY in turn.metadata and result.ending in (Ending.SUCCEEDED, Ending.FAILED):
             _ping(turn, failed=result.ending is Ending.FAILED)
+    return ended
 
 
 def _ping(turn: Turn, *, failed: bool) -> None:
@@ -131,14 +96,8 @@ def _ping(turn: Turn, *, failed: bool) -> None:
         store_ping(turn.session_id, fail_address(url) if failed else url, run_id=turn.origin_run)
 
 
-def _report_failed(turn: Turn, only: str | None) -> None:
-    """Report the runs that this turn ended as failed to the owner's program, if there is one."""
-    runs = RunRecord.objects.of_attempt(turn).filter(state=RunState.FAILED)
-    for run in runs.filter(pk=only) if only else runs:
-        _tell_program(run, turn.session_id, run.reason, run.attempt)
-
-
-def _tell_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts: int) -> None:
+def _notify_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts: int, error: str) -> None:
+    """Report a failed run to the owner's program, if there is one."""
     data = {
         "run": run.pk,
         "automation": run.job_id,
@@ -146,14 +105,13 @@ def _tell_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts: 
         "scheduled_for": utc_text(run.scheduled_for),
         "attempts": attempts,
         "reason": reason,
-        "error": run.error,
+        "error": error[:LONGEST_ERROR],
     }
     report_event(session_id, EventName.RUN_FAILED, data, of=run.pk)
 
 
 def _retry(attempt: RunTransitions, delay: timedelta, result: TurnResult, closure: str) -> None:
-    more = {"response_summary": first_line(closure), "usage": result.usage.to_json()}
-    if attempt.retry(delay, _error_columns(result) | more | {"duration_ms": _MILLISECONDS}):
+    if attempt.retry(delay, _outcome_columns(result, closure)):
         metrics.count_failed_attempt(result.error_code)
 
 
@@ -162,9 +120,12 @@ def may_be_retried(result: TurnResult) -> bool:
     return result.ending is Ending.FAILED and result.error_code not in FINAL_CODES
 
 
-def _retry_delay(run: RunRecord | None) -> timedelta | None:
-    """The delay of the next attempt; None: there is none. `run`: None when its job is paused."""
-    if run is None or run.attempt > run.snapshot.get("max_retry", 0):
+def _retry_delay(run: RunRecord) -> timedelta | None:
+    """The delay of the run's next attempt; None: there is none, or its job is paused."""
+    if run.job is None or not run.job.enabled or run.attempt > run.snapshot.get("max_retry", 0):
+        return None
+    pause = run.job.clock.paused_until
+    if pause is not None and pause > datetime.now(UTC):
         return None
     return RETRY_AFTER[min(run.attempt, len(RETRY_AFTER)) - 1]
 
@@ -181,7 +142,7 @@ def has_own_session(run: RunRecord) -> bool:
 
 def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
     """Cancel a queued run, in the caller's transaction; the clock is locked. False: it is not queued any more."""
-    # the session first, as everywhere: a commit that gives the run another turn locks it, too
+    # the session first, as everywhere: a commit that gives the run another turn also locks it
     if run.session_id is not None:
         Session.objects.select_for_update(no_key=True).filter(pk=run.session_id).first()
     waits = RunRecord.objects.filter(pk=run.pk, state=RunState.QUEUED)
@@ -191,7 +152,7 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
         archive(run.session_id)
     done = bool(waits.cancel_queued(reason, **({"error_detail": detail[:2000]} if detail else {})))
     if done and reason in CANCELLED_BY_ERROR and run.session_id is not None:
-        _tell_program(run, run.session_id, reason, _tried(run))
+        _notify_program(run, run.session_id, reason, _tried(run), run.error)
     if done and reason in REPORTED and run.of_job.execution_mode != ExecutionMode.SESSION:
         _report_cancelled(run.of_job, run, reason)
     return done
@@ -220,7 +181,7 @@ def _report_cancelled(job: CronJob, run: RunRecord, reason: str) -> None:
 
 
 def cancel_queued_runs(job: CronJob, reason: str) -> int:
-    """Cancel the job's queued runs; running ones go on. Returns how many of them had never begun."""
+    """Cancel the job's queued runs; running ones go on. Returns the number of runs that had never begun."""
     fresh = 0
     for run in RunRecord.objects.filter(job=job, state=RunState.QUEUED).select_related("job"):
         if run.not_before is not None:  # its turn has ended already

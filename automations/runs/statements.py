@@ -1,4 +1,4 @@
-"""The transitions of a run that its turn makes: parts of the turn's own statements, and the end as one of its own.
+"""The changes of a run that are parts of its turn's own statements.
 
 A module of its own, since SQLAlchemy is slow to load.
 """
@@ -11,9 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from automations.models import RunRecord, RunState
-from automations.models.run import OPEN_RUNS
 from sessions_app.models import Turn
-from sessions_app.postgres.statements import Statement, table
+from sessions_app.postgres.statements import table
 
 _run, _turn = table(RunRecord), table(Turn)
 
@@ -51,23 +50,6 @@ def _is(*states: RunState) -> Any:
     )
 
 
-def _end(turn: Any, *where: Any) -> Any:
-    """QUEUED or RUNNING → SUCCEEDED, FAILED or CANCELLED."""
-    elapsed = sa.func.extract("epoch", sa.func.now() - _run.c.started_at)  # null: it never started
-    ended = _update(turn).where(_is(*OPEN_RUNS), *where)
-    return ended.values(
-        state=_text("run_state"),
-        finished_at=sa.func.now(),
-        reason=_text("run_reason"),
-        error=_text("run_error"),
-        provider_message=_text("run_provider_message"),
-        error_detail=_text("run_error_detail"),
-        response_summary=_text("run_summary"),
-        usage=_json("run_usage"),
-        duration_ms=sa.cast(elapsed * 1000, sa.BigInteger()),
-    )
-
-
 class RunParts:
     """See `sessions_app.journal.run_parts`."""
 
@@ -85,15 +67,3 @@ class RunParts:
             rendered_prompt=_text("prompt_text"),
         )
         return kept.cte("prompt_kept")
-
-
-def _end_statement() -> Any:
-    turn = (
-        sa.select(_turn).where(_turn.c.id == sa.bindparam("turn_id", type_=sa.BigInteger())).subquery("turn")
-    )
-    only = _text("only")
-    return _end(turn, sa.or_(only.is_(None), _run.c.run_id == only))
-
-
-# ends the runs of a turn, or `only` one of those that share it
-END = Statement(_end_statement)

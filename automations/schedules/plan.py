@@ -22,7 +22,9 @@ FAR_AHEAD = timedelta(days=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobPlan:
-    """`slots`: those of the `schedule` that may run. `jitter`: the delay between a slot and its firing. `runs_left`:
+    """When a job runs.
+
+    `slots`: the slots of the `schedule` that may run. `jitter`: the delay between a slot and its firing. `runs_left`:
     None when the runs are not limited.
     """
 

@@ -6,23 +6,22 @@ The schema requires `action` only. The other parameters are checked here, with e
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Exists, OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
-from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
-from automations.exceptions import BadJob, TooManyJobs
+from automations.exceptions import BadJob
 from automations.jobs.edit import NewJob, create_job, delete_job
 from automations.jobs.explain import undeliverable
 from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, JobKind, RunRecord, RunState, Source
 from automations.models.category import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text
-from automations.selectors import paused_until, state_at_end
+from automations.selectors import paused_until, state_at_end, with_runs
+from automations.tools.refusals import advice, refuse_unknown
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
 from sessions_app.tools.clock import HINT
@@ -83,29 +82,14 @@ def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
     action = arguments.get("action")
     if not isinstance(action, str) or action not in actions:
         raise ToolFailed("action must be one of add, list, remove")
-    unknown = sorted(arguments.keys() - PARAMETERS["properties"].keys() - IGNORED)
-    if unknown:
-        known = ", ".join(PARAMETERS["properties"])
-        raise ToolFailed(f"unknown parameter {unknown[0]!r}; the parameters are {known}")
+    refuse_unknown(arguments, PARAMETERS["properties"], ignored=IGNORED)
     if context.session.type not in PEOPLES:
         raise ToolFailed("automations belong to a person's conversation; this session is not one")
     try:
         return actions[action](context, arguments)
-    except TooManyJobs as error:
-        raise ToolFailed(f"{error}; remove one first") from error
-    except BadJob as error:
-        raise ToolFailed(_advice(error, context.agent.timezone)) from error
     except SessionsError as error:
-        raise ToolFailed(str(error)) from error
-
-
-def _advice(error: BadJob, zone: str) -> str:
-    """The error in terms of this tool's parameters, with what the model needs to correct the call."""
-    if error.code == "past_at":
-        return f"{error} It is now {instant_text(datetime.now(UTC), zone)} ({zone})."
-    if error.code == "unknown_timezone":
-        return f"{error} tz takes an IANA name such as Europe/Berlin."
-    return PREFIXES.get(error.code, "") + str(error)
+        prefix = PREFIXES.get(error.code, "") if isinstance(error, BadJob) else ""
+        raise ToolFailed(prefix + advice(error, context.agent.timezone, zone_parameter="tz")) from error
 
 
 def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -160,20 +144,13 @@ def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "cron", "expr": value} | ({"timezone": zone} if zone else {})
 
 
-def _jobs(context: ToolContext) -> QuerySet[CronJob]:
-    """This conversation's jobs, the oldest first, each with its last run and whether a run is open."""
-    runs = RunRecord.objects.filter(job=OuterRef("pk"))
-    last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for")
-    return (
-        CronJob.objects.filter(session=context.session)
-        .select_related("clock")
-        .annotate(
-            last_slot=Subquery(last.values("scheduled_for")[:1]),
-            last_state=Subquery(last.values("state")[:1]),
-            is_open=Exists(runs.open()),
-        )
-        .order_by("created_at", "id")
-    )
+def _jobs(context: ToolContext) -> QuerySet[Any]:
+    """This conversation's jobs, the oldest first, each with its last slot that ran."""
+    runs = RunRecord.objects.filter(job=OuterRef("pk")).exclude(state=RunState.SKIPPED)
+    last_slot = Subquery(runs.order_by("-scheduled_for").values("scheduled_for")[:1])
+    jobs = with_runs(CronJob.objects.filter(session=context.session))
+    rows: QuerySet[Any] = jobs.annotate(last_slot=last_slot).order_by("created_at", "id")
+    return rows
 
 
 def _list(context: ToolContext, _arguments: dict[str, Any]) -> str:
@@ -187,8 +164,8 @@ def list_automations(context: ToolContext) -> str:
 
 def _line(job: Any) -> str:
     ran = (
-        f"last run {instant_text(job.last_slot, job.timezone)} ({job.last_state})"
-        if job.last_state
+        f"last run {instant_text(job.last_slot, job.timezone)} ({job.last_status})"
+        if job.last_status
         else "not run yet"
     )
     return f"- {job.pk} {job.name!r}: {describe_job(job, job.timezone)}; {ran}; {_following(job)}"
@@ -203,7 +180,8 @@ def _following(job: Any) -> str:
         return f"paused until {instant_text(until, job.timezone)}"
     if job.clock.next_run_at is not None:
         return f"next run {instant_text(job.clock.next_run_at, job.timezone)}"
-    return "no further run" if job.is_open else state_at_end(job, job.last_state)
+    is_open = job.runs_now or job.pending
+    return "no further run" if is_open else state_at_end(job, job.last_status)
 
 
 def _remove(context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -225,18 +203,14 @@ def _is_protected(context: ToolContext, job_id: str) -> bool:
     return job_id in RESERVED_IDS or own.exists()
 
 
-def register_cron_tool() -> None:
-    """Register the tool `cron`."""
-    tools.register(
-        Tool(
-            name="cron",
-            description=DESCRIPTION,
-            parameters=PARAMETERS,
-            effect=Effect.DANGEROUS,
-            effect_of=effect_of,
-            transactional=True,
-            run=run_cron,
-            offered=lambda context: context.session.type in PEOPLES,
-            told=told,
-        )
-    )
+CRON = Tool(
+    name="cron",
+    description=DESCRIPTION,
+    parameters=PARAMETERS,
+    effect=Effect.DANGEROUS,
+    effect_of=effect_of,
+    transactional=True,
+    run=run_cron,
+    offered=lambda context: context.session.type in PEOPLES,
+    told=told,
+)

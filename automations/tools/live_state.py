@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.db.models import Exists
 
-from agent_core.planner import live
 from agent_core.planner.live import LiveState
 from automations.models import CronJob, ExecutionMode, ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING, cancellable_messages, local_iso, unclaimed_turns
@@ -90,10 +89,3 @@ KINDS = (
         read=waiting_messages,
     ),
 )
-
-
-def register_live_state() -> None:
-    """Register the kinds of live state."""
-    live.register_lister(existing_kinds)
-    for kind in KINDS:
-        live.register(kind)

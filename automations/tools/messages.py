@@ -12,7 +12,6 @@ from typing import Any
 
 from django.db import DataError, IntegrityError
 
-from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool
 from automations.models import ScheduledMessage
@@ -166,21 +165,19 @@ def _only_known(name: str, arguments: dict[str, Any]) -> None:
         raise ToolFailed(f"bad_input: unknown parameter {unknown[0]!r}; the parameters are: {known}")
 
 
-def register_message_tools() -> None:
-    """Register the three tools."""
-    for name, description, effect, do in (
+MESSAGE_TOOLS = [
+    Tool(
+        name=name,
+        description=description,
+        parameters=PARAMETERS[name],
+        effect=effect,
+        transactional=effect is Effect.WRITE,
+        run=run,
+        offered=lambda context: is_private(context.session),
+    )
+    for name, description, effect, run in (
         ("schedule_private_message", SCHEDULE, Effect.WRITE, schedule),
         ("list_scheduled_private_messages", LIST, Effect.READ, show),
         ("cancel_scheduled_private_message", CANCEL, Effect.WRITE, cancel),
-    ):
-        tools.register(
-            Tool(
-                name=name,
-                description=description,
-                parameters=PARAMETERS[name],
-                effect=effect,
-                transactional=effect is Effect.WRITE,
-                run=do,
-                offered=lambda context: is_private(context.session),
-            )
-        )
+    )
+]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool
 from automations.turn_kinds.isolated import MOST_TURNS, count_turns, queue_next_turn
@@ -33,20 +32,16 @@ def request_next_turn(context: ToolContext, arguments: dict[str, Any]) -> str:
     return "The next turn follows this one. End this turn with a short note of what was done."
 
 
-def register_next_turn_tool() -> None:
-    """Register the tool, which is offered in a job's turns only."""
-    tools.register(
-        Tool(
-            name="next_turn",
-            description=DESCRIPTION,
-            parameters={
-                "type": "object",
-                "properties": {"task": {"type": "string", "description": "what is to be done next"}},
-                "required": ["task"],
-            },
-            effect=Effect.READ,  # the turn that follows may do no more than this one
-            transactional=True,
-            run=request_next_turn,
-            offered=lambda context: context.turn.kind == TurnKind.JOB,
-        )
-    )
+NEXT_TURN = Tool(
+    name="next_turn",
+    description=DESCRIPTION,
+    parameters={
+        "type": "object",
+        "properties": {"task": {"type": "string", "description": "what is to be done next"}},
+        "required": ["task"],
+    },
+    effect=Effect.READ,  # the turn that follows may do no more than this one
+    transactional=True,
+    run=request_next_turn,
+    offered=lambda context: context.turn.kind == TurnKind.JOB,
+)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool
-from automations.jobs.hold import hold_back
+from automations.models import CronJob
 from automations.models.run import TASKS_KEY
 from automations.routines.edit import agent_routines
 from automations.routines.heartbeat_document import NAME, corruption_of
@@ -49,7 +48,8 @@ def run_repair(context: ToolContext, arguments: dict[str, Any]) -> str:
         raise ToolFailed("HEARTBEAT.md has changed meanwhile: read_document shows it as it is now") from None
     except SessionsError as error:
         raise ToolFailed(str(error)) from error
-    hold_back(context.turn, done.added)
+    # as the creator: new routines do not run before its turn has ended
+    CronJob.objects.filter(pk__in=done.added).update(created_by_turn_id=context.turn.pk)
     report.report_repair(context.turn, context.agent.pk, context.session.key, _words(context, done))
     return f"{_words(context, done)} It is now at revision {done.revision}."
 
@@ -75,16 +75,12 @@ def _repairs(context: ToolContext) -> bool:
     return context.turn.kind == TurnKind.HEARTBEAT and TASKS_KEY not in context.turn.metadata
 
 
-def register_repair_tool() -> None:
-    """Register the tool."""
-    tools.register(
-        Tool(
-            name="repair_heartbeat",
-            description=DESCRIPTION,
-            parameters=PARAMETERS,
-            effect=Effect.WRITE,
-            transactional=True,
-            run=run_repair,
-            offered=_is_offered,
-        )
-    )
+REPAIR_HEARTBEAT = Tool(
+    name="repair_heartbeat",
+    description=DESCRIPTION,
+    parameters=PARAMETERS,
+    effect=Effect.WRITE,
+    transactional=True,
+    run=run_repair,
+    offered=_is_offered,
+)

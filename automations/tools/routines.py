@@ -7,24 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
-from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
-from automations.exceptions import BadJob, DuplicateRoutine, RoutineNotFound, TooManyRoutines
-from automations.jobs.hold import hold_back, is_held_back
+from automations.exceptions import DuplicateRoutine, RoutineNotFound
 from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, Source
 from automations.routines.edit import EDITABLE, NewRoutine, add_routine, remove_routine, update_routine
-from automations.routines.intents import register_intent
+from automations.routines.plan import routine_schedule_text
 from automations.routines.reads import Routine, routine_of, shown_routines
-from automations.routines.reflection import Intended
+from automations.routines.reflection import Intended, register_intent
 from automations.routines.reflection import register_reflected_routine as register_reflected
-from automations.routines.schedule_text import routine_schedule_text
 from automations.schedules.describe import instant_text
+from automations.tools.refusals import advice, refuse_unknown
 from sessions_app import flags
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import SessionType, TurnKind
@@ -122,9 +119,7 @@ def _guarded(action: Action, properties: dict[str, Any]) -> Action:
         refusal = _refusal(context)
         if refusal:
             raise ToolFailed(refusal)
-        unknown = sorted(arguments.keys() - properties.keys())
-        if unknown:
-            raise ToolFailed(f"unknown parameter {unknown[0]!r}; the parameters are {', '.join(properties)}")
+        refuse_unknown(arguments, properties)
         try:
             return action(context, arguments)
         except SessionsError as error:
@@ -134,9 +129,6 @@ def _guarded(action: Action, properties: dict[str, Any]) -> Action:
 
 
 def _advice(error: SessionsError, context: ToolContext) -> str:
-    zone = context.agent.timezone
-    if isinstance(error, TooManyRoutines):
-        return f"{error}; remove one first"
     if isinstance(error, DuplicateRoutine):
         more = "" if _is_heartbeat(context) else ", or pass allow_duplicate if a second one is really wanted"
         return f"{error}; update that one{more}"
@@ -144,11 +136,7 @@ def _advice(error: SessionsError, context: ToolContext) -> str:
         return "this agent has no such routine; list_routines shows the ids"
     if isinstance(error, RevisionConflict):
         return "MEMORY.md was changed meanwhile: read it again, and pass its line and revision of now"
-    if isinstance(error, BadJob) and error.code == "past_at":
-        return f"{error} It is now {instant_text(datetime.now(UTC), zone)} ({zone})."
-    if isinstance(error, BadJob) and error.code == "unknown_timezone":
-        return f"{error} timezone takes an IANA name such as Europe/Berlin."
-    return str(error)
+    return advice(error, context.agent.timezone, zone_parameter="timezone")
 
 
 def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -219,8 +207,6 @@ def _update(context: ToolContext, arguments: dict[str, Any]) -> str:
         raise ToolFailed("this routine is disabled; only a person can enable it again")
     job = update_routine(routine_id, given)
     record_provenance(job.pk, context)
-    if is_held_back(context.turn, routine_id):  # it must not run before this heartbeat has ended
-        hold_back(context.turn, [routine_id])
     following = instant_text(job.clock.next_run_at, job.timezone)
     return f"Updated routine {job.pk} {job.name!r}: {schedule_text(job)}, {job.execution_mode}. Next run: {following}."
 
@@ -271,7 +257,7 @@ def _tool(
     )
 
 
-TOOLS = (
+ROUTINE_TOOLS = (
     _tool(
         "add_routine",
         _add,
@@ -303,12 +289,6 @@ TOOLS = (
         ["routine_id"],
     ),
 )
-
-
-def register_routine_tools() -> None:
-    """Register the tools for routines."""
-    for tool in TOOLS:
-        tools.register(tool)
 
 
 def added_text(job: CronJob) -> str:

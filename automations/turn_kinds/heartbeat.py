@@ -19,7 +19,6 @@ from agent_core.turn.control import TurnControl
 from agent_core.turn.judge import read_heartbeat_reply
 from agent_core.types import Ended, Ending, TurnResult, Usage, with_note
 from automations.heartbeats.readiness import answer_without_model
-from automations.jobs.hold import release_after_commit
 from automations.models.run import HOME_KEY, TASKS_KEY
 from automations.runs import record, report
 from automations.schedules.zone_files import zone_or_utc
@@ -95,23 +94,16 @@ class HeartbeatKind(SlotKind):
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """Store the outcome in each task's run, and report the reply."""
-        ended = record.record_shared_outcome(turn, result, closure)
-        release_after_commit(turn)
+        failed = record.record_outcome(turn, result, closure)
         if result.ending is Ending.SUCCEEDED:
             _report(turn, turn.session, result, closure)
-        for run in ended:
-            if run.is_final and result.ending is Ending.FAILED:
-                text, key = f"{run.job.name}: {closure}", report.failure_dedupe_key(run.job.pk)
-                mail = report.mail_about(
-                    turn,
-                    "routine_failed",
-                    text,
-                    about=run.pk,
-                    source_key=turn.session.key,
-                    urgent=True,
-                    key=key,
-                )
-                report.report_to_home(report.home_of(turn.metadata), turn.session.agent_id, mail)
+        for run in failed:
+            text, key = f"{run.of_job.name}: {closure}", report.failure_dedupe_key(run.of_job.pk)
+            source = turn.session.key
+            mail = report.mail_about(
+                turn, "routine_failed", text, about=run.pk, source_key=source, urgent=True, key=key
+            )
+            report.report_to_home(report.home_of(turn.metadata), turn.session.agent_id, mail)
 
 
 def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> None:

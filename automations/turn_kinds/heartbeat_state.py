@@ -13,10 +13,10 @@ from agent_core.text import fence
 from automations.heartbeats.briefing import briefing_of, briefing_rows, json_rows
 from automations.jobs.removed_routines import latest_removed
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
-from automations.routines import heartbeat_document, intents
+from automations.routines import heartbeat_document, reflection
 from automations.routines.heartbeat_document import Corruption
 from automations.routines.heartbeat_md import prose
-from automations.routines.schedule_text import routine_schedule_text
+from automations.routines.plan import routine_schedule_text
 from automations.schedules.zone_files import zone_or_utc
 from sessions_app.models import Agent, Document
 from sessions_app.postgres.compiled import CompiledQuery, Parameter
@@ -44,7 +44,7 @@ def state_variables(agent: Agent) -> dict[str, str]:
         "briefing": briefing_of(row, agent, whole=True),
         "notes": _block("HEARTBEAT.md", notes, fence.INSTRUCTIONS),
         "warning": _warning(broken),
-        "intents": _intents(documents.get(intents.MEMORY)),
+        "intents": _intents(documents.get(reflection.MEMORY)),
     }
 
 
@@ -52,7 +52,9 @@ def _rows() -> dict[str, ArraySubquery]:
     routines = CronJob.objects.filter(agent=OuterRef("pk")).exclude(execution_mode=ExecutionMode.SESSION)
     # enabled ones first; disabled ones are listed so that they are not registered again
     ordered = routines.order_by("-enabled", "-created_at", "pk")[:MOST_ROUTINES]
-    named = Document.objects.filter(agent=OuterRef("pk"), name__in=[heartbeat_document.NAME, intents.MEMORY])
+    named = Document.objects.filter(
+        agent=OuterRef("pk"), name__in=[heartbeat_document.NAME, reflection.MEMORY]
+    )
     return {
         "routines": json_rows(ordered, *_JOB, *_SCHEDULE, "clock__next_run_at"),
         "removed": ArraySubquery(latest_removed(OuterRef("pk")).values("title")[:MOST_REMOVED]),
@@ -85,7 +87,7 @@ def _read_heartbeat_md(agent: Agent, row: Mapping[str, Any] | None) -> tuple[Cor
 
 def _intents(memory: Mapping[str, Any] | None) -> str:
     """The intents of MEMORY.md with their lines and the document's revision, by which they are registered once."""
-    found = intents.find_intents(memory["content"])[:MOST_ROUTINES] if memory else ()
+    found = reflection.find_intents(memory["content"])[:MOST_ROUTINES] if memory else ()
     if memory is None or not found:
         return _block("intents", "")
     lines = "\n".join(f"- line {each.line}: {one_line(each.text, LONGEST_LINE)}" for each in found)

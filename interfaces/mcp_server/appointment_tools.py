@@ -7,9 +7,8 @@ from typing import Any
 from automations import selectors
 from automations.appointments.panel import appointments_of, why
 from automations.exceptions import BadJob
-from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
+from automations.jobs.edit import NewJob, bind_job, delete_job, skip_slots, update_job
 from automations.jobs.explain import explain
-from automations.jobs.skip import skip_slots
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.caller import Caller
 from interfaces.mcp_server.conversation_tools import once, session_of

@@ -15,7 +15,7 @@ from django.test import Client
 from agent_core.memory.task_state import LONGEST_ITEM, MOST_ITEMS
 from automations.models import CronJob
 from automations.routines.heartbeat_document import MOST_CHANGED
-from automations.routines.intents import find_intents
+from automations.routines.reflection import find_intents
 from interfaces.http.fields import MOST_ERRORS
 from interfaces.http.server.body_limit import LONGEST_BODY
 from interfaces.http.strict_json import DEEPEST, MOST_VALUES, read_json

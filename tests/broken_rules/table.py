@@ -102,7 +102,9 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
     # firing
     "automations.firing.fire_jobs": (
         f"tests/automations/firing/test_fire_jobs.py {RETRIES}",
-        Break("4.4", "a beat waits for another", "CLAIM", drop_arguments("with_for_update", "skip_locked")),
+        Break(
+            "4.4", "a beat waits for another", "_claim", drop_arguments("select_for_update", "skip_locked")
+        ),
         Break("4.7", "a retry does not give way to a slot", "account_for", decide(False, "retrying")),
     ),
     "automations.firing.placement": (
@@ -120,11 +122,16 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
     ),
     "automations.firing.fire_messages": (
         MESSAGES,
-        Break("8.2", "messages of a session go at once", "CLAIM", drop_arguments("where", "_HEAD")),
+        Break("8.2", "messages of a session go at once", "_claim", drop_arguments("filter", "first")),
     ),
-    "automations.runs.statements": (
+    "automations.models.run": (
         RETRIES,
-        Break("4.7", "an earlier attempt ends a later one", "_update", drop_arguments("where", "attempt")),
+        Break(
+            "4.7",
+            "an earlier attempt ends a later one",
+            "RunTransitions.of_attempt",
+            drop_arguments("filter", "attempt"),
+        ),
     ),
     "automations.runs.record": (
         RETRIES,

@@ -105,7 +105,7 @@ def test_a_batch_gives_the_ledger_of_its_jobs_one_by_one(people: list[Person], s
         together = ledger_after(made, lambda: fire_jobs.fire_due_jobs(JOBS))
         alone = ledger_after(
             made,
-            lambda: [fire_jobs._fire([SimpleNamespace(job_id=job.pk, now=database_time())]) for job in made],
+            lambda: [fire_jobs._fire([SimpleNamespace(pk=job.pk, now=database_time())]) for job in made],
         )
         transaction.set_rollback(True)
     assert together == alone

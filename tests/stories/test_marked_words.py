@@ -16,7 +16,7 @@ from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock
 from automations.routines.edit import NewRoutine, add_routine
-from automations.routines.intents import find_intents
+from automations.routines.reflection import find_intents
 from automations.runs.report import OUTSIDE_TEXT
 from automations.turn_kinds.heartbeat_state import state_variables
 from automations.turn_kinds.slot import NO_PERSONS

@@ -16,8 +16,7 @@ from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, is_of_session, why
 from automations.appointments.slots import slot_of, slot_state
-from automations.jobs.edit import delete_job, update_job
-from automations.jobs.skip import MOST_SKIPPED, skip_slots
+from automations.jobs.edit import MOST_SKIPPED, delete_job, skip_slots, update_job
 from automations.models import CronJob, RunRecord
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine

@@ -10,9 +10,8 @@ from django.db import IntegrityError, transaction
 
 from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import update_job
+from automations.jobs.edit import MOST_SKIPPED, skip_slots, update_job
 from automations.jobs.explain import explain
-from automations.jobs.skip import MOST_SKIPPED, skip_slots
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.retention.zones import ZoneWalk
 from automations.routines.edit import NewRoutine, add_routine

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from automations.models import JobClock
 from automations.models.category import Category, category
-from automations.nanobot_import.import_store import import_store
-from automations.nanobot_import.report import Outcome, Report
+from automations.nanobot_import.import_store import Outcome, Report, import_store
 from automations.nanobot_import.store_file import StoredJob, StoreRefused, read_store
 from automations.schedules.plan import schedule_of
 from tests.automations.nanobot_import.test_import_store import (

@@ -20,8 +20,7 @@ from automations.jobs.edit import MOST_ENABLED, NewJob, create_job, update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock
 from automations.models.category import Category, category
-from automations.nanobot_import.import_store import import_store
-from automations.nanobot_import.report import Line, Outcome, Report
+from automations.nanobot_import.import_store import Line, Outcome, Report, import_store
 from automations.nanobot_import.store_file import StoreRefused
 from sessions_app.agents.edit import create_agent
 from sessions_app.exceptions import NotFound

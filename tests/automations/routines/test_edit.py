@@ -15,8 +15,7 @@ from automations.jobs.removed_routines import normalised
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.models.category import Category, category
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine, update_routine
-from automations.routines.plan import inferred_mode
-from automations.routines.schedule_text import interval_text, routine_schedule_text
+from automations.routines.plan import inferred_mode, interval_text, routine_schedule_text
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed, SessionsError
 from sessions_app.models import Agent, Session, SessionState, SessionType, Turn
 from sessions_app.queue.receive import MessageInput, receive

@@ -17,7 +17,7 @@ from automations.models.run import TASKS_KEY
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine, update_routine
 from automations.routines.heartbeat_document import NAME, corruption
 from automations.routines.heartbeat_md import prose
-from automations.routines.schedule_text import routine_schedule_text
+from automations.routines.plan import routine_schedule_text
 from sessions_app.agents.documents import LONGEST_DOCUMENT, Written, view_of, write_document
 from sessions_app.exceptions import BadInput, RevisionConflict
 from sessions_app.models import Agent, Document, MailboxEvent

