@@ -27,7 +27,7 @@ from automations.models import (
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import ScheduleError
 from sessions_app.exceptions import NotFound
-from sessions_app.models.owner import NOBODY
+from sessions_app.models.session import NOBODY
 from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.notify import JOBS

@@ -25,8 +25,8 @@ from sessions_app.models import (
     Turn,
     TurnStep,
 )
-from sessions_app.models.idempotency import KEPT
-from sessions_app.models.pruning import EVENTS
+from sessions_app.models.access import IDEMPOTENCY_KEPT
+from sessions_app.models.process import EVENTS
 from sessions_app.postgres.statements import table
 from sessions_app.retention import turns
 from sessions_app.retention.job_sessions import JobSessionsWalk
@@ -151,7 +151,7 @@ _WALKS: tuple[Walk, ...] = (
     ),
     AgeWalk(
         name="idempotency keys",
-        days=lambda: KEPT.days,
+        days=lambda: IDEMPOTENCY_KEPT.days,
         page=age_page(_key, "created_at", lambda page: old(page.c.created_at)),
         remove=_remover(_key),
     ),

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from agent_core.execution import new_id
 from sessions_app.exceptions import BadInput, NotFound, TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, TokenScope
-from sessions_app.models.api_token import LONGEST_NAME, SHOWN
+from sessions_app.models.access import LONGEST_NAME, SHOWN
 from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.postgres.notify import EVENTS, publisher
 from sessions_app.single_line import check_line
