@@ -17,7 +17,7 @@ class AutomationsConfig(AppConfig):
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
         from sessions_app import quotas
-        from sessions_app.agents import dependents, documents
+        from sessions_app.agents import documents, edit
         from sessions_app.deliveries import outbox
         from sessions_app.journal import run_parts
         from sessions_app.queue import kinds
@@ -32,7 +32,7 @@ class AutomationsConfig(AppConfig):
         kinds.register_kind(isolated.IsolatedRoutineKind())
         kinds.register_kind(scheduled_message.ScheduledMessageKind())
         outbox.on_settled(scheduled_message.apply_delivery_result)
-        dependents.register_agent_dependent(system.SystemJobs())
+        edit.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
         quotas.register_stored(validate.stored_texts)

@@ -22,7 +22,7 @@ from automations.nanobot_import.report import Line, Outcome, Report
 from automations.nanobot_import.store_file import StoredJob, read_store
 from automations.nanobot_import.store_job import JobRefused, Wanted, id_of, stored_text, wanted_of
 from automations.schedules.plan import plan_of, schedule_columns
-from sessions_app.agents.dependents import lock_dependents
+from sessions_app.agents.edit import lock_dependents
 from sessions_app.exceptions import NotFound, SessionExists, SessionsError
 from sessions_app.models import PRIMARY_KEY, Agent, Session
 from sessions_app.postgres.retry import retry_deadlocks

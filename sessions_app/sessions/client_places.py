@@ -2,21 +2,119 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import connection, transaction
 from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
 
-from agent_core.types import Role
-from sessions_app.exceptions import HistoryDiverged, SessionBusy
+from agent_core.types import Image, Role
+from sessions_app import quotas
+from sessions_app.exceptions import HistoryDiverged, SessionBusy, TooLarge
 from sessions_app.models import Agent, ClientChat, ClientMessage, Message, Session, Turn
+from sessions_app.models.message import BY_CLIENT
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.reads import selectors
-from sessions_app.sessions.branch import add_client_messages, branch_session
 from sessions_app.sessions.client_answers import answer_of
-from sessions_app.sessions.client_history import ClientHistory, hashed, messages_after
 from sessions_app.sessions.open import open_session
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientHistory:
+    """What a program sent. `said`: all messages of the person, the new one last, as they are compared; `text` and
+    `images`: of the new one. `before`: roles and texts of all messages before it.
+
+    `heard`: the program's copy of the answer before the new message, which only tells apart chats that began alike.
+    `key`: the program's id of the chat, with its source; empty without one. `end_user`: an id of a person in the
+    program. `repeats`: the program says that it sends the request again. `request_key`: the Idempotency-Key.
+    """
+
+    door: str
+    said: tuple[str, ...]
+    text: str
+    images: tuple[Image, ...] = ()
+    before: tuple[tuple[str, str], ...] = ()
+    heard: str = ""
+    key: str = ""
+    end_user: str = ""
+    repeats: bool = False
+    request_key: str = ""
+
+    def paths(self) -> list[str]:
+        """The hash of the beginning, then one for each message with all before it."""
+        found = [hashed("chat", self.key) if self.key else hashed("none", self.end_user)]
+        for text in self.said:
+            found.append(hashed(found[-1], text))
+        return found
+
+
+def messages_after(before: tuple[tuple[str, str], ...], known: int) -> list[tuple[str, str]]:
+    """The messages after the first `known` ones of the person and their answers."""
+    found, said = [], 0
+    for role, text in before:
+        said += role == Role.USER
+        if said > known or not known:
+            found.append((role, text))
+    return found
+
+
+def hashed(*texts: str) -> str:
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+MOST_COPIED = 5_000  # messages
+
+# a question for consent belongs to the session that asked it: in the copy it is only text
+_COPY = """
+INSERT INTO sessions_app_message (session_id, seq, role, content, model_content, parts, metadata, created_at)
+SELECT %s, seq, role, content, model_content, parts, metadata - 'consent_question', created_at
+FROM sessions_app_message WHERE session_id = %s AND seq <= %s
+"""
+
+
+@transaction.atomic
+def branch_session(source: Session, up_to_seq: int) -> Session:
+    """Open a web session of the same agent with copies of the messages up to this seq. TooLarge."""
+    if up_to_seq > MOST_COPIED:
+        raise TooLarge(f"a branch copies at most {MOST_COPIED:,} messages; start a new chat")
+    branch = open_session(source.agent)
+    with connection.cursor() as cursor:
+        cursor.execute(_COPY, [branch.pk, source.pk, up_to_seq])
+    branch.last_seq, branch.title, branch.stored_bytes = up_to_seq, source.title, source.stored_bytes
+    branch.save(update_fields=["last_seq", "title", "stored_bytes"])
+    quotas.count_stored(branch.owner_id, branch.stored_bytes)
+    return branch
+
+
+def add_client_messages(session: Session, said: Iterable[tuple[str, str]]) -> list[int]:
+    """Add messages of these roles and texts to the end of a session, marked as the client's.
+
+    Returns the seq that the session has after each; empty texts are left out.
+    """
+    locked = Session.objects.select_for_update(no_key=True).get(pk=session.pk)
+    rows: list[Message] = []
+    ends: list[int] = []
+    for role, text in said:
+        content = text[:LONGEST_MESSAGE].replace("\x00", "")
+        if content.strip():
+            seq = locked.last_seq + len(rows) + 1
+            rows.append(
+                Message(session=locked, seq=seq, role=role, content=content, metadata={BY_CLIENT: True})
+            )
+        ends.append(locked.last_seq + len(rows))
+    Message.objects.bulk_create(rows)
+    session.last_seq = locked.last_seq + len(rows)
+    stored = sum(len(row.content.encode()) for row in rows)
+    session.stored_bytes = locked.stored_bytes + stored
+    Session.objects.filter(pk=session.pk).update(last_seq=session.last_seq, stored_bytes=session.stored_bytes)
+    quotas.count_stored(session.owner_id, stored)
+    return ends
+
 
 MOST_ALIKE = 20  # messages with the same history and the same answer that are told apart
 _SPACE = " \t\n\r\f\v"

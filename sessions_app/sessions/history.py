@@ -1,4 +1,4 @@
-"""The messages and turns that a session shows (rule 4.10), and a user's turns in all sessions.
+"""The messages and deliveries that a session shows (rule 4.10), and a user's turns and deliveries in all sessions.
 
 Like selectors, each read starts from the user who asks.
 """
@@ -11,9 +11,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import F, OuterRef, QuerySet, Subquery, UUIDField, Value
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery, UUIDField, Value
 
-from sessions_app.models import Message, Session, Turn
+from sessions_app.channels.webhook import SystemEvents
+from sessions_app.exceptions import NotFound
+from sessions_app.models import Delivery, Message, Session, Turn
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
 from sessions_app.postgres.merged_rows import Merged
@@ -21,7 +23,7 @@ from sessions_app.postgres.search import MOST_SEARCHED, found_in, matching
 from sessions_app.postgres.sizes import how_many_fit, size_of_rows
 from sessions_app.reads.selectors import keyed_turns, owned, shown_id, turns, with_deliveries
 from sessions_app.sessions.thread_history import Beside
-from sessions_app.tokens.limits import in_sessions
+from sessions_app.tokens.limits import in_sessions, limit_of
 
 LONGEST_PLACE = 40  # characters
 
@@ -111,3 +113,41 @@ def turns_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str =
     rows = Turn.objects.filter(in_sessions(user), owner_id=user.pk)
     keys = matching(rows, wanted, found_in(term, "content"), time="queued_at")
     return keyed_turns(user, keys)
+
+
+def deliveries_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
+    """Return the user's deliveries with these values of fields, in the order in which they were created."""
+    rows = Delivery.objects.filter(_reached(user), owner_id=user.pk, session__isnull=False)
+    keys = matching(rows, wanted, found_in(term, "address"), time="created_at")
+    return Keyed(keys=keys, load=lambda ids: list(_deliveries(user).filter(pk__in=ids)))
+
+
+def deliveries_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Any]:
+    """Return the deliveries of the session that is shown. NotFound."""
+    return _deliveries(user).filter(session=owned(user, shown_id(user, session_id)))
+
+
+def delivery(user: AbstractBaseUser, delivery_id: int) -> Any:
+    """Return one delivery of the user. NotFound."""
+    found = _deliveries(user).filter(pk=delivery_id).first()
+    if found is None:
+        raise NotFound("there is no such delivery")
+    return found
+
+
+def _deliveries(user: AbstractBaseUser) -> QuerySet[Any]:
+    """Return the user's deliveries, each with `agent_name` and its message's `seq` and `turn`; not those of deleted
+    sessions.
+    """
+    rows = Delivery.objects.filter(_reached(user), session__owner_id=user.pk)
+    return rows.annotate(
+        agent_name=F("session__agent__name"), seq=F("message__seq"), turn=F("message__turn_id")
+    )
+
+
+def _reached(user: AbstractBaseUser) -> Q:
+    """Condition: what a token reaches. Events go to the agent's address, which one that is limited to a session is not
+    shown.
+    """
+    of_agent = Q() if limit_of(user).session_id is None else ~Q(channel=SystemEvents.name)
+    return in_sessions(user) & of_agent

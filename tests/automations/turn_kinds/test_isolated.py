@@ -24,8 +24,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.retention import job_sessions
 from sessions_app.retention.job_sessions import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
-from sessions_app.sessions.archive import archive_session
-from sessions_app.sessions.open import open_session, primary_session, rename_session
+from sessions_app.sessions.open import archive_session, open_session, primary_session, rename_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
