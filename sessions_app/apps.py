@@ -17,13 +17,13 @@ class SessionsConfig(AppConfig):
         from sessions_app.channels import base, mail, notify, webhook
         from sessions_app.connections.check import register_connections
         from sessions_app.deliveries import outbox, system_events
-        from sessions_app.postgres.connection import lift_bounds, restore_bounds
+        from sessions_app.postgres.connection import disable_time_limits, enable_time_limits
         from sessions_app.retention import registry
         from sessions_app.retention.restored import forget_events_of_another_server
         from sessions_app.tools import clock, documents, live_state
 
-        pre_migrate.connect(lift_bounds)
-        post_migrate.connect(restore_bounds)
+        pre_migrate.connect(disable_time_limits)
+        post_migrate.connect(enable_time_limits)
         post_migrate.connect(forget_events_of_another_server, sender=self)
         hooks.silence = lambda: float(settings.RONDO_MODEL_SILENCE_SECONDS)
         hooks.context_tokens = lambda: int(settings.RONDO_CONTEXT_TOKENS)
