@@ -11,7 +11,6 @@ class AutomationsConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
-        from automations import retention
         from automations.jobs import bindings, system, validate
         from automations.routines import heartbeat_document
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
@@ -21,7 +20,6 @@ class AutomationsConfig(AppConfig):
         from sessions_app.deliveries import outbox
         from sessions_app.journal import run_parts
         from sessions_app.queue import kinds
-        from sessions_app.retention import registry
         from sessions_app.sessions.dependents import register_session_dependent
 
         run_parts.register_run_parts(lambda: import_module("automations.runs.statements").RunParts())
@@ -43,4 +41,11 @@ class AutomationsConfig(AppConfig):
         next_turn.register_next_turn_tool()
         messages.register_message_tools()
         live_state.register_live_state()
-        registry.register_rules_loader(retention.register_retention)
+
+    def register_retention(self) -> None:
+        """Register the walks of maintenance. It is called when the first one is needed."""
+        from automations.retention import messages, runs, zones
+
+        runs.register_run_retention()
+        messages.register_message_retention()
+        zones.register_zone_walk()
