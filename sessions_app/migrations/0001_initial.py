@@ -48,9 +48,41 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='Agent',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=64)),
+                ('model', models.CharField(blank=True, help_text="Empty: the server's RONDO_MODEL.", max_length=200)),
+                ('fallback_model', models.CharField(blank=True, db_default='', default='', help_text='The model that is asked if the model cannot be reached; empty: none.', max_length=200)),
+                ('model_settings', models.JSONField(blank=True, db_default={}, default=dict, help_text='temperature, max_tokens, reasoning and images.')),
+                ('timezone', models.CharField(default='UTC', max_length=64, validators=[sessions_app.models.agent.validate_timezone])),
+                ('engine', models.CharField(choices=[('chat', 'Chat'), ('planner', 'Planner')], default='chat', max_length=16)),
+                ('unified_session', models.BooleanField(default=False)),
+                ('heartbeat', models.JSONField(default=sessions_app.models.agent.heartbeat_defaults)),
+                ('policy', models.JSONField(blank=True, default=dict)),
+                ('mcp_servers', models.JSONField(blank=True, default=dict)),
+                ('allow_tools', models.JSONField(blank=True, db_default=[], default=list, help_text='Names of tools that the agent may use without consent, in all turns except those of hooks.')),
+                ('signing_secret', models.CharField(blank=True, db_default='', editable=False, help_text='The key that signs webhooks. It is created when it is first needed.', max_length=100)),
+                ('events_url', models.CharField(blank=True, db_default='', default='', help_text='Where system events are posted: failed runs, dead letters, used up budgets. Empty: nowhere.', max_length=2000)),
+                ('routine_limit', models.PositiveSmallIntegerField(default=20)),
+                ('revision', models.PositiveIntegerField(default=0)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('updated_at', models.DateTimeField(auto_now=True)),
+                ('owner', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='agents', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('owner', 'name'), name='agent_name_once_per_owner'),
+                    models.CheckConstraint(condition=models.Q(('engine__in', ['chat', 'planner'])), name='agent_engine_known'),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name='Session',
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ('agent', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='sessions', to='sessions_app.agent')),
+                ('owner', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='sessions', to=settings.AUTH_USER_MODEL)),
                 ('key', models.CharField(max_length=200)),
                 ('type', models.CharField(choices=[('primary', 'Primary'), ('sub', 'Sub'), ('heartbeat', 'Heartbeat'), ('job', 'Job')], default='sub', max_length=16)),
                 ('state', models.CharField(choices=[('open', 'Open'), ('archived', 'Archived'), ('deleting', 'Deleting')], default='open', max_length=16)),
@@ -73,11 +105,18 @@ class Migration(migrations.Migration):
             ],
             options={
                 'indexes': [
+                    models.Index(fields=['owner', 'created_at', 'id'], name='session_of_owner'),
+                    models.Index(fields=['owner', 'type', 'created_at', 'id'], name='session_of_owner_by_type'),
+                    models.Index(fields=['owner', 'state', 'created_at', 'id'], name='session_of_owner_by_state'),
+                    models.Index(fields=['agent', 'created_at', 'id'], name='session_of_agent'),
+                    models.Index(condition=models.Q(('type', 'sub')), fields=['agent', 'created_at', 'id'], name='session_conversation'),
+                    models.Index(condition=models.Q(('state', 'archived'), ('type', 'job')), fields=['agent', 'chat_id', 'created_at'], name='session_of_job'),
                     models.Index(fields=['created_at', 'id'], name='session_by_age'),
                     models.Index(fields=['key'], name='session_by_key'),
                     models.Index(condition=models.Q(('state', 'deleting')), fields=['deleting_since'], name='session_deleting'),
                 ],
                 'constraints': [
+                    models.UniqueConstraint(fields=('agent', 'key'), name='session_key_once_per_agent'),
                     models.CheckConstraint(condition=models.Q(models.Q(('deleting_since__isnull', False), ('state', 'deleting')), models.Q(models.Q(('state', 'deleting'), _negated=True), ('deleting_since__isnull', True)), _connector='OR'), name='session_deleting_since'),
                     models.CheckConstraint(condition=models.Q(('state__in', ['open', 'archived', 'deleting'])), name='session_state_known'),
                     models.CheckConstraint(condition=models.Q(('type__in', ['primary', 'sub', 'heartbeat', 'job'])), name='session_type_known'),
@@ -121,36 +160,6 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name_plural': 'processes',
                 'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ['web', 'worker', 'beat'])), name='process_kind_known'), models.CheckConstraint(condition=models.Q(('seen_at__gte', models.F('started_at'))), name='process_seen_after_start')],
-            },
-        ),
-        migrations.CreateModel(
-            name='Agent',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=64)),
-                ('model', models.CharField(blank=True, help_text="Empty: the server's RONDO_MODEL.", max_length=200)),
-                ('fallback_model', models.CharField(blank=True, db_default='', default='', help_text='The model that is asked if the model cannot be reached; empty: none.', max_length=200)),
-                ('model_settings', models.JSONField(blank=True, db_default={}, default=dict, help_text='temperature, max_tokens, reasoning and images.')),
-                ('timezone', models.CharField(default='UTC', max_length=64, validators=[sessions_app.models.agent.validate_timezone])),
-                ('engine', models.CharField(choices=[('chat', 'Chat'), ('planner', 'Planner')], default='chat', max_length=16)),
-                ('unified_session', models.BooleanField(default=False)),
-                ('heartbeat', models.JSONField(default=sessions_app.models.agent.heartbeat_defaults)),
-                ('policy', models.JSONField(blank=True, default=dict)),
-                ('mcp_servers', models.JSONField(blank=True, default=dict)),
-                ('allow_tools', models.JSONField(blank=True, db_default=[], default=list, help_text='Names of tools that the agent may use without consent, in all turns except those of hooks.')),
-                ('signing_secret', models.CharField(blank=True, db_default='', editable=False, help_text='The key that signs webhooks. It is created when it is first needed.', max_length=100)),
-                ('events_url', models.CharField(blank=True, db_default='', default='', help_text='Where system events are posted: failed runs, dead letters, used up budgets. Empty: nowhere.', max_length=2000)),
-                ('routine_limit', models.PositiveSmallIntegerField(default=20)),
-                ('revision', models.PositiveIntegerField(default=0)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-                ('owner', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='agents', to=settings.AUTH_USER_MODEL)),
-            ],
-            options={
-                'constraints': [
-                    models.UniqueConstraint(fields=('owner', 'name'), name='agent_name_once_per_owner'),
-                    models.CheckConstraint(condition=models.Q(('engine__in', ['chat', 'planner'])), name='agent_engine_known'),
-                ],
             },
         ),
         migrations.CreateModel(
@@ -301,16 +310,6 @@ class Migration(migrations.Migration):
                 ('read_to_seq', models.PositiveBigIntegerField(db_default=0, default=0, help_text='Last message included in the task state while that message is still in the window.')),
                 ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
-        ),
-        migrations.AddField(
-            model_name='session',
-            name='agent',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='sessions', to='sessions_app.agent'),
-        ),
-        migrations.AddField(
-            model_name='session',
-            name='owner',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='sessions', to=settings.AUTH_USER_MODEL),
         ),
         migrations.CreateModel(
             name='Message',
@@ -640,34 +639,6 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(condition=models.Q(('kind__in', ['prompt', 'response', 'intent', 'result', 'inject', 'checkpoint', 'memory'])), name='turnstep_kind_known'),
                 ],
             },
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(fields=['owner', 'created_at', 'id'], name='session_of_owner'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(fields=['owner', 'type', 'created_at', 'id'], name='session_of_owner_by_type'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(fields=['owner', 'state', 'created_at', 'id'], name='session_of_owner_by_state'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(fields=['agent', 'created_at', 'id'], name='session_of_agent'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(condition=models.Q(('type', 'sub')), fields=['agent', 'created_at', 'id'], name='session_conversation'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(condition=models.Q(('state', 'archived'), ('type', 'job')), fields=['agent', 'chat_id', 'created_at'], name='session_of_job'),
-        ),
-        migrations.AddConstraint(
-            model_name='session',
-            constraint=models.UniqueConstraint(fields=('agent', 'key'), name='session_key_once_per_agent'),
         ),
         migrations.AddIndex(
             model_name='message',
