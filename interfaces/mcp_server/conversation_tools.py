@@ -7,8 +7,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django.db.models import Value
-
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.caller import Caller
 from sessions_app.exceptions import BadInput
@@ -98,8 +96,7 @@ def list_sessions(caller: Caller, given: arguments.ListSessions) -> results.Sess
     """The user's newest sessions."""
     wanted = {} if given.agent is None else {"agent__name": agent_of(caller, given.agent).name}
     found: Any = selectors.sessions(caller.user, wanted)
-    keys = found.keys.order_by("-place").sizes(size=Value(0))
-    rows = found.rows([each["pk"] for each in keys[: given.limit]])
+    rows = found.rows(found.order_by("-place")[: given.limit])
     return results.SessionList(
         sessions=[
             results.SessionItem(

@@ -155,7 +155,7 @@ def place(
 def _known(
     rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]
 ) -> tuple[int, ClientMessage | None, bool]:
-    """How many messages of the history are known, the last of them, and whether its session goes on after it."""
+    """Return how many messages of the history are known, the last of them, and whether it ends its session."""
     count = len(given.said) - 1
     if not count:
         return 0, None, False
@@ -173,7 +173,7 @@ def _known(
 
 
 def _last_known(before: QuerySet[ClientMessage], given: ClientHistory) -> tuple[ClientMessage | None, bool]:
-    """The message with the history of these, and whether its session goes on after it."""
+    """Return the message with this history, and whether it ends its session."""
     newest = list(_unfollowed(before)[:2]) if given.key else _as_heard(_unfollowed(before), given.heard)
     is_end = len(newest) == 1 or bool(newest and given.key)
     return (newest[0] if newest else before.first()), is_end
@@ -244,7 +244,7 @@ def _adopt(rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]
 
 
 def _as_heard(rows: QuerySet[ClientMessage], heard: str) -> list[ClientMessage]:
-    """Of several messages, those that the program has the answer of; two of all if that does not tell them apart.
+    """Return the messages whose answers the client has. If they are still ambiguous, return two of them.
 
     There may be any number of chats that began alike, so the database looks for the answer first.
     """
@@ -262,13 +262,13 @@ def _as_heard(rows: QuerySet[ClientMessage], heard: str) -> list[ClientMessage]:
 
 
 def _was_answered(row: ClientMessage, heard: str) -> bool:
-    """Whether the program's copy of the answer is that of this message."""
+    """Whether the client's copy of the answer is the answer to this message."""
     said = answer_of(row.turn_id).text if row.turn_id else ""
     return bool(said) and heard.strip().endswith(said)
 
 
 def _unfollowed(rows: QuerySet[ClientMessage]) -> QuerySet[ClientMessage]:
-    """Those that are the newest of their session."""
+    """Return the messages that are the newest of their session."""
     later = ClientMessage.objects.filter(chat=OuterRef("chat"), position__gt=OuterRef("position"))
     return rows.exclude(Exists(later))
 
@@ -292,7 +292,7 @@ def _next_number(agent_id: int, door: str, name: str) -> int:
 
 
 def _branch(row: ClientMessage) -> ClientChat | None:
-    """A new session with the history up to this message and its answer; None if that is not known any more.
+    """Open a session with the history up to this message and its answer. None if the history is no longer known.
 
     SessionBusy, TooLarge.
     """
@@ -318,9 +318,9 @@ def _branch(row: ClientMessage) -> ClientChat | None:
 
 
 def _ends(rows: list[ClientMessage]) -> list[int] | None:
-    """The last seq of each message's answer; of one that was cancelled before it began, that of the one before.
+    """Return the last seq of each message's answer. A message cancelled before it began has the seq of the one before.
 
-    None if one is too old to know. SessionBusy.
+    None if the turn of a message was removed. SessionBusy.
     """
     turns = [row.turn for row in rows if row.turn is not None]
     if any(turn.state in OPEN_STATES for turn in turns):
