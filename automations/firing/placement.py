@@ -18,7 +18,7 @@ from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Session, SessionState, SessionType, TurnKind
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.models.turn import JOB_KEY
-from sessions_app.postgres.rows import sole
+from sessions_app.postgres.rows import get_or_none
 
 INTERNAL = frozenset({Category.LEGACY, Category.SYSTEM})  # users are not shown their runs
 
@@ -114,7 +114,7 @@ def _address(job: CronJob) -> dict[str, Any] | None:
 def heartbeat_session(agent: Agent) -> Session:
     """The agent's heartbeat session; created when it does not exist."""
     key = heartbeat_key(agent.name)
-    found = sole(Session.objects.filter(agent=agent, key=key))
+    found = get_or_none(Session.objects.filter(agent=agent, key=key))
     return found or _insert(agent, key, type=SessionType.HEARTBEAT, title="Heartbeat")
 
 

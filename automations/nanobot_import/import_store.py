@@ -26,7 +26,7 @@ from sessions_app.agents.edit import lock_dependents
 from sessions_app.exceptions import NotFound, SessionExists, SessionsError
 from sessions_app.models import PRIMARY_KEY, Agent, Session
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.postgres.rows import sole
+from sessions_app.postgres.rows import get_or_none
 from sessions_app.sessions.open import check_key_not_reserved, open_session
 
 _KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -78,7 +78,7 @@ class _Importer:
             return Line(**about, outcome=Outcome.REFUSED, note=str(refusal))
 
     def _result(self, job: StoredJob, stored_id: str) -> dict[str, Any]:
-        there = sole(CronJob.objects.filter(agent=self.agent, imported_id=stored_id))
+        there = get_or_none(CronJob.objects.filter(agent=self.agent, imported_id=stored_id))
         if there is not None:
             return {"outcome": Outcome.ALREADY_THERE, "id": there.pk}
         if stored_id == "heartbeat":
@@ -107,7 +107,7 @@ class _Importer:
         """The agent's session with this key; opened when it does not exist. BadInput, SessionClosed."""
         if key != PRIMARY_KEY:
             check_key_not_reserved(key)  # even if the session exists: internal keys are reserved
-        session = sole(Session.objects.filter(agent=self.agent, key=key))
+        session = get_or_none(Session.objects.filter(agent=self.agent, key=key))
         if session is None and key != PRIMARY_KEY:
             try:
                 session = open_session(self.agent, key=key, served_elsewhere=True)
@@ -141,7 +141,7 @@ class _Importer:
 
     def _update_dream(self, wanted: Wanted) -> CronJob:
         """Give the schedule to the agent's own dream; it stays enabled or disabled as it was."""
-        job = sole(CronJob.objects.filter(agent=self.agent, system_event=DREAM))
+        job = get_or_none(CronJob.objects.filter(agent=self.agent, system_event=DREAM))
         if wanted.stored_id != DREAM or job is None:
             raise JobRefused(f"unknown system event {wanted.stored_id[:60]!r}")
         clock = JobClock.objects.get(job=job)
