@@ -152,7 +152,7 @@ class JobSessionsWalk:
             job = _next_job(done.get("agent", 0), done.get("job", ""))
             if job is None:
                 return WalkStep(removed=removed)
-            found = _job_sessions_to_remove(job)
+            found = _job_sessions_to_remove(job, None if dry else room - removed + 1)
             going = found if dry else found[: room - removed]
             gone = len(going) if dry or not going else remove_archived(going)
             removed += gone
@@ -172,13 +172,13 @@ def _next_job(agent: int, job: str) -> tuple[int, str] | None:
     return jobs.filter(agent=agent, chat_id__gt=job).first() or jobs.filter(agent__gt=agent).first()
 
 
-def _job_sessions_to_remove(job: tuple[int, str]) -> list[Any]:
-    """Return the ids of the job's archived sessions that are too many or too old."""
+def _job_sessions_to_remove(job: tuple[int, str], most: int | None) -> list[Any]:
+    """Return the ids of at most so many archived sessions of the job that are too many or too old."""
     rows = _archived().filter(agent=job[0], chat_id=job[1]).values_list("pk", flat=True)
-    found = list(rows.order_by("-created_at")[KEPT_PER_JOB:])
+    going = ~Q(pk__in=list(rows.order_by("-created_at")[:KEPT_PER_JOB]))
     if days := settings.RONDO_KEEP_JOB_SESSIONS_DAYS:
-        found += rows.filter(updated_at__lt=Now() - timedelta(days=days)).exclude(pk__in=found)
-    return found
+        going |= Q(updated_at__lt=Now() - timedelta(days=days))
+    return list(rows.filter(going)[:most])
 
 
 _WALKS: tuple[Walk, ...] = (
