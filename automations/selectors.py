@@ -116,7 +116,7 @@ def automations_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Cr
 
 def automations_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> PagedQuery[Any]:
     """The user's bound jobs in all sessions with these values of fields, in the order of creation."""
-    rows = CronJob.objects.filter(in_sessions(user), owner_id=user.pk, session__isnull=False)
+    rows: QuerySet[Any] = CronJob.objects.filter(in_sessions(user), owner_id=user.pk, session__isnull=False)
     if "state" in wanted:
         rows = with_runs(rows).alias(state=_state())
     rows = search_newest(rows, found_in(term, "name", "message"), time="created_at").filter(**wanted)
@@ -201,16 +201,22 @@ def _schedule(job: CronJob) -> dict[str, Any]:
         return {"kind": job.schedule_kind}
 
 
-def runs_of(user: AbstractBaseUser, job_id: str) -> QuerySet[RunRecord]:
+def runs_of(user: AbstractBaseUser, job_id: str) -> PagedQuery[Any]:
     """A job's runs. JobNotFound."""
     automation(user, job_id)
     mine = CronJob.objects.filter(pk=job_id, session__owner_id=user.pk)
-    return shown_runs(RunRecord.objects.filter(job=key_subquery(mine)))
+    return runs_of_job(user, mine)
+
+
+def runs_of_job(user: AbstractBaseUser, job: QuerySet[CronJob]) -> PagedQuery[Any]:
+    """Return the runs of this one job of the user, by their slots."""
+    rows = RunRecord.objects.filter(job=key_subquery(job))
+    return PagedQuery(parts=[rows], order=("scheduled_for",), load=lambda ids: _runs(user).filter(pk__in=ids))
 
 
 def runs_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> PagedQuery[Any]:
     """The user's runs with these values of fields, by their slots; not those of system and legacy jobs."""
-    rows = RunRecord.objects.filter(_reached(user), owner_id=user.pk, owner_id__gt=NOBODY)
+    rows: QuerySet[Any] = RunRecord.objects.filter(_reached(user), owner_id=user.pk, owner_id__gt=NOBODY)
     if "agent_name" in wanted:
         rows = rows.alias(agent_name=_AGENT_OF_RUN)
     named = CronJob.objects.filter(found_in(term, "name"), owner_id=user.pk).values("pk")

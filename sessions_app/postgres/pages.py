@@ -81,6 +81,10 @@ class PagedQuery(Generic[M]):
             keys.sort(key=itemgetter(*self.order), reverse=self.backwards)
         return [key | {"place": ".".join(str(key[name]) for name in self.order)} for key in keys[part]]
 
+    def newest(self, most: int) -> list[Any]:
+        """Return the last rows of the list, the newest first."""
+        return self.rows(self.order_by("-place")[:most])
+
     def rows(self, keys: Iterable[Mapping[str, Any]]) -> list[Any]:
         """Return the rows of these keys in their order, each with its `place`; not those deleted meanwhile."""
         places = {key["pk"]: key["place"] for key in keys}

@@ -35,7 +35,8 @@ def shown_sessions(owner: Any) -> QuerySet[Any]:
 
 def with_questions(rows: QuerySet[Any]) -> QuerySet[Any]:
     """Annotate rows of `shown_sessions` with what `waiting_questions` reads."""
-    return rows.annotate(waiting_plans=waiting_plans(), waiting_chats=waiting_chats())
+    found: QuerySet[Any] = rows.annotate(waiting_plans=waiting_plans(), waiting_chats=waiting_chats())
+    return found
 
 
 def shown_state() -> Case:

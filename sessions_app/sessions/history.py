@@ -106,7 +106,7 @@ def turns_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str =
 
 def deliveries_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> PagedQuery[Any]:
     """Return the user's deliveries with these values of fields, in the order in which they were created."""
-    rows = Delivery.objects.filter(_reached(user), owner_id=user.pk, session__isnull=False)
+    rows: QuerySet[Any] = Delivery.objects.filter(_reached(user), owner_id=user.pk, session__isnull=False)
     rows = search_newest(rows, found_in(term, "address"), time="created_at").filter(**wanted)
     return PagedQuery(
         parts=[rows], order=("created_at", "pk"), load=lambda ids: _deliveries(user).filter(pk__in=ids)
