@@ -13,17 +13,15 @@ class AutomationsConfig(AppConfig):
         """Register the parts of this app that lower apps call."""
         from agent_core import tools
         from agent_core.planner import live
-        from automations import retention
         from automations.jobs import bindings, system, validate
         from automations.routines import heartbeat_document
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
         from sessions_app import quotas
-        from sessions_app.agents import dependents, documents
+        from sessions_app.agents import documents, edit
         from sessions_app.deliveries import outbox
         from sessions_app.journal import run_parts
         from sessions_app.queue import kinds
-        from sessions_app.retention import registry
         from sessions_app.sessions.dependents import register_session_dependent
 
         run_parts.register_run_parts(lambda: import_module("automations.runs.statements").RunParts())
@@ -33,7 +31,7 @@ class AutomationsConfig(AppConfig):
         ):
             kinds.register_kind(kind)
         outbox.on_settled(scheduled_message.apply_delivery_result)
-        dependents.register_agent_dependent(system.SystemJobs())
+        edit.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
         quotas.register_stored(validate.stored_texts)
@@ -46,4 +44,11 @@ class AutomationsConfig(AppConfig):
         live.register_lister(live_state.existing_kinds)
         for live_kind in live_state.KINDS:
             live.register(live_kind)
-        registry.register_rules_loader(retention.register_retention)
+
+    def register_retention(self) -> None:
+        """Register the walks of maintenance. It is called when the first one is needed."""
+        from automations.retention import messages, runs, zones
+
+        runs.register_run_retention()
+        messages.register_message_retention()
+        zones.register_zone_walk()

@@ -31,9 +31,7 @@ from sessions_app.hints import send
 from sessions_app.metrics import Counted
 from sessions_app.models import ProcessKind
 from sessions_app.operations.processes import Presence
-from sessions_app.postgres.connection import trust_connections
-from sessions_app.postgres.listen import Listener
-from sessions_app.postgres.notify import JOBS
+from sessions_app.postgres.notify import JOBS, Listener
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +69,6 @@ class Scheduler(CeleryScheduler):
 
     def setup_schedule(self) -> None:
         """Listen for edits. Celery does not call this on the instance that only prints the banner."""
-        trust_connections()
         self._listener = Listener([JOBS], lambda _channel, _message: self._changed.set(), self._changed.set)
         self._listener.start()
         self._presence.start()

@@ -27,12 +27,10 @@ from automations.models import (
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import ScheduleError
 from sessions_app.exceptions import NotFound
-from sessions_app.models.owner import NOBODY
-from sessions_app.postgres.compiled import Keyed
-from sessions_app.postgres.merged_rows import Merged
+from sessions_app.models.session import NOBODY
 from sessions_app.postgres.notify import JOBS
-from sessions_app.postgres.search import found_in, matching
-from sessions_app.reads.selectors import key_subquery, merged, shown_id, with_deliveries
+from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
+from sessions_app.reads.selectors import key_subquery, owned, shown_id, with_deliveries
 from sessions_app.tokens.limits import in_agents, in_sessions, limit_of
 
 STATES = ("scheduled", "running", "done", "failed")
@@ -92,13 +90,15 @@ def automations_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Cr
     return automations(user).filter(session_id__in={session_id, shown_id(user, session_id)})
 
 
-def automations_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
+def automations_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> PagedQuery[Any]:
     """The user's bound jobs in all sessions with these values of fields, in the order of creation."""
-    rows = CronJob.objects.filter(in_sessions(user), owner_id=user.pk, session__isnull=False)
+    rows: QuerySet[Any] = CronJob.objects.filter(in_sessions(user), owner_id=user.pk, session__isnull=False)
     if "state" in wanted:
         rows = with_runs(rows).alias(state=_state())
-    keys = matching(rows, wanted, found_in(term, "name", "message"), time="created_at")
-    return Keyed(keys=keys, load=lambda ids: list(automations(user).filter(pk__in=ids)))
+    rows = search_newest(rows, found_in(term, "name", "message"), time="created_at").filter(**wanted)
+    return PagedQuery(
+        parts=[rows], order=("created_at", "pk"), load=lambda ids: automations(user).filter(pk__in=ids)
+    )
 
 
 def automation(user: AbstractBaseUser, job_id: str) -> Automation:
@@ -177,22 +177,30 @@ def _schedule(job: CronJob) -> dict[str, Any]:
         return {"kind": job.schedule_kind}
 
 
-def runs_of(user: AbstractBaseUser, job_id: str) -> QuerySet[RunRecord]:
+def runs_of(user: AbstractBaseUser, job_id: str) -> PagedQuery[Any]:
     """A job's runs. JobNotFound."""
     automation(user, job_id)
     mine = CronJob.objects.filter(pk=job_id, session__owner_id=user.pk)
-    return shown_runs(RunRecord.objects.filter(job=key_subquery(mine)))
+    return runs_of_job(user, mine)
 
 
-def runs_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
-    """The user's runs with these values of fields, by slot. Runs of system and legacy jobs are left out."""
-    rows = RunRecord.objects.filter(_reached(user), owner_id=user.pk, owner_id__gt=NOBODY)
+def runs_of_job(user: AbstractBaseUser, job: QuerySet[CronJob]) -> PagedQuery[Any]:
+    """Return the runs of this one job of the user, by their slots."""
+    rows = RunRecord.objects.filter(job=key_subquery(job))
+    return PagedQuery(parts=[rows], order=("scheduled_for",), load=lambda ids: _runs(user).filter(pk__in=ids))
+
+
+def runs_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> PagedQuery[Any]:
+    """The user's runs with these values of fields, by their slots; not those of system and legacy jobs."""
+    rows: QuerySet[Any] = RunRecord.objects.filter(_reached(user), owner_id=user.pk, owner_id__gt=NOBODY)
     if "agent_name" in wanted:
         rows = rows.alias(agent_name=_AGENT_OF_RUN)
     named = CronJob.objects.filter(found_in(term, "name"), owner_id=user.pk).values("pk")
     found = found_in(term, "error") | Q(job__in=named) if term else Q()
-    keys = matching(rows, wanted, found, time="scheduled_for")
-    return Keyed(keys=keys, load=lambda ids: list(_runs(user).filter(pk__in=ids)))
+    rows = search_newest(rows, found, time="scheduled_for").filter(**wanted)
+    return PagedQuery(
+        parts=[rows], order=("scheduled_for", "pk"), load=lambda ids: _runs(user).filter(pk__in=ids)
+    )
 
 
 def shown_runs(rows: QuerySet[RunRecord]) -> QuerySet[Any]:
@@ -241,10 +249,11 @@ def scheduled_messages(user: AbstractBaseUser) -> QuerySet[ScheduledMessage]:
     )
 
 
-def scheduled_messages_of(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[ScheduledMessage]:
+def scheduled_messages_of(user: AbstractBaseUser, session_id: uuid.UUID) -> PagedQuery[ScheduledMessage]:
     """The scheduled messages of a session and of the primary session that it shows. NotFound."""
-    behind = shown_id(user, session_id)
-    return merged(scheduled_messages(user), "session", user, {session_id, behind})
+    rows, shown = scheduled_messages(user), {session_id, shown_id(user, session_id)}
+    parts = [rows.filter(session=owned(user, each)) for each in shown]
+    return PagedQuery(parts=parts, order=("created_at", "id"))
 
 
 def scheduled_message(user: AbstractBaseUser, message_id: str) -> ScheduledMessage:

@@ -27,7 +27,6 @@ def run_slots(crowd: Crowd, seconds: float, say: Callable[[str], None]) -> list[
     from automations.firing import insert_runs, one_by_one
     from config.celery import app
     from sessions_app import hints
-    from sessions_app.postgres.connection import trust_connections
 
     ids = crowd.pick(max(2, int(PER_SECOND * seconds)))
     data.make_due([])
@@ -39,7 +38,6 @@ def run_slots(crowd: Crowd, seconds: float, say: Callable[[str], None]) -> list[
         committed.update((turn.origin_run.partition(":")[0], now) for turn in queued)
         return announce(queued)
 
-    trust_connections()  # as beat does
     scheduler = Scheduler(app=app, lazy=True)
     slots = data.spread(ids, seconds)
     give_up = time.monotonic() + seconds + PATIENCE

@@ -17,18 +17,16 @@ class SessionsConfig(AppConfig):
         from sessions_app.channels import base, mail, notify, webhook
         from sessions_app.connections.check import register_connections
         from sessions_app.deliveries import outbox, system_events
-        from sessions_app.postgres.connection import lift_bounds, restore_bounds
-        from sessions_app.retention import registry
+        from sessions_app.postgres.connection import disable_time_limits, enable_time_limits
         from sessions_app.retention.restored import forget_events_of_another_server
         from sessions_app.tools import clock, documents, live_state
 
-        pre_migrate.connect(lift_bounds)
-        post_migrate.connect(restore_bounds)
+        pre_migrate.connect(disable_time_limits)
+        post_migrate.connect(enable_time_limits)
         post_migrate.connect(forget_events_of_another_server, sender=self)
         hooks.silence = lambda: float(settings.RONDO_MODEL_SILENCE_SECONDS)
         hooks.context_tokens = lambda: int(settings.RONDO_CONTEXT_TOKENS)
         hooks.reply_characters = lambda: int(settings.RONDO_REPLY_CHARS)
-        registry.register_rules_loader(_load_retention)
         register_connections()
         clock.register_clock_tool()
         documents.register_document_tools()
@@ -44,8 +42,8 @@ class SessionsConfig(AppConfig):
         if settings.RONDO_FETCH_URL:
             fetch.register_fetch_tool()
 
+    def register_retention(self) -> None:
+        """Register the walks of maintenance. It is called when the first one is needed."""
+        from sessions_app.retention import rules
 
-def _load_retention() -> None:
-    from sessions_app.retention import rules
-
-    rules.register_walks()
+        rules.register_walks()

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from sessions_app.exceptions import IdempotencyMismatch
 from sessions_app.models import IdempotencyKey
-from sessions_app.models.idempotency import KEPT
+from sessions_app.models.access import IDEMPOTENCY_KEPT
 
 MOST_FORGOTTEN = 100  # old keys that each new one removes
 
@@ -75,6 +75,6 @@ def _insert(request: IdempotentRequest) -> bool:
 
 
 def _delete_old_keys() -> None:
-    old = IdempotencyKey.objects.filter(created_at__lt=Now() - KEPT).order_by("created_at")
+    old = IdempotencyKey.objects.filter(created_at__lt=Now() - IDEMPOTENCY_KEPT).order_by("created_at")
     locked = old.select_for_update(skip_locked=True).values_list("pk", flat=True)[:MOST_FORGOTTEN]
     IdempotencyKey.objects.filter(pk__in=list(locked)).delete()

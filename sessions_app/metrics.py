@@ -23,7 +23,7 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from sessions_app.models import Counter
-from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.connection import connect_directly
 
 log = structlog.get_logger(__name__)
 

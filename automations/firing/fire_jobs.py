@@ -30,7 +30,7 @@ from automations.schedules.slots import ScheduleError
 from sessions_app import quotas
 from sessions_app.failures import log_failure
 from sessions_app.models import TurnKind, TurnState
-from sessions_app.models.owner import NOBODY
+from sessions_app.models.session import NOBODY
 from sessions_app.models.turn import OPEN_STATES
 
 log = structlog.get_logger(__name__)

@@ -33,7 +33,7 @@ from sessions_app.models.turn import RUNS_KEY
 from sessions_app.policies import policy_of
 from sessions_app.queue import enqueue
 from sessions_app.queue.kinds import kind_of
-from sessions_app.sessions.archive import archive
+from sessions_app.sessions.open import archive
 
 log = structlog.get_logger(__name__)
 

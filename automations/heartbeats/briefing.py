@@ -14,7 +14,6 @@ from agent_core.text import fence
 from automations.models import CronJob
 from automations.schedules.zone_files import zone_or_utc
 from sessions_app.models import PRIMARY_KEY, Agent, Session, SessionState, SessionType, TaskState
-from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.single_line import one_line
 
 MOST_SESSIONS = 10
@@ -30,7 +29,7 @@ def briefing(agent: Agent) -> str:
 
     It has no text of any message.
     """
-    row = _BRIEFING.first(agent=agent.pk)
+    row = Agent.objects.filter(pk=agent.pk).only("pk").annotate(**briefing_rows(agent)).first()
     return briefing_of(row, agent)
 
 
@@ -45,11 +44,13 @@ def briefing_of(row: Any, agent: Agent, *, whole: bool = False) -> str:
     return fence.fenced("briefing", "\n".join(lines) or "(nothing)")
 
 
-def briefing_rows() -> dict[str, ArraySubquery]:
-    """What a briefing reads, as annotations of a row of the agent, whose id is the parameter `agent`."""
-    agent = Parameter("agent")  # no OuterRef: PostgreSQL plans for agents with many by the value
-    states = TaskState.objects.filter(of_conversation("session_id", agent)).order_by("-updated_at")
-    conversations = Session.objects.filter(of_conversation("pk", agent), state=SessionState.OPEN)
+def briefing_rows(agent: Agent) -> dict[str, ArraySubquery]:
+    """What a briefing reads, as annotations of the agent's row.
+
+    The subqueries have the agent's id, not a reference to the row: PostgreSQL plans by it for an agent with many.
+    """
+    states = TaskState.objects.filter(of_conversation("session_id", agent.pk)).order_by("-updated_at")
+    conversations = Session.objects.filter(of_conversation("pk", agent.pk), state=SessionState.OPEN)
     jobs = CronJob.objects.filter(agent=OuterRef("pk"), enabled=True, system_event="")
     return {
         "states": json_rows(states[:MOST_SESSIONS], *_STATE),
@@ -74,11 +75,6 @@ def of_conversation(column: str, agent: Any) -> Func:
 def json_rows(rows: Any, *names: str) -> ArraySubquery:
     """The rows as a list of JSON objects with these fields; instants are ISO texts."""
     return ArraySubquery(rows.values(shown=JSONObject(**{name: name for name in names})))
-
-
-_BRIEFING = CompiledQuery(
-    lambda: Agent.objects.filter(pk=Parameter("agent")).only("pk").annotate(**briefing_rows())
-)
 
 
 def _parts(state: Mapping[str, Any], whole: bool) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from automations.models import CronJob, JobClock, JobKind, Source
 from automations.schedules.plan import offset_of_agent, schedule_columns
 from automations.schedules.schedule import CronSchedule, EverySchedule, whole_milliseconds
 from sessions_app.models import Agent
-from sessions_app.postgres.rows import sole
+from sessions_app.postgres.rows import get_or_none
 
 DREAM, HEARTBEAT = "dream", "heartbeat"
 DREAM_HOUR = 3  # in the agent's zone
@@ -56,7 +56,7 @@ class SystemJobs:
 
     def heartbeat_changed(self, agent: Agent) -> None:
         """Apply changed heartbeat settings from now on. A new interval gets a new anchor."""
-        job = sole(CronJob.objects.filter(agent=agent, system_event=HEARTBEAT))
+        job = get_or_none(CronJob.objects.filter(agent=agent, system_event=HEARTBEAT))
         if job is None:
             return
         now = database_now()

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from automations.models.times import readable
 from sessions_app.models import Agent, Session, Turn
-from sessions_app.models.owner import has_owner, owner_column
+from sessions_app.models.session import has_owner, owner_column
 
 LONGEST_FAULT = 2_000  # characters
 ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
@@ -202,7 +202,7 @@ class CronJob(models.Model):
             models.CheckConstraint(
                 condition=Q(execution_mode="session", home__isnull=True)
                 | Q(
-                    execution_mode__one_of=["inline", "isolated"],
+                    execution_mode__in=["inline", "isolated"],
                     kind="agent_turn",
                     session_key="",
                     channel="",
@@ -242,16 +242,14 @@ class CronJob(models.Model):
             models.CheckConstraint(
                 condition=Q(max_runs__isnull=True) | Q(max_runs__gte=1), name="cronjob_max_runs_positive"
             ),
-            models.CheckConstraint(condition=Q(kind__one_of=JobKind.values), name="cronjob_kind_known"),
+            models.CheckConstraint(condition=Q(kind__in=JobKind.values), name="cronjob_kind_known"),
             has_owner("cronjob_has_owner"),
             models.CheckConstraint(
-                condition=Q(execution_mode__one_of=ExecutionMode.values), name="cronjob_execution_mode_known"
+                condition=Q(execution_mode__in=ExecutionMode.values), name="cronjob_execution_mode_known"
             ),
             readable("cronjob_times_readable", "at", "anchor", "ends_at", "created_at", "updated_at"),
-            models.CheckConstraint(condition=Q(overlap__one_of=Overlap.values), name="cronjob_overlap_known"),
-            models.CheckConstraint(
-                condition=Q(catch_up__one_of=CatchUp.values), name="cronjob_catch_up_known"
-            ),
+            models.CheckConstraint(condition=Q(overlap__in=Overlap.values), name="cronjob_overlap_known"),
+            models.CheckConstraint(condition=Q(catch_up__in=CatchUp.values), name="cronjob_catch_up_known"),
         ]
         indexes = [
             models.Index(fields=["created_at", "id"], name="job_by_age"),

@@ -15,7 +15,7 @@ from automations.models.scheduled_message import ScheduledMessage
 from automations.models.times import readable
 from sessions_app import metrics
 from sessions_app.models import Session, Turn
-from sessions_app.models.owner import NOBODY, owner_column
+from sessions_app.models.session import NOBODY, owner_column
 
 
 class RunState(models.TextChoices):
@@ -184,7 +184,7 @@ class RunRecord(models.Model):
                 | Q(job__isnull=True, scheduled_message__isnull=False),
                 name="run_of_a_job_or_a_message",
             ),
-            models.CheckConstraint(condition=Q(state__one_of=RunState.values), name="run_state_known"),
+            models.CheckConstraint(condition=Q(state__in=RunState.values), name="run_state_known"),
             models.CheckConstraint(
                 condition=~Q(state="skipped") | ~Q(reason=""), name="run_skipped_with_reason"
             ),
@@ -197,8 +197,8 @@ class RunRecord(models.Model):
                 condition=Q(not_before__isnull=True) | Q(state="queued"), name="run_retry_waits_queued"
             ),
             models.CheckConstraint(
-                condition=Q(state__one_of=["queued", "running"], finished_at__isnull=True)
-                | Q(state__one_of=["succeeded", "failed", "cancelled", "skipped"], finished_at__isnull=False),
+                condition=Q(state__in=["queued", "running"], finished_at__isnull=True)
+                | Q(state__in=["succeeded", "failed", "cancelled", "skipped"], finished_at__isnull=False),
                 name="run_finished_iff_ended",
             ),
         ]

@@ -136,7 +136,7 @@ class ScheduledMessage(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(status__one_of=MessageStatus.values), name="scheduled_state_known"
+                condition=Q(status__in=MessageStatus.values), name="scheduled_state_known"
             ),
             models.CheckConstraint(condition=Q(chat_type="private"), name="scheduled_private"),
             models.CheckConstraint(

@@ -22,11 +22,11 @@ from automations.models.category import Category
 from automations.nanobot_import.store_file import StoredJob, read_store
 from automations.nanobot_import.store_job import JobRefused, Wanted, id_of, stored_text, wanted_of
 from automations.schedules.plan import schedule_columns
-from sessions_app.agents.dependents import lock_dependents
+from sessions_app.agents.edit import lock_dependents
 from sessions_app.exceptions import NotFound, SessionExists, SessionsError
 from sessions_app.models import PRIMARY_KEY, Agent, Session
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.postgres.rows import sole
+from sessions_app.postgres.rows import get_or_none
 from sessions_app.sessions.open import check_key_not_reserved, open_session
 
 HEARTBEAT = "use the agent's setting `heartbeat` instead"
@@ -161,7 +161,7 @@ class _Importer:
             return Line(**about, outcome=Outcome.REFUSED, note=str(refusal))
 
     def _result(self, job: StoredJob, stored_id: str) -> dict[str, Any]:
-        there = sole(CronJob.objects.filter(agent=self.agent, imported_id=stored_id))
+        there = get_or_none(CronJob.objects.filter(agent=self.agent, imported_id=stored_id))
         if there is not None:
             return {"outcome": Outcome.ALREADY_THERE, "id": there.pk}
         if stored_id == "heartbeat":
@@ -190,7 +190,7 @@ class _Importer:
         """The agent's session with this key; opened when it does not exist. BadInput, SessionClosed."""
         if key != PRIMARY_KEY:
             check_key_not_reserved(key)  # even if the session exists: internal keys are reserved
-        session = sole(Session.objects.filter(agent=self.agent, key=key))
+        session = get_or_none(Session.objects.filter(agent=self.agent, key=key))
         if session is None and key != PRIMARY_KEY:
             try:
                 session = open_session(self.agent, key=key, served_elsewhere=True)
@@ -217,7 +217,7 @@ class _Importer:
 
     def _update_dream(self, wanted: Wanted) -> CronJob:
         """Give the schedule to the agent's own dream; it stays enabled or disabled as it was."""
-        job = sole(CronJob.objects.filter(agent=self.agent, system_event=DREAM))
+        job = get_or_none(CronJob.objects.filter(agent=self.agent, system_event=DREAM))
         if wanted.stored_id != DREAM or job is None:
             raise JobRefused(f"unknown system event {wanted.stored_id[:60]!r}")
         columns = schedule_columns(wanted.schedule, self.agent.timezone)

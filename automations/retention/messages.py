@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,12 +11,10 @@ from django.conf import settings
 
 from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from sessions_app.models import Session
-from sessions_app.postgres.statements import Statement, table
-from sessions_app.retention import turns
-from sessions_app.retention.walk import OwnerWalk, among, of_owners, old, register_walk
+from sessions_app.postgres.statements import table
+from sessions_app.retention.walk import SESSIONS, OwnerWalk, of_owners, old, register_walk
 
-_message, _run = table(ScheduledMessage), table(RunRecord)
-_IDS = sa.bindparam("ids", type_=sa.ARRAY(sa.Text()))
+_message = table(ScheduledMessage)
 _ENDED: Any = _message.c.status != sa.literal_column(f"'{MessageStatus.PENDING}'")
 
 OLD = of_owners(
@@ -26,27 +25,16 @@ OLD = of_owners(
         .order_by(_message.c.created_at)
     ),
 )
-LOCK = Statement(
-    sa.select(_message.c.id)
-    .where(among(_message.c.id, _IDS), _ENDED)
-    .order_by(_message.c.id)
-    .with_for_update(skip_locked=True)
-)
-FORGET = Statement(
-    sa.update(_message).where(among(_message.c.replaced_by_id, _IDS)).values(replaced_by_id=sa.null())
-)
-RUNS = Statement(sa.delete(_run).where(among(_run.c.scheduled_message_id, _IDS)))
-DELETE = Statement(sa.delete(_message).where(among(_message.c.id, _IDS)).returning(_message.c.id))
 
 
-def remove(ids: list[str]) -> set[str]:
-    """Delete those of these messages that are not locked. Returns their ids."""
-    free = [row.id for row in LOCK.all(ids=ids)]
-    if not free:
-        return set()
-    for statement in (FORGET, RUNS):
-        statement.run(ids=free)
-    return {row.id for row in DELETE.all(ids=free)}
+def remove(ids: Iterable[str]) -> set[str]:
+    """Delete those of these messages that are not locked, with their runs. Returns their ids."""
+    ended = ScheduledMessage.objects.filter(pk__in=ids).exclude(status=MessageStatus.PENDING).order_by("pk")
+    free = set(ended.select_for_update(skip_locked=True).values_list("pk", flat=True))
+    ScheduledMessage.objects.filter(replaced_by__in=free).update(replaced_by=None)
+    RunRecord.objects.filter(scheduled_message__in=free).delete()
+    ScheduledMessage.objects.filter(pk__in=free).delete()
+    return free
 
 
 def _params() -> dict[str, Any] | None:
@@ -60,7 +48,7 @@ def register_message_retention() -> None:
         OwnerWalk(
             name="scheduled messages",
             params=_params,
-            owners=turns.SESSIONS,
+            owners=SESSIONS,
             first=str(uuid.UUID(int=0)),
             read_key=uuid.UUID,
             over=OLD,

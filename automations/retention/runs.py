@@ -9,15 +9,14 @@ from django.conf import settings
 
 from automations.models import RUN_ARROWS, CronJob, RunRecord, RunState
 from sessions_app.postgres.statements import table
-from sessions_app.retention import turns
+from sessions_app.retention.rules import keep_turns_of
 from sessions_app.retention.walk import (
     HOUR,
     OwnerWalk,
-    among,
-    delete_free,
     of_owners,
     owner_keys,
     register_walk,
+    remove_unlocked,
 )
 
 _run, _job = table(RunRecord), table(CronJob)
@@ -67,9 +66,6 @@ def _beyond(job: Any) -> Any:
 
 JOBS = owner_keys(_job.c.id)
 TOO_MANY_OR_OLD = of_owners(_job.c.id, _beyond)
-DELETE = delete_free(
-    _run.c.run_id, sa.and_(among(_run.c.run_id, sa.bindparam("ids", type_=sa.ARRAY(sa.Text()))), ~_in(OPEN))
-)
 
 
 def _params() -> dict[str, Any] | None:
@@ -79,7 +75,7 @@ def _params() -> dict[str, Any] | None:
 
 def register_run_retention() -> None:
     """Register the deletion of old runs, and keep the turns of open runs: a retry copies the previous turn."""
-    turns.register_turn_reference(_run.c.turn_id, _in(OPEN))
+    keep_turns_of(RunRecord.objects.filter(state__in=OPEN))
     register_walk(
         OwnerWalk(
             name="runs",
@@ -88,6 +84,6 @@ def register_run_retention() -> None:
             first="",
             read_key=str,
             over=TOO_MANY_OR_OLD,
-            remove=lambda ids: {row.id for row in DELETE.all(ids=ids)},
+            remove=remove_unlocked(RunRecord.objects.exclude(state__in=OPEN)),
         )
     )

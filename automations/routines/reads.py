@@ -14,8 +14,9 @@ from automations.exceptions import RoutineNotFound
 from automations.heartbeats.readiness import MODEL_FREE_TASKS, Wait, WaitReason, why_routines_wait
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.routines.plan import routine_schedule_text
-from automations.selectors import shown_runs, state_of, with_runs
-from sessions_app.reads.selectors import agent, key_subquery
+from automations.selectors import runs_of_job, state_of, with_runs
+from sessions_app.postgres.pages import PagedQuery
+from sessions_app.reads.selectors import agent
 from sessions_app.tokens.limits import in_agents
 
 
@@ -96,13 +97,10 @@ def routine(user: AbstractBaseUser, routine_id: str) -> Routine:
     return routine_of(found)
 
 
-def routine_runs(user: AbstractBaseUser, routine_id: str) -> QuerySet[RunRecord]:
+def routine_runs(user: AbstractBaseUser, routine_id: str) -> PagedQuery[Any]:
     """A routine's runs. RoutineNotFound."""
     routine(user, routine_id)
-    rows = RunRecord.objects.filter(
-        job=key_subquery(CronJob.objects.filter(pk=routine_id, agent__owner_id=user.pk))
-    )
-    return shown_runs(rows)
+    return runs_of_job(user, CronJob.objects.filter(pk=routine_id, agent__owner_id=user.pk))
 
 
 def _waits_for(job: Any) -> Wait | None:

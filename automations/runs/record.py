@@ -26,7 +26,7 @@ from sessions_app.mailbox.updates import Mail
 from sessions_app.models import Priority, Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES, RUNS_KEY
 from sessions_app.queue.cancel import cancel_waiting
-from sessions_app.sessions.archive import archive
+from sessions_app.sessions.open import archive
 
 # reasons that are reported; a person who paused, changed or deleted a routine knows already
 REPORTED = {

@@ -19,7 +19,6 @@ from automations.routines.heartbeat_md import prose
 from automations.routines.plan import routine_schedule_text
 from automations.schedules.zone_files import zone_or_utc
 from sessions_app.models import Agent, Document
-from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.single_line import one_line
 
 MOST_ROUTINES = 50
@@ -32,7 +31,8 @@ _SCHEDULE = ("schedule_kind", "expr", "every_seconds")
 
 def state_variables(agent: Agent) -> dict[str, str]:
     """The variables of a reflection's prompt, all of them blocks."""
-    row: Any = _STATE.first(agent=agent.pk)
+    found = Agent.objects.filter(pk=agent.pk).only("pk")
+    row: Any = found.annotate(**briefing_rows(agent), **_rows()).first()
     routines = [_routine(each) for each in row.routines] if row else []
     done = [each for each in routines if each.schedule_kind == ScheduleKind.AT and _next(each) is None]
     listed = [each for each in routines if each not in done]
@@ -60,11 +60,6 @@ def _rows() -> dict[str, ArraySubquery]:
         "removed": ArraySubquery(latest_removed(OuterRef("pk")).values("title")[:MOST_REMOVED]),
         "texts": json_rows(named, "name", "content", "revision"),
     }
-
-
-_STATE = CompiledQuery(
-    lambda: Agent.objects.filter(pk=Parameter("agent")).only("pk").annotate(**briefing_rows(), **_rows())
-)
 
 
 def _routine(row: Mapping[str, Any]) -> CronJob:

@@ -18,7 +18,7 @@ from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import READ_BEFORE
 from sessions_app.queue import enqueue
 from sessions_app.queue.kinds import Trigger
-from sessions_app.sessions.archive import archive
+from sessions_app.sessions.open import archive
 
 PROMPT = "job.task"
 MOST_TURNS = 20  # of one attempt

@@ -12,7 +12,7 @@ from config.operations.checks import READINESS_CHECKS, run_checks
 from config.operations.findings import Finding
 from interfaces.http.errors.problems import unlogged
 from interfaces.http.watchers import is_watcher
-from sessions_app.postgres.connection import at_most
+from sessions_app.postgres.connection import time_limit
 
 DATABASE_SECONDS = 0.8  # /readyz answers within 2 s, the broker's share included (rule 10.0)
 
@@ -45,7 +45,7 @@ class _Readiness:
         """The last result if it is newer than `came_at`, else a new one."""
         with self._guard:
             if self._ended_at < came_at:
-                with at_most(DATABASE_SECONDS):
+                with time_limit(DATABASE_SECONDS):
                     self._found = run_checks(READINESS_CHECKS)
                 self._ended_at = time.monotonic()
             return self._found

@@ -35,7 +35,7 @@ from sessions_app.metrics import (
 )
 from sessions_app.models import Counter, Lane
 from sessions_app.operations import figures as sessions
-from sessions_app.postgres.connection import at_most
+from sessions_app.postgres.connection import time_limit
 from sessions_app.streams.hub import hub
 
 COUNTERS = {
@@ -171,7 +171,7 @@ class _Collector(Collector):
 
 
 def _readiness() -> dict[str, float]:
-    with at_most(DATABASE_SECONDS):
+    with time_limit(DATABASE_SECONDS):
         return {name: float(found.ok) for name, found in run_checks(READINESS_CHECKS).items()}
 
 

@@ -40,7 +40,7 @@ from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.models.session import WEB
 from sessions_app.operations.figures import live_workers
 from sessions_app.policies import policy_of
-from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.connection import connect_directly
 from sessions_app.queue.kinds import kind_of
 
 STUCK = 60.0  # seconds after which something overdue is reported

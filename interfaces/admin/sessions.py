@@ -21,10 +21,9 @@ from interfaces.admin.panels import Panel, cell, label, link, list_url, table_pa
 from interfaces.admin.unfold import AutocompleteSelectFilter, TextInput
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
 from sessions_app.queue.threads import behind
-from sessions_app.sessions.archive import archive_session, unarchive_session
 from sessions_app.sessions.delete import Deletion, delete_session
 from sessions_app.sessions.dependents import Blocker, blockers_of
-from sessions_app.sessions.open import open_session
+from sessions_app.sessions.open import archive_session, open_session, unarchive_session
 
 LAST = 20  # turns and messages shown on a session's page
 

@@ -22,9 +22,7 @@ from interfaces.http.query import ChecksQuery, Parameter
 from sessions_app import idempotency
 from sessions_app.exceptions import BadInput, BeyondLimit, InsufficientScope
 from sessions_app.models import TokenScope
-from sessions_app.postgres.compiled import Keyed
-from sessions_app.postgres.merged_rows import Merged
-from sessions_app.sessions.thread_history import Beside
+from sessions_app.postgres.pages import PagedQuery
 from sessions_app.tokens.limits import limit_of
 
 KEY = OpenApiParameter(
@@ -105,7 +103,7 @@ class ApiView(ChecksQuery):
 
     def page(
         self,
-        rows: QuerySet[Any] | Merged[Any] | Beside | Keyed[Any],
+        rows: QuerySet[Any] | PagedQuery[Any],
         shape: Shape,
         of: Callable[[Any], Any] | None = None,
     ) -> Response:
@@ -144,14 +142,14 @@ class ApiView(ChecksQuery):
         return Response(answer.body, status=answer.status, headers=given)
 
     def check_value(
-        self, name: str, known: Collection[str], rows: Callable[[dict[str, str]], Keyed[Any]]
+        self, name: str, known: Collection[str], rows: Callable[[dict[str, str]], PagedQuery[Any]]
     ) -> None:
         """BadInput for a filter's value that is neither `known` nor found: plugins have values of their own.
 
         `rows`: the user's rows with this value.
         """
         value = self.parameter(name)
-        if value is None or value in known or rows({name: value}).keys.first.exists():
+        if value is None or value in known or rows({name: value}).exists():
             return
         text = f"must be one of {', '.join(sorted(known))}"
         raise BadInput(f"query parameter {name!r} {text}", code="bad_parameter", errors={name: [text]})

@@ -6,7 +6,6 @@ from base64 import b64decode
 from typing import Any
 from urllib.parse import parse_qs
 
-from django.core.exceptions import ValidationError
 from django.db import DataError
 from django.db.models import QuerySet
 from rest_framework.exceptions import NotFound
@@ -14,9 +13,7 @@ from rest_framework.pagination import CursorPagination
 
 from interfaces.http.query import Parameter
 from sessions_app.exceptions import BadInput
-from sessions_app.postgres.compiled import Keyed
-from sessions_app.postgres.merged_rows import Merged
-from sessions_app.postgres.sizes import how_many_fit, size_of_rows
+from sessions_app.postgres.pages import PagedQuery, how_many_fit
 
 LONGEST_PAGE = 200
 ORDER = Parameter(
@@ -57,11 +54,9 @@ class CursorPage(CursorPagination):
         return []
 
     def get_ordering(self, request: Any, queryset: Any, view: Any) -> Any:  # noqa: ARG002 - DRF's signature
-        """The view's ordering, turned around if the request asks for the other direction."""
-        names = tuple(view.ordering)
-        if request.query_params.get(ORDER.name, order_of(names)) == order_of(names):
-            return names
-        return tuple(name[1:] if name.startswith("-") else f"-{name}" for name in names)
+        """The place of a `PagedQuery`, in the requested direction, which is by default the view's."""
+        is_down = request.query_params.get(ORDER.name, order_of(view.ordering)) == "desc"
+        return ("-place",) if is_down else ("place",)
 
     def get_page_size(self, request: Any) -> int | None:
         """The requested size, less when long rows do not fit. BadInput `bad_page_size`."""
@@ -93,37 +88,21 @@ class CursorPage(CursorPagination):
 
     def paginate_queryset(self, queryset: Any, request: Any, view: Any = None) -> Any:
         """One page of rows. BadInput."""
+        listed = queryset
+        if isinstance(queryset, QuerySet):
+            names = tuple(name.removeprefix("-") for name in view.ordering)
+            listed = PagedQuery(parts=[queryset], order=names)
         try:
-            if isinstance(queryset, Keyed):
-                return self._keyed(queryset, request, view)
-            rows = Merged(queryset) if isinstance(queryset, QuerySet) else queryset
-            size = size_of_rows(rows.first)
-            if size is not None:  # measure before fetching: a row may have megabytes
-                self._measure(rows.sizes(*self._names(request, view), size=size), request, view)
-            return super().paginate_queryset(queryset, request, view)
-        except (ValueError, ValidationError, OverflowError, DataError):
+            page: list[Any] = super().paginate_queryset(listed, request, view) or []
+            is_reversed = self.cursor and self.cursor.reverse
+            self._fitting = how_many_fit(reversed(page) if is_reversed else page) or LONGEST_PAGE
+            if self._fitting < len(page):
+                page = super().paginate_queryset(listed, request, view) or []
+            return listed.rows(page)
+        except (ValueError, OverflowError, DataError):
             if request.query_params.get(self.cursor_query_param) is None:
                 raise
             raise _bad_cursor() from None  # its position does not fit the ordering's column
-
-    def _keyed(self, queryset: Keyed[Any], request: Any, view: Any) -> list[Any]:
-        size = size_of_rows(queryset.keys.first)
-        size = size if queryset.beside is None else size + queryset.beside
-        keys: Any = queryset.keys.sizes("pk", *self._names(request, view), size=size)
-        page = self._measure(keys, request, view)
-        if self._fitting < len(page):
-            page = super().paginate_queryset(keys, request, view) or []
-        return queryset.rows([row["pk"] for row in page])
-
-    def _names(self, request: Any, view: Any) -> list[str]:
-        return [name.lstrip("-") for name in self.get_ordering(request, None, view)]
-
-    def _measure(self, sizes: Any, request: Any, view: Any) -> list[Any]:
-        """Find out how many rows of the page fit. `sizes`: its rows with their `size`, sliced like a queryset."""
-        page: list[Any] = super().paginate_queryset(sizes, request, view) or []
-        is_reversed = self.cursor and self.cursor.reverse
-        self._fitting = how_many_fit(reversed(page) if is_reversed else page) or LONGEST_PAGE
-        return page
 
 
 def order_of(ordering: tuple[str, ...]) -> str:

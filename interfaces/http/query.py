@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 
 from interfaces.http.fields import moment_of
 from sessions_app.exceptions import BadInput
-from sessions_app.postgres.search import LONGEST_COMPARED, LONGEST_TERM, MOST_SEARCHED
+from sessions_app.postgres.pages import LONGEST_COMPARED, LONGEST_TERM, MOST_SEARCHED
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 MOST_NAMED = 10  # wrong parameters that an error names

@@ -7,8 +7,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django.db.models import Value
-
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.caller import Caller
 from sessions_app.exceptions import BadInput
@@ -97,9 +95,7 @@ def list_agents(caller: Caller, _given: arguments.Nothing) -> results.AgentList:
 def list_sessions(caller: Caller, given: arguments.ListSessions) -> results.SessionList:
     """The user's newest sessions."""
     wanted = {} if given.agent is None else {"agent__name": agent_of(caller, given.agent).name}
-    found: Any = selectors.sessions(caller.user, wanted)
-    keys = found.keys.order_by("-place").sizes(size=Value(0))
-    rows = found.rows([each["pk"] for each in keys[: given.limit]])
+    rows = selectors.sessions(caller.user, wanted).newest(given.limit)
     return results.SessionList(
         sessions=[
             results.SessionItem(
@@ -147,7 +143,7 @@ def read_session(caller: Caller, given: arguments.ReadSession) -> results.Messag
 def read_mailbox(caller: Caller, given: arguments.ReadSession) -> results.Mailbox:
     """The newest updates of a session's mailbox."""
     session = session_of(caller, given)
-    rows = selectors.mailbox(caller.user, session).order_by("-id")[: given.limit]
+    rows = selectors.mailbox(caller.user, session).newest(given.limit)
     return results.Mailbox(
         session=str(session),
         updates=[
@@ -155,7 +151,7 @@ def read_mailbox(caller: Caller, given: arguments.ReadSession) -> results.Mailbo
                 event_type=each.event_type,
                 summary=_cut(each.summary),
                 detail=_cut(each.detail),
-                state=each.state,  # type: ignore[attr-defined]  # annotated
+                state=each.state,
                 created_at=each.created_at,
             )
             for each in rows

@@ -18,7 +18,7 @@ from interfaces.openai_api.requests import CompletionRequest, read_request
 from interfaces.openai_api.tasks import answer_task
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_answers, client_chats
-from sessions_app.sessions.client_history import ClientHistory
+from sessions_app.sessions.client_places import ClientHistory
 from sessions_app.streams.hub import beginning
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from interfaces.telegram.typing_signs import TypingSigns
 from interfaces.telegram.updates import NotServed, Reply, handle
 from sessions_app.exceptions import UnreadableSecret
 from sessions_app.models import TelegramBot
-from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.connection import connect_directly
 from sessions_app.telegram.bots import note_state, token_of
 from sessions_app.telegram.client import POLL, ApiError, Client, client_of, is_installed
 

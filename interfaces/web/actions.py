@@ -18,9 +18,8 @@ from sessions_app.questions import question_reads, questions
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.reads import selectors
-from sessions_app.sessions.archive import archive_session, unarchive_session
 from sessions_app.sessions.delete import delete_session
-from sessions_app.sessions.open import open_session, rename_session
+from sessions_app.sessions.open import archive_session, open_session, rename_session, unarchive_session
 from sessions_app.single_line import check_line
 
 LONGEST_TITLE = 200  # characters

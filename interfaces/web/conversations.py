@@ -13,7 +13,8 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 
 from sessions_app.models import ReadMark, Session, SessionState, SessionType
-from sessions_app.reads.session_reads import LINES
+from sessions_app.questions.question_reads import a_question
+from sessions_app.reads.session_reads import shown_sessions
 from sessions_app.single_line import one_line
 
 MOST = 60  # conversations that the list has at first, and that each “more” adds
@@ -129,7 +130,8 @@ def _latest(user: User) -> QuerySet[Session]:
 def _shown(
     user: User, ids: Sequence[uuid.UUID], texts: dict[uuid.UUID, str] | None = None
 ) -> list[Conversation]:
-    rows = {row.pk: row for row in LINES.all(owner=user.pk, ids=list(ids))} if ids else {}
+    lines = shown_sessions(user.pk).annotate(a_question=a_question())
+    rows = {row.pk: row for row in lines.filter(pk__in=ids)} if ids else {}
     targets = {row.target_id for row in rows.values()}
     read = dict(ReadMark.objects.filter(pk__in=targets).values_list("pk", "seq"))
     found = texts or {}

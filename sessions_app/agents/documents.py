@@ -7,15 +7,44 @@ register their backings; nothing here imports them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Length
 
 from sessions_app import quotas
-from sessions_app.agents import document_revisions
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
-from sessions_app.models import Agent, Document
+from sessions_app.models import Agent, Document, DocumentRevision
 from sessions_app.postgres.retry import retry_deadlocks
+
+KEPT_REVISIONS = 20  # earlier revisions of each document
+
+
+def keep_revision(document: Document) -> None:
+    """Store the current content as a revision, in the transaction that replaces it. The newest ones stay."""
+    if not document.revision:
+        return  # it was never written
+    before = DocumentRevision(document=document, revision=document.revision, content=document.content)
+    DocumentRevision.objects.bulk_create([before], ignore_conflicts=True)
+    DocumentRevision.objects.filter(
+        document=document, revision__lte=document.revision - KEPT_REVISIONS
+    ).delete()
+
+
+def revisions_of(document: Document) -> QuerySet[Any]:
+    """Return the earlier revisions of a document, newest first, without their texts."""
+    old = DocumentRevision.objects.filter(document_id=document.pk).annotate(characters=Length("content"))
+    return old.defer("content").order_by("-revision")
+
+
+def get_revision(document: Document, revision: int) -> Any:
+    """Return one earlier revision with its text. NotFound."""
+    found = revisions_of(document).defer(None).filter(revision=revision).first()
+    if found is None:
+        raise NotFound(f"there is no revision {revision}, or it was already removed")
+    return found
+
 
 LONGEST_DOCUMENT = 200_000  # characters
 LONGEST_LISTING = 5_000_000  # characters of a document with a backing
@@ -159,7 +188,7 @@ def _write(agent_id: int, name: str, content: str, revision: int | None, basis: 
             raise RevisionConflict
         taken = backing.take(document, content)
         content = taken.content
-    document_revisions.keep_revision(document)
+    keep_revision(document)
     document.content, document.revision = content, document.revision + 1
     document.save()
     for owner_id in Agent.objects.filter(pk=agent_id).values_list("owner_id", flat=True):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 from zoneinfo import available_timezones
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -17,7 +17,6 @@ from agent_core.connections import EFFORTS, LARGEST_TEMPERATURE, MOST_TOKENS, pr
 from agent_core.exceptions import PolicyError
 from sessions_app import permits, quotas
 from sessions_app.agents import mcp_servers as mcp_settings
-from sessions_app.agents.dependents import agent_dependents, lock_dependents
 from sessions_app.channels.webhook import check_setting
 from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
@@ -26,6 +25,42 @@ from sessions_app.mailbox.updates import moving_undrained
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
 from sessions_app.models.agent import heartbeat_defaults
 from sessions_app.policies import check_policy
+
+
+class AgentDependent(Protocol):
+    """Something that is created and changed with an agent. Each method is called in the transaction of the change."""
+
+    def made(self, agent: Agent) -> None:
+        """The agent was created."""
+
+    def lock(self, agent_id: int) -> None:
+        """Lock the rows that a change of the agent concerns. It is called before the agent's own row is locked."""
+
+    def heartbeat_changed(self, agent: Agent) -> None:
+        """The agent's heartbeat settings were changed, after `lock`."""
+
+    def zone_changed(self, agent: Agent, before: str) -> None:
+        """The agent's time zone was changed, after `lock`; `before` is the old one."""
+
+
+_dependents: list[AgentDependent] = []
+
+
+def register_agent_dependent(dependent: AgentDependent) -> None:
+    """Register something that belongs to agents."""
+    _dependents.append(dependent)
+
+
+def agent_dependents() -> tuple[AgentDependent, ...]:
+    """Everything that is registered."""
+    return tuple(_dependents)
+
+
+def lock_dependents(agent_id: int) -> None:
+    """Lock the rows of every dependent that a change of the agent concerns."""
+    for dependent in _dependents:
+        dependent.lock(agent_id)
+
 
 MOST_ROUTINES = 1_000
 LONGEST_MODEL = 200  # characters

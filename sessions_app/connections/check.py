@@ -21,7 +21,7 @@ from sessions_app.allowance import Rate, take_allowance
 from sessions_app.connections.usable import is_model_name, usable
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Connection
-from sessions_app.models.connection import LONGEST_ERROR
+from sessions_app.models.agent import LONGEST_ERROR
 
 LONGEST_TEST = 30.0  # seconds
 TESTS = Rate(limit=6, seconds=60)  # for each person

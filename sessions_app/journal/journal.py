@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from agent_core.exceptions import Stale
 from agent_core.types import Step, StepKind
 from sessions_app import events
 from sessions_app.models import EventType, Turn, TurnStep
-from sessions_app.postgres.connection import checked
 
 
 class Journal:
@@ -33,16 +32,6 @@ class Journal:
             return ()
         rows = list(TurnStep.objects.filter(turn_id=self.turn.pk).order_by("n"))
         return tuple(Step(n=row.n, kind=StepKind(row.kind), data=row.data) for row in rows)
-
-    @staticmethod
-    def connect() -> None:
-        """Take a connection that responds, if the thread has none.
-
-        It may have broken while it was in the pool, during a model or tool call. If the write of the call's result
-        failed for that reason, the call would be repeated.
-        """
-        with checked():
-            connection.ensure_connection()
 
     def fence(self) -> None:
         """Lock the turn's row for the current transaction. Stale if the claim is not its own."""
@@ -78,7 +67,6 @@ class Journal:
         self._append(RECORD_PROMPT, StepKind.PROMPT, data, params)
 
     def _append(self, statement: Any, kind: StepKind, data: dict[str, Any], params: dict[str, Any]) -> None:
-        self.connect()
         row = statement.first(
             turn_id=self.turn.pk, claim=self.turn.claim, kind=str(kind), data=json.dumps(data), **params
         )

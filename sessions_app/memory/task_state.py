@@ -70,7 +70,7 @@ def clear_conversation(session_id: uuid.UUID) -> None:
     TaskState.objects.filter(session_id=session_id).exclude(_EMPTY).update(
         **empty, revision=F("revision") + 1, updated_at=Now()
     )
-    ExecutionState.objects.filter(session_id=session_id).forget()
+    ExecutionState.objects.filter(session_id=session_id).close_all()
     ConsentQuestion.objects.filter(session_id=session_id).close()
 
 

@@ -1,30 +1,35 @@
 """The database models. Each state is listed once, next to its transitions, and enforced by a CHECK."""
 
-from sessions_app.models import one_of  # noqa: F401 - the lookup of the constraints below
-from sessions_app.models.agent import Agent, Document, DocumentRevision, Engine
-from sessions_app.models.allowance import Allowance
-from sessions_app.models.api_token import ApiToken, StreamTicket, TokenScope
+from sessions_app.models.access import (
+    Allowance,
+    ApiToken,
+    IdempotencyKey,
+    SignInLink,
+    StreamTicket,
+    TokenScope,
+)
+from sessions_app.models.agent import Agent, Connection, Document, DocumentRevision, Engine, Preference
 from sessions_app.models.client_chat import ClientChat, ClientMessage
-from sessions_app.models.connection import Connection
 from sessions_app.models.consent import CONSENT_ARROWS, ConsentQuestion, ConsentState
-from sessions_app.models.counter import Counter
 from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
 from sessions_app.models.event import Event, EventType, Scope
 from sessions_app.models.execution import EXECUTION_ARROWS, ExecutionState
 from sessions_app.models.hook import Hook
-from sessions_app.models.idempotency import IdempotencyKey
-from sessions_app.models.image import MessageImage
 from sessions_app.models.mailbox import MailboxEvent, Priority
-from sessions_app.models.memory import Preference, TaskState
-from sessions_app.models.message import Message
-from sessions_app.models.process import Process, ProcessKind
-from sessions_app.models.pruning import Pruning
-from sessions_app.models.read_mark import ReadMark
-from sessions_app.models.session import BACKGROUND, PRIMARY_KEY, ChatType, Session, SessionState, SessionType
-from sessions_app.models.sign_in_link import SignInLink
+from sessions_app.models.message import Message, MessageImage
+from sessions_app.models.process import Counter, Process, ProcessKind, Pruning, Worker
+from sessions_app.models.session import (
+    BACKGROUND,
+    PRIMARY_KEY,
+    ChatType,
+    ReadMark,
+    Session,
+    SessionState,
+    SessionType,
+    TaskState,
+)
 from sessions_app.models.telegram import TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
-from sessions_app.models.worker import Worker
 
 __all__ = [
     "BACKGROUND",

@@ -108,16 +108,12 @@ class ConsentQuestion(models.Model):
     class Meta:
         ordering = ["-asked_seq", "-id"]
         constraints = [
-            models.CheckConstraint(
-                condition=Q(state__one_of=ConsentState.values), name="consent_state_known"
-            ),
+            models.CheckConstraint(condition=Q(state__in=ConsentState.values), name="consent_state_known"),
             models.CheckConstraint(condition=~Q(calls=[]), name="consent_names_a_call"),
             models.CheckConstraint(
                 condition=Q(state="open", answered_at__isnull=True)
                 | Q(state="closed", answered_at__isnull=False)
-                | Q(
-                    state__one_of=["granted", "refused"], answered_at__isnull=False, answered_by__isnull=False
-                ),
+                | Q(state__in=["granted", "refused"], answered_at__isnull=False, answered_by__isnull=False),
                 name="consent_answered_by_a_turn",
             ),
             models.UniqueConstraint(

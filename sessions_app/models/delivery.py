@@ -11,8 +11,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from sessions_app.models.message import Message
-from sessions_app.models.owner import has_owner, owner_column
-from sessions_app.models.session import LONGEST_ADDRESS, Session
+from sessions_app.models.session import LONGEST_ADDRESS, Session, has_owner, owner_column
 
 
 class DeliveryState(models.TextChoices):
@@ -171,12 +170,10 @@ class Delivery(models.Model):
     class Meta:
         verbose_name_plural = "deliveries"
         constraints = [
+            models.CheckConstraint(condition=Q(state__in=DeliveryState.values), name="delivery_state_known"),
             models.CheckConstraint(
-                condition=Q(state__one_of=DeliveryState.values), name="delivery_state_known"
-            ),
-            models.CheckConstraint(
-                condition=Q(state__one_of=["pending", "sending", "failed"], ended_at__isnull=True)
-                | Q(state__one_of=["sent", "withheld", "closed"], ended_at__isnull=False),
+                condition=Q(state__in=["pending", "sending", "failed"], ended_at__isnull=True)
+                | Q(state__in=["sent", "withheld", "closed"], ended_at__isnull=False),
                 name="delivery_ended_iff_nothing_follows",
             ),
             models.CheckConstraint(
@@ -185,7 +182,7 @@ class Delivery(models.Model):
                 name="delivery_claimed_iff_sending",
             ),
             models.CheckConstraint(
-                condition=~Q(state__one_of=["withheld", "closed"]) | ~Q(reason=""),
+                condition=~Q(state__in=["withheld", "closed"]) | ~Q(reason=""),
                 name="delivery_kept_back_with_reason",
             ),
             models.CheckConstraint(
@@ -209,7 +206,7 @@ class Delivery(models.Model):
             models.Index(
                 fields=["session", "state", "id"], condition=~Q(state="sent"), name="delivery_by_state"
             ),
-            # lists of a user's deliveries in time: all, and those of a state that not nearly all have
+            # lists of a user's deliveries by time: all deliveries, and those that were not sent
             models.Index(
                 fields=["owner_id", "created_at", "id"],
                 condition=Q(session__isnull=False),

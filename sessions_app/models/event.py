@@ -80,8 +80,8 @@ class Event(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(type__one_of=EventType.values), name="event_type_known"),
-            models.CheckConstraint(condition=Q(scope__one_of=Scope.values), name="event_scope_known"),
+            models.CheckConstraint(condition=Q(type__in=EventType.values), name="event_type_known"),
+            models.CheckConstraint(condition=Q(scope__in=Scope.values), name="event_scope_known"),
             # only the session's own windows get text (rule 9.1)
             models.CheckConstraint(
                 condition=Q(scope=Scope.SESSION) | Q(type=EventType.STATUS), name="event_for_all_is_status"

@@ -47,13 +47,13 @@ class ExecutionTransitions(models.QuerySet["ExecutionState"]):
         moved = {"question": asked.text, "question_id": asked.id, "asked_at": Now(), "asked_seq": seq}
         return bool(found.update(**moved, turn=turn, revision=models.F("revision") + 1, updated_at=Now()))
 
-    def leave(self, turn: Turn, status: Status, why: str) -> int:
+    def end_with_turn(self, turn: Turn, status: Status, why: str) -> int:
         """At work in this turn → `status`: it ends with the turn."""
         return self.filter(turn=turn, status__in=AT_WORK).update(
             status=status, last_error=why, revision=models.F("revision") + 1, updated_at=Now()
         )
 
-    def forget(self) -> int:
+    def close_all(self) -> int:
         """Cancel the ones that wait, and mark the ended ones so that they are not resumed."""
         self.close("clear")
         return self.filter(status__in=ENDED).update(closed_by="clear")
@@ -121,15 +121,15 @@ class ExecutionState(models.Model):
         ordering = ["-created_at", "-id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(status__one_of=[each.value for each in Status]), name="execution_state_known"
+                condition=Q(status__in=[each.value for each in Status]), name="execution_state_known"
             ),
             models.CheckConstraint(
-                condition=~Q(status__one_of=[each.value for each in WAITING])
+                condition=~Q(status__in=[each.value for each in WAITING])
                 | (~Q(question="") & Q(asked_at__isnull=False)),
                 name="execution_waits_with_a_question",
             ),
             models.CheckConstraint(
-                condition=~Q(status__one_of=[each.value for each in AT_WORK]) | Q(turn__isnull=False),
+                condition=~Q(status__in=[each.value for each in AT_WORK]) | Q(turn__isnull=False),
                 name="execution_at_work_in_a_turn",
             ),
             models.UniqueConstraint(

@@ -1,6 +1,8 @@
-"""Message: one entry of a session's history. Only the commits of turns add messages, and a branch copies them."""
+"""Message: one entry of a session's history, and the images in it. Only commits and branches add messages."""
 
 from __future__ import annotations
+
+import uuid
 
 from django.db import models
 from django.db.models import Q
@@ -45,7 +47,7 @@ class Message(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["session", "seq"], name="message_seq_once_per_session"),
             models.CheckConstraint(
-                condition=Q(role__one_of=[str(role) for role in Role]), name="message_role_known"
+                condition=Q(role__in=[str(role) for role in Role]), name="message_role_known"
             ),
             models.CheckConstraint(condition=Q(seq__gte=1), name="message_seq_from_one"),
         ]
@@ -61,3 +63,16 @@ class Message(models.Model):
 
     def __str__(self) -> str:
         return f"{self.role} {self.seq}"
+
+
+class MessageImage(models.Model):
+    """An image. The metadata of its message name it, also in a branch, which does not copy it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="+")
+    media_type = models.CharField(max_length=20)
+    content = models.BinaryField()
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return f"{self.media_type} {self.pk}"

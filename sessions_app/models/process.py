@@ -1,10 +1,11 @@
-"""Process: a web process, worker or beat that runs."""
+"""The processes of the fleet with their heartbeats, and what maintenance and metrics count."""
 
 from __future__ import annotations
 
 import uuid
 
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Now
 
 
@@ -33,7 +34,7 @@ class Process(models.Model):
         constraints = [
             models.CheckConstraint(
                 name="process_kind_known",
-                condition=models.Q(kind__one_of=[kind.value for kind in ProcessKind]),
+                condition=models.Q(kind__in=[kind.value for kind in ProcessKind]),
             ),
             models.CheckConstraint(
                 name="process_seen_after_start", condition=models.Q(seen_at__gte=models.F("started_at"))
@@ -42,3 +43,64 @@ class Process(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.pid}"
+
+
+class Worker(models.Model):
+    """One process. `epoch` counts its lock connections."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    host = models.CharField(max_length=200)
+    pid = models.PositiveIntegerField()
+    epoch = models.PositiveIntegerField(default=1)
+    shards = models.JSONField(default=list, help_text="The queues that this process reads.")
+    slots = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="The number of turns it can run at a time."
+    )
+    started_at = models.DateTimeField(db_default=Now())
+    heartbeat_at = models.DateTimeField(db_default=Now())
+    steady_since = models.DateTimeField(
+        null=True,
+        help_text="When its heartbeats resumed after an interruption. Empty if they were never interrupted.",
+    )
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}"
+
+
+class Counter(models.Model):
+    """One counter of `/metrics`. Processes add to it every few seconds, never in a turn's transaction."""
+
+    name = models.CharField(max_length=64)
+    labels = models.JSONField(default=dict)
+    value = models.BigIntegerField(default=0)
+    changed_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["name", "labels"], name="counter_once"),
+            models.CheckConstraint(condition=Q(value__gte=0), name="counter_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+EVENTS = "events"
+
+
+class Pruning(models.Model):
+    """One walk. Each walk defines its own `position`; it is stored in the transaction of the batch.
+
+    `horizon_xid` and `horizon_id` are the greatest cursor of a removed event. Readers before it may miss events.
+    """
+
+    name = models.CharField(primary_key=True, max_length=64)
+    position = models.JSONField(default=dict)
+    removed = models.PositiveBigIntegerField(default=0, help_text="Rows removed in total.")
+    walked_at = models.DateTimeField(null=True, help_text="When its last batch ran.")
+    completed_at = models.DateTimeField(null=True, help_text="When it last reached its end.")
+    horizon_xid = models.BigIntegerField(default=0)
+    horizon_id = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return self.name

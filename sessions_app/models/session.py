@@ -1,4 +1,4 @@
-"""Session: one conversation with its own history and one turn at a time."""
+"""Session: one conversation with its own history and one turn at a time, and what is kept beside its row."""
 
 from __future__ import annotations
 
@@ -9,10 +9,24 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Case, F, When
+from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
 
 from sessions_app.models.agent import Agent
+
+NOBODY = 0  # what a row is inserted with; a trigger of the migration replaces it by the owner
+
+
+def owner_column() -> models.BigIntegerField[Any, Any]:
+    """The id of the user, who never changes. No foreign key: it follows from another column of the row."""
+    return models.BigIntegerField(db_default=NOBODY, editable=False, help_text="The user that it belongs to.")
+
+
+def has_owner(name: str, unless: Q | None = None) -> models.CheckConstraint:
+    """Constraint: the row has an owner, or is one of those in `unless`."""
+    is_set = Q(owner_id__gt=NOBODY)
+    return models.CheckConstraint(condition=is_set if unless is None else is_set | unless, name=name)
+
 
 PRIMARY_KEY = "unified:default"
 WEB = "web"  # the channel without deliveries: its messages are read through history and event streams
@@ -131,13 +145,13 @@ class Session(models.Model):
                 name="session_deleting_since",
             ),
             models.CheckConstraint(
-                condition=models.Q(state__one_of=SessionState.values), name="session_state_known"
+                condition=models.Q(state__in=SessionState.values), name="session_state_known"
             ),
             models.CheckConstraint(
-                condition=models.Q(type__one_of=SessionType.values), name="session_type_known"
+                condition=models.Q(type__in=SessionType.values), name="session_type_known"
             ),
             models.CheckConstraint(
-                condition=models.Q(chat_type__one_of=ChatType.values), name="session_chat_type_known"
+                condition=models.Q(chat_type__in=ChatType.values), name="session_chat_type_known"
             ),
         ]
         indexes = [
@@ -194,3 +208,47 @@ def rerouted(route: Mapping[str, Any], before: Mapping[str, Any], after: Mapping
         return dict(route)
     meta = after["meta"] if route.get("meta", {}) == before["meta"] else route["meta"]
     return {**route, "chat_id": after["chat_id"], "meta": meta}
+
+
+class ReadMark(models.Model):
+    """The seq of the newest message that the owner has seen. It only grows. No row: nothing has been read.
+
+    It is no column of the session, since each commit of a turn updates that row.
+    """
+
+    session = models.OneToOneField(
+        Session, on_delete=models.CASCADE, primary_key=True, related_name="read_mark"
+    )
+    seq = models.PositiveBigIntegerField()
+
+    def __str__(self) -> str:
+        return f"read up to {self.seq}"
+
+
+class TaskState(models.Model):
+    """Lasting facts of one session, without waiting steps and live state.
+
+    `open_loops` and `important_facts` are lists of texts.
+    """
+
+    session = models.OneToOneField(
+        Session, primary_key=True, on_delete=models.CASCADE, related_name="task_state"
+    )
+    current_goal = models.TextField(blank=True)
+    active_flow = models.TextField(blank=True)
+    open_loops = models.JSONField(default=list, blank=True)
+    important_facts = models.JSONField(default=list, blank=True)
+    last_decision = models.TextField(blank=True)
+    revision = models.PositiveIntegerField(default=1)
+    consolidated_revision = models.PositiveIntegerField(
+        default=0, help_text="The revision that was last merged into MEMORY.md."
+    )
+    read_to_seq = models.PositiveBigIntegerField(
+        default=0,
+        db_default=0,
+        help_text="Last message included in the task state while that message is still in the window.",
+    )
+    updated_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.current_goal or f"task state of {self.session_id}"

@@ -10,8 +10,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agent_core.types import StepKind
-from sessions_app.models.owner import has_owner, owner_column
-from sessions_app.models.session import Session
+from sessions_app.models.session import Session, has_owner, owner_column
 
 
 class TurnState(models.TextChoices):
@@ -233,20 +232,20 @@ class Turn(models.Model):
                 condition=Q(idempotency_key__isnull=False),
                 name="turn_idempotency_key_once",
             ),
-            models.CheckConstraint(condition=Q(state__one_of=TurnState.values), name="turn_state_known"),
-            models.CheckConstraint(condition=Q(kind__one_of=TurnKind.values), name="turn_kind_known"),
-            models.CheckConstraint(condition=Q(lane__one_of=Lane.values), name="turn_lane_known"),
+            models.CheckConstraint(condition=Q(state__in=TurnState.values), name="turn_state_known"),
+            models.CheckConstraint(condition=Q(kind__in=TurnKind.values), name="turn_kind_known"),
+            models.CheckConstraint(condition=Q(lane__in=Lane.values), name="turn_lane_known"),
             models.CheckConstraint(
-                condition=Q(state__one_of=OPEN_STATES, finished_at__isnull=True)
-                | Q(state__one_of=ENDED_STATES, finished_at__isnull=False),
+                condition=Q(state__in=OPEN_STATES, finished_at__isnull=True)
+                | Q(state__in=ENDED_STATES, finished_at__isnull=False),
                 name="turn_finished_iff_ended",
             ),
             models.CheckConstraint(
-                condition=Q(claim__isnull=True) | ~Q(state__one_of=["queued", "merged"]),
+                condition=Q(claim__isnull=True) | ~Q(state__in=["queued", "merged"]),
                 name="turn_claim_only_once_started",
             ),
             models.CheckConstraint(
-                condition=Q(host__isnull=True) | Q(state__one_of=["queued", "merged"]),
+                condition=Q(host__isnull=True) | Q(state__in=["queued", "merged"]),
                 name="turn_host_only_for_guests",
             ),
             has_owner("turn_has_owner"),
@@ -270,7 +269,7 @@ class Turn(models.Model):
             ),
             # for operators: the newest failures; other turns do not write it
             models.Index(fields=["id"], condition=Q(state="failed"), name="turn_failed"),
-            # lists of a user's turns in time: all, and those of a state that not nearly all have
+            # lists of a user's turns by time: all turns, and those that did not succeed
             models.Index(fields=["owner_id", "queued_at", "id"], name="turn_of_owner"),
             models.Index(
                 fields=["owner_id", "state", "queued_at", "id"],
@@ -297,7 +296,7 @@ class TurnStep(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["turn", "n"], name="turnstep_n_once_per_turn"),
             models.CheckConstraint(
-                condition=Q(kind__one_of=[str(kind) for kind in StepKind]), name="turnstep_kind_known"
+                condition=Q(kind__in=[str(kind) for kind in StepKind]), name="turnstep_kind_known"
             ),
         ]
 

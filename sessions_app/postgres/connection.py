@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ from typing import Any, TypeVar
 import psycopg
 import structlog
 from django.conf import settings
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
+
+from sessions_app.exceptions import PooledConnection
 
 T = TypeVar("T")
 
@@ -48,7 +51,6 @@ FORMATS = {  # what is read and written relies on these, and the account or the 
     "default_transaction_isolation": r"read\ committed",
 }
 ANSWER_SECONDS = 15  # the default limit of a call
-REST_SECONDS = 2.0  # a pooled connection that was used more recently is not checked, in some processes
 CHECK_SECONDS = 2.0  # an idle connection that does not respond for so long is dead
 DIRECT_SECONDS = 8.0  # limit for locks and LISTEN: shorter than the time after which a worker counts as lost
 # errors by which the server says that this connection is unusable; psycopg does not class them as OperationalError
@@ -61,7 +63,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass
-class Bound:
+class TimeLimit:
     """The time that is left for waiting for the database. A wait of at most `free` seconds does not count."""
 
     left: float
@@ -73,74 +75,52 @@ class Bound:
             self.left -= seconds
 
 
-_bound: ContextVar[Bound | None] = ContextVar("database_bound", default=None)
-_checks_all: ContextVar[bool] = ContextVar("checks_all_connections", default=False)
-_lifted = threading.Event()
-_trusted_for = 0.0
+_limit: ContextVar[TimeLimit | None] = ContextVar("database_bound", default=None)
+_disabled = threading.Event()
 
 
 @contextmanager
-def at_most(seconds: float, free: float = 0.0) -> Iterator[None]:
+def time_limit(seconds: float, free: float = 0.0) -> Iterator[None]:
     """Limit the total time that the block waits for the database. Beyond it calls raise OperationalError.
 
     `free`: waits of at most so many seconds do not count, so that work with many quick statements is not cut off.
     """
-    outer = _bound.get()
+    outer = _limit.get()
     given = seconds if outer is None else max(0.0, min(seconds, outer.left))
-    inner = Bound(given, free)
-    token = _bound.set(inner)
+    inner = TimeLimit(given, free)
+    token = _limit.set(inner)
     try:
         yield
     finally:
-        _bound.reset(token)
+        _limit.reset(token)
         if outer is not None:
             outer.spend(given - inner.left)
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
-    """Suspend an outer `at_most` for long work; each call still has its own limit."""
-    token = _bound.set(None)
+def no_time_limit() -> Iterator[None]:
+    """Suspend an outer `time_limit` for long work; each call still has its own limit."""
+    token = _limit.set(None)
     try:
         yield
     finally:
-        _bound.reset(token)
+        _limit.reset(token)
 
 
-def has_waited(seconds: float) -> None:
-    """Count a wait for something else, such as a thread, against the limit of `at_most`."""
-    if (bound := _bound.get()) is not None:
-        bound.spend(seconds)
+def count_wait(seconds: float) -> None:
+    """Count a wait for something else, such as a thread, against the limit of `time_limit`."""
+    if (limit := _limit.get()) is not None:
+        limit.spend(seconds)
 
 
-def lift_bounds(**_: Any) -> None:
+def disable_time_limits(**_: Any) -> None:
     """Remove the limits from now on: a migration may rewrite a table."""
-    _lifted.set()
+    _disabled.set()
 
 
-def restore_bounds(**_: Any) -> None:
-    """Undo `lift_bounds`."""
-    _lifted.clear()
-
-
-def trust_connections(seconds: float = REST_SECONDS) -> None:
-    """Do not check a pooled connection of this process that was used within so many seconds.
-
-    For workers and beats, whose work is repeated when a connection fails. A request is not, so web processes check each
-    time.
-    """
-    global _trusted_for  # noqa: PLW0603 - one for the process, set when it starts
-    _trusted_for = seconds
-
-
-@contextmanager
-def checked() -> Iterator[None]:
-    """Check pooled connections that the block takes, also those that would be trusted."""
-    token = _checks_all.set(True)
-    try:
-        yield
-    finally:
-        _checks_all.reset(token)
+def enable_time_limits(**_: Any) -> None:
+    """Undo `disable_time_limits`."""
+    _disabled.clear()
 
 
 def server_options(given: str = "", **more: str) -> str:
@@ -157,15 +137,14 @@ class Connection(psycopg.Connection[Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.opened_at = monotonic()
-        self.rests_since = 0.0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait as psycopg does, but with a limit. A caller with its own time limit (`notifies`) keeps it."""
-        if timeout is not None or _lifted.is_set():
+        if timeout is not None or _disabled.is_set():
             return super().wait(gen, interval, timeout)
-        longest = self._longest()
-        bound = _bound.get()
-        allowed = longest if bound is None else max(0.0, min(bound.left, longest))
+        longest = self._longest_call()
+        limit = _limit.get()
+        allowed = longest if limit is None else max(0.0, min(limit.left, longest))
         began = monotonic()
         try:
             return super().wait(gen, interval, allowed)
@@ -178,8 +157,8 @@ class Connection(psycopg.Connection[Any]):
                 self._drop_idle()
             raise
         finally:
-            if bound is not None:
-                bound.spend(monotonic() - began)
+            if limit is not None:
+                limit.spend(monotonic() - began)
 
     def _discard(self, error: psycopg.Error) -> psycopg.OperationalError:
         """Close the connection: the server ended the transaction, has become a standby, or knows an old table."""
@@ -195,7 +174,7 @@ class Connection(psycopg.Connection[Any]):
         if isinstance(pool, Pool):
             pool.drop_idle(self)
 
-    def _longest(self) -> float:
+    def _longest_call(self) -> float:
         seconds = float(getattr(settings, "RONDO_DATABASE_SECONDS", ANSWER_SECONDS))
         return seconds if self.most_seconds is None else min(seconds, self.most_seconds)
 
@@ -223,11 +202,27 @@ class DirectConnection(Connection):
     most_seconds = DIRECT_SECONDS
 
 
-class _LastUsedFirst(deque[Connection]):
-    """Idle connections. The pool takes the one that was used last, whose server process has warm caches.
+def connect_directly(
+    url: str, application_name: str = "rondo", server: Mapping[str, str] | None = None
+) -> DirectConnection:
+    """Open an autocommit connection. Parameters of the URL override the defaults.
 
-    In turn, each use of many connections would find cold ones: a seventh of PostgreSQL's time for a turn.
+    PooledConnection if it goes through a transaction pooler, where neither locks nor LISTEN work.
     """
+    given = conninfo_to_dict(url)
+    options = server_options(str(given.get("options") or ""), **(server or {}))
+    parameters: dict[str, Any] = CLIENT | given
+    parameters |= {"options": options, "application_name": application_name}
+    connection = DirectConnection.connect(autocommit=True, **parameters)
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if row is None or row[0] != connection.info.backend_pid:
+        connection.close()
+        raise PooledConnection
+    return connection
+
+
+class _LastUsedFirst(deque[Connection]):
+    """Idle connections. The pool takes the one used last, whose server process still has its caches and plans."""
 
     popleft = deque.pop
 
@@ -246,21 +241,16 @@ class Pool(ConnectionPool[Connection]):
 
     def getconn(self, timeout: float | None = None) -> Connection:
         """Return a connection that responds. PoolTimeout if there is none in time."""
-        bound = _bound.get()
+        limit = _limit.get()
         longest = self.timeout if timeout is None else timeout
-        if bound is None:
+        if limit is None:
             return super().getconn(longest)
-        left, began = bound.left, monotonic()
+        left, began = limit.left, monotonic()
         try:
             return super().getconn(max(0.0, min(longest, left)))
         finally:
-            bound.left = left  # the check of the connection is part of this wait
-            bound.spend(monotonic() - began)
-
-    def putconn(self, conn: Connection) -> None:
-        """Take a connection back."""
-        conn.rests_since = monotonic()
-        super().putconn(conn)
+            limit.left = left  # the check of the connection is part of this wait
+            limit.spend(monotonic() - began)
 
     def drop_idle(self, failed: Connection) -> None:
         """Replace every idle connection, and every connection in use when it is returned."""
@@ -272,10 +262,8 @@ class Pool(ConnectionPool[Connection]):
         self.drain()
 
     def _check(self, connection: Connection) -> None:
-        if monotonic() - connection.rests_since < _trusted_for and not _checks_all.get():
-            return
         try:
-            with at_most(CHECK_SECONDS):
+            with time_limit(CHECK_SECONDS):
                 self.check_connection(connection)
         except psycopg.Error:
             self.drop_idle(connection)

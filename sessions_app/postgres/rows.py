@@ -12,7 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, models
 M = TypeVar("M", bound=models.Model)
 
 
-def sole(rows: models.QuerySet[M]) -> M | None:
+def get_or_none(rows: models.QuerySet[M]) -> M | None:
     """Return the row of a unique key, or None.
 
     `first()` would order by the primary key. If part of the unique key is common, PostgreSQL may then walk the primary

@@ -144,18 +144,16 @@ class Statement:
         return database.prepared_cursor() if self._prepared else database.cursor()
 
 
-def recordset(name: str, types: Mapping[str, Any], *, only_one: bool = False) -> Any:
+def recordset(name: str, types: Mapping[str, Any]) -> Any:
     """Select rows with columns of these types from parameters, which `recordset_of` makes.
 
     A single JSON text is cheaper to send than arrays. The LIMIT tells PostgreSQL how many rows there are; without it
-    it would expect 100, and read whole tables of thousands of rows to find one. `only_one`: there is always exactly one
-    row, so PostgreSQL keeps the plan of a prepared statement. Told a number of rows, it plans each time.
+    it would expect 100, and read whole tables of thousands of rows to find one.
     """
     columns: list[Any] = [sa.column(column, type_) for column, type_ in types.items()]
     rows = sa.func.jsonb_to_recordset(sa.cast(sa.bindparam(name, type_=sa.Text()), postgresql.JSONB))
     given = rows.table_valued(*columns, name=name).render_derived(with_types=True)
-    count = sa.literal_column("1") if only_one else sa.bindparam(f"{name}_count", type_=sa.Integer())
-    return sa.select(*given.c).limit(count)
+    return sa.select(*given.c).limit(sa.bindparam(f"{name}_count", type_=sa.Integer()))
 
 
 def recordset_of(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def settle_executions(turn: Turn, result: TurnResult, seq: int = 0) -> None:
     if result.asks is not None and result.asks.execution:
         _ask_again(turn, result.asks, seq)
     ended = Status.CANCELLED if result.ending is Ending.CANCELLED else Status.FAILED
-    ExecutionState.objects.leave(turn, ended, result.error_text or GONE)
+    ExecutionState.objects.end_with_turn(turn, ended, result.error_text or GONE)
 
 
 def _asked(execution: Execution) -> ConsentRequest:

@@ -15,7 +15,7 @@ from django.db.models.lookups import Exact, LessThanOrEqual
 from agent_core.execution import WAITING, Status
 from sessions_app.exceptions import NotFound
 from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Session, Turn
-from sessions_app.postgres.sizes import LARGEST_PAGE, SizeBeside, bytes_of, how_many_fit, octets
+from sessions_app.postgres.pages import LARGEST_PAGE, bytes_of, how_many_fit, octets
 from sessions_app.queue.threads import with_target
 from sessions_app.tokens.limits import in_sessions
 
@@ -87,7 +87,7 @@ def waiting_questions(session: Any) -> FittingQuestions:
     return FittingQuestions(shown=shown, is_more=len(shown) < len(session.waiting_plans) + len(chats))
 
 
-def _size_of_waiting() -> Any:
+def size_of_waiting() -> Any:
     """Expression: the bytes of the questions that wait in the session that a session shows."""
     shown = Subquery(with_target(Session.objects.filter(pk=OuterRef(OuterRef("pk")))).values("target_id"))
     plans = ExecutionState.objects.filter(session=shown, status__in=WAITING)
@@ -99,8 +99,9 @@ def _consents() -> QuerySet[ConsentQuestion]:
     return ConsentQuestion.objects.filter(session=OuterRef("session"), execution=OuterRef("pk"))
 
 
-SIZE_OF_WAITING = SizeBeside(Session, _size_of_waiting)
-SIZE_OF_CONSENTS = SizeBeside(ExecutionState, lambda: bytes_of(_consents(), "text", "calls"))
+def size_of_consents() -> Any:
+    """Expression: the bytes of the questions for consent of an execution."""
+    return bytes_of(_consents(), "text", "calls")
 
 
 def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:

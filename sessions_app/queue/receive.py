@@ -9,8 +9,7 @@ from typing import Any
 
 import structlog
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import BigIntegerField, Exists, OuterRef, Q, Subquery, Value
 
 from agent_core.execution import WAITING
 from agent_core.planner.decide import is_clear
@@ -33,7 +32,6 @@ from sessions_app.models import (
     TurnState,
 )
 from sessions_app.models.turn import BY_PROGRAM, OPEN_STATES
-from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue import cancel, enqueue
 from sessions_app.queue.threads import Entered, addressed, admit, must_be_open
@@ -104,9 +102,7 @@ def _transact(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) 
 
 
 def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn:
-    key = given.idempotency_key
-    behind = None if key is None else _key_from(session_id, key)
-    found = _RECIPIENT.first(session=session_id, owner=owner_id, key=key, key_behind=behind)
+    found = _recipient(session_id, owner_id, given.idempotency_key)
     if found is not None and (earlier := _earlier(found.earlier, given)):
         return earlier
     entered = admit(found)
@@ -226,22 +222,19 @@ def _is_busy(session_id: uuid.UUID) -> bool:
     return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
 
 
-def _recipient() -> QuerySet[Any]:
-    """Return the session of the parameter `session`, with all that a message depends on.
+def _recipient(session_id: uuid.UUID, owner_id: int | None, key: str | None) -> Any | None:
+    """Return the session with all that a message depends on; with an owner, only if it is that user's.
 
-    With an `owner`, only if it is that user's. `earlier` is the turn that was stored with `key`, even if unified mode
-    was toggled since.
+    `earlier` is the turn that was stored with the key, even if unified mode was toggled since.
     """
-    owned = addressed().filter(owner_id=Coalesce(Parameter("owner"), F("owner_id")))
-    primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=Parameter("session")).values("pk")[:1]
-    said_here = Q(session_id=Parameter("session"), idempotency_key=Parameter("key"))
-    said_behind = Q(session_id=Subquery(primary), idempotency_key=Parameter("key_behind"))
-    earlier = Turn.objects.filter(said_here | said_behind).order_by().values("pk")[:1]
-    found: QuerySet[Any] = owned.annotate(earlier=Subquery(earlier), **_queue_limits())
-    return found
-
-
-_RECIPIENT = CompiledQuery(_recipient)
+    rows = addressed(session_id) if owner_id is None else addressed(session_id).filter(owner_id=owner_id)
+    earlier: Any = Value(None, BigIntegerField())
+    if key is not None:
+        primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=session_id).values("pk")[:1]
+        said_here = Q(session_id=session_id, idempotency_key=key)
+        said_behind = Q(session_id=Subquery(primary), idempotency_key=_key_from(session_id, key))
+        earlier = Subquery(Turn.objects.filter(said_here | said_behind).order_by().values("pk")[:1])
+    return rows.annotate(earlier=earlier, **_queue_limits()).first()
 
 
 def _lock_key(session_id: uuid.UUID, key: str) -> None:

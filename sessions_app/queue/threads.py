@@ -19,7 +19,6 @@ from sessions_app import quotas
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionClosed, StorageFull
 from sessions_app.models import PRIMARY_KEY, Session, SessionState, SessionType
 from sessions_app.models.session import WEB
-from sessions_app.postgres.compiled import CompiledQuery, Parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +41,15 @@ def with_target(rows: QuerySet[Session]) -> QuerySet[Any]:
     return rows.annotate(target_id=Case(unified, default=F("pk")))
 
 
-def addressed() -> QuerySet[Any]:
-    """Return the session of the parameter `session`, with what `admit` checks."""
-    rows: QuerySet[Session] = with_target(Session.objects.filter(pk=Parameter("session")))
+def addressed(session_id: uuid.UUID) -> QuerySet[Any]:
+    """Return the session, with what `admit` checks."""
+    rows: QuerySet[Session] = with_target(Session.objects.filter(pk=session_id)).order_by()
     return rows.annotate(owner_is_active=F("owner__is_active"), owner_is_full=quotas.is_full("owner_id"))
-
-
-_ADDRESSED = CompiledQuery(addressed, prepared=True)
 
 
 def enter(session_id: uuid.UUID) -> Entered:
     """Read a session that input is for. NotFound; SessionClosed; OwnerInactive; StorageFull."""
-    return admit(_ADDRESSED.first(session=session_id))
+    return admit(addressed(session_id).first())
 
 
 def admit(session: Any) -> Entered:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -28,13 +27,10 @@ from sessions_app.models import (
     Turn,
 )
 from sessions_app.models.agent import DOCUMENTS
-from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
-from sessions_app.postgres.in_time import InTime
-from sessions_app.postgres.merged_rows import Merged
-from sessions_app.postgres.search import found_in, matching
-from sessions_app.postgres.sizes import SizeBeside, bytes_of
-from sessions_app.questions.question_reads import SIZE_OF_CONSENTS, SIZE_OF_WAITING, with_consents
-from sessions_app.reads.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET, in_state
+from sessions_app.postgres.pages import PagedQuery, bytes_of, found_in, search_newest
+from sessions_app.questions.question_reads import size_of_consents, size_of_waiting, with_consents
+from sessions_app.queue.threads import with_target
+from sessions_app.reads.session_reads import in_state, shown_sessions, with_questions
 from sessions_app.tokens import limits
 
 M = TypeVar("M", bound=Model)
@@ -97,21 +93,28 @@ def _with_view(document: Document) -> Document:
     return document
 
 
-def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
+def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> PagedQuery[Any]:
     """Return the user's sessions with these values of fields, each as it is shown, in the order of creation."""
     rows: QuerySet[Session] = Session.objects.filter(limits.these_sessions(user), owner_id=user.pk)
     fields = dict(wanted)
     if state := fields.pop("shown_state", None):
         rows = in_state(rows, state, user.pk)
-    keys = matching(rows, fields, found_in(term, "title"), time="created_at")
-    load = partial(LISTED_SESSIONS.all, owner=user.pk)
-    return Keyed(keys=keys, load=load, beside=SIZE_OF_WAITING)
+    rows = search_newest(rows, found_in(term, "title"), time="created_at").filter(**fields)
+    shown = with_questions(shown_sessions(user.pk))
+    return PagedQuery(
+        parts=[rows],
+        order=("created_at", "pk"),
+        load=lambda ids: shown.filter(pk__in=ids),
+        extra_size=size_of_waiting(),
+    )
 
 
 def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Any:
     """Return one session of the user; `lock` locks its row until the transaction ends. NotFound."""
-    found = (LOCKED_SESSION if lock else ONE_SESSION).first(owner=user.pk, session=session_id)
-    return _reached(user, found)
+    rows = with_questions(shown_sessions(user.pk)).filter(pk=session_id)
+    if lock:
+        rows = rows.select_for_update(no_key=True, of=("self",))
+    return _reached(user, rows)
 
 
 def only_session(user: AbstractBaseUser) -> Any | None:
@@ -120,7 +123,8 @@ def only_session(user: AbstractBaseUser) -> Any | None:
     return None if only is None else session(user, only)
 
 
-def _reached(user: AbstractBaseUser, found: Any) -> Any:
+def _reached(user: AbstractBaseUser, rows: QuerySet[Session]) -> Any:
+    found = rows.order_by().first()
     return _found(found if found is not None and limits.reaches_session(user, found) else None, NO_SESSION)
 
 
@@ -132,7 +136,8 @@ def session_with_key(user: AbstractBaseUser, agent: Agent, key: str) -> Any:
 
 def shown_id(user: AbstractBaseUser, session_id: uuid.UUID) -> uuid.UUID:
     """Return the id of the session that this session of the user shows, which is often itself. NotFound."""
-    shown: uuid.UUID = _reached(user, TARGET.first(owner=user.pk, session=session_id)).target_id
+    rows = Session.objects.filter(owner_id=user.pk, pk=session_id).only("pk", "agent")
+    shown: uuid.UUID = _reached(user, with_target(rows)).target_id
     return shown
 
 
@@ -155,15 +160,14 @@ def owned(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
     return key_subquery(Session.objects.filter(pk=session_id, owner_id=user.pk))
 
 
-def turns(user: AbstractBaseUser, *keys: QuerySet[Turn]) -> Keyed[Turn]:
-    """Return those of the turns in `keys` that are the user's, each as it is shown."""
-    return keyed_turns(user, Merged(*keys))
-
-
-def keyed_turns(user: AbstractBaseUser, keys: Merged[Turn] | InTime[Turn]) -> Keyed[Turn]:
-    """Return the turns in `keys`, of which only the user's are loaded, each as it is shown."""
-    load = partial(_LISTED_TURNS.all, owner=user.pk)
-    return Keyed(keys=keys, load=load, beside=_SIZE_OF_REPLY)
+def turns(user: AbstractBaseUser, *parts: QuerySet[Turn], order: tuple[str, ...]) -> PagedQuery[Turn]:
+    """Return the turns of these querysets that are the user's, each as it is shown."""
+    return PagedQuery(
+        parts=parts,
+        order=order,
+        load=lambda ids: _turns(user).filter(pk__in=ids),
+        extra_size=bytes_of(_last_reply(), "content"),
+    )
 
 
 def _last_reply() -> QuerySet[Message]:
@@ -172,17 +176,14 @@ def _last_reply() -> QuerySet[Message]:
     return Message.objects.filter(turn_id=speaker, role="assistant").exclude(content="").order_by("-seq")[:1]
 
 
-_SIZE_OF_REPLY = SizeBeside(Turn, lambda: bytes_of(_last_reply(), "content"))
-
-
-def _turns() -> QuerySet[Turn]:
-    """Return the turns of the parameter `owner`, each with `agent_name`, `reply`, the last answer of the turn (of its
-    host, if it joined one), and `shown_deliveries`.
+def _turns(user: AbstractBaseUser) -> QuerySet[Turn]:
+    """Return the user's turns, each with `agent_name`, `reply`, the last answer of the turn (of its host, if it joined
+    one), and `shown_deliveries`.
     """
     reply = _last_reply().values("content")
     sent = with_deliveries("message__turn_id", Coalesce(OuterRef("host_id"), OuterRef("pk")))
     return (
-        Turn.objects.filter(session__owner_id=Parameter("owner"))
+        Turn.objects.filter(session__owner_id=user.pk)
         .order_by()
         .annotate(agent_name=F("session__agent__name"), reply=Subquery(reply), shown_deliveries=sent)
     )
@@ -190,7 +191,7 @@ def _turns() -> QuerySet[Turn]:
 
 def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
     """Return one turn of the user. NotFound."""
-    found = _TURN.first(owner=user.pk, turn=turn_id) if turn_id <= LARGEST_ID else None
+    found = _turns(user).filter(pk=turn_id).first() if turn_id <= LARGEST_ID else None
     is_reached = found is not None and limits.reaches_contents(user, found.session_id)
     return _found(found if is_reached else None, "there is no such turn")
 
@@ -202,10 +203,6 @@ def as_shown(user: AbstractBaseUser, queued: Turn) -> Turn:
     shown: Any = queued
     shown.reply, shown.shown_deliveries = None, []  # storing it has given it `agent_name`
     return queued
-
-
-_TURN = CompiledQuery(lambda: _turns().filter(pk=Parameter("turn")))
-_LISTED_TURNS = CompiledQuery(lambda: _turns().filter(is_any_of("pk", "ids")))
 
 
 def with_deliveries(message: str, of: Any) -> ArraySubquery:
@@ -223,15 +220,15 @@ def with_deliveries(message: str, of: Any) -> ArraySubquery:
 
 def executions_of(
     user: AbstractBaseUser, session_id: uuid.UUID, status: str | None = None
-) -> Keyed[ExecutionState]:
+) -> PagedQuery[ExecutionState]:
     """Return the executions of the session that is shown. NotFound. `status`: only those with this status."""
     rows = ExecutionState.objects.filter(session=_shown_by(user, session_id))
-    keys = rows.filter(status=status) if status else rows
     mine = ExecutionState.objects.filter(session__owner_id=user.pk)
-    return Keyed(
-        keys=Merged(keys),
-        load=lambda ids: list(with_consents(mine.filter(pk__in=ids))),
-        beside=SIZE_OF_CONSENTS,
+    return PagedQuery(
+        parts=[rows.filter(status=status) if status else rows],
+        order=("created_at", "id"),
+        load=lambda ids: with_consents(mine.filter(pk__in=ids)),
+        extra_size=size_of_consents(),
     )
 
 
@@ -245,17 +242,17 @@ def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:
 
 def memory(user: AbstractBaseUser, session_id: uuid.UUID) -> TaskState:
     """Return the task state of the session that is shown. One never written is empty, with revision 0. NotFound."""
-    behind = shown_id(user, session_id)
-    found = TaskState.objects.filter(session_id=behind, session__owner_id=user.pk).first()
+    target = shown_id(user, session_id)
+    found = TaskState.objects.filter(session_id=target, session__owner_id=user.pk).first()
     if found is None:
-        found = TaskState(session_id=behind, revision=0)
+        found = TaskState(session_id=target, revision=0)
         found.updated_at = None  # type: ignore[assignment]  # never
     return found
 
 
-def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[MailboxEvent]:
+def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> PagedQuery[MailboxEvent]:
     """Return the mailbox events of this session and of the one it shows, each with its `state`. NotFound."""
-    behind = shown_id(user, session_id)
+    target = shown_id(user, session_id)
     state = Case(
         When(acknowledged_at__isnull=False, then=Value("acknowledged")),
         When(dropped_at__isnull=False, then=Value("dropped")),
@@ -265,15 +262,8 @@ def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[MailboxEven
     source = Session.objects.filter(agent_id=OuterRef("target__agent_id"), key=OuterRef("source_key"))
     its_id, agent = Subquery(source.values("pk")[:1]), F("target__agent__name")
     rows = MailboxEvent.objects.annotate(state=state, source_session=its_id, agent_name=agent)
-    return merged(rows, "target", user, {session_id, behind})
-
-
-def merged(
-    rows: QuerySet[M], name: str, user: AbstractBaseUser, session_ids: Iterable[uuid.UUID]
-) -> Merged[M]:
-    """Return the rows whose field `name` is one of these sessions of the user."""
-    sessions = [Session.objects.filter(pk=each, owner_id=user.pk) for each in session_ids]
-    return Merged(*(rows.filter(**{name: key_subquery(each)}) for each in sessions))
+    parts = [rows.filter(target=owned(user, each)) for each in {session_id, target}]
+    return PagedQuery(parts=parts, order=("id",))
 
 
 def hooks_of(user: AbstractBaseUser, agent_name: str) -> QuerySet[Hook]:

@@ -10,8 +10,7 @@ from django.db.models.functions import Coalesce, Left
 from sessions_app.models import Message, Session, SessionState, Turn, TurnState
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.postgres.compiled import CompiledQuery, Parameter, is_any_of
-from sessions_app.questions.question_reads import a_question, waiting_chats, waiting_plans
+from sessions_app.questions.question_reads import waiting_chats, waiting_plans
 from sessions_app.queue.threads import with_target
 
 ACTIVE, IDLE = "active", "idle"  # states of an open session, as it is shown
@@ -19,12 +18,12 @@ LOOKED_BACK = 100  # newest messages of a history that are searched for its last
 LONGEST_LOOK = 1_000  # characters of a message that are read for them
 
 
-def _sessions() -> QuerySet[Any]:
-    """Return sessions of the parameter `owner`, each with `agent_name`, `target_id`, `last_words` and `shown_state`.
+def shown_sessions(owner: Any) -> QuerySet[Any]:
+    """Return the user's sessions, each with `agent_name`, `target_id`, `shown_seq`, `last_words` and `shown_state`.
 
     `target_id` is the session that it shows (see `with_target`). `shown_state` of an open one is active or idle.
     """
-    rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=Parameter("owner")))
+    rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=owner))
     last_seq = Subquery(Session.objects.filter(pk=OuterRef("target_id")).values("last_seq"))
     return rows.annotate(
         shown_state=shown_state(),
@@ -34,9 +33,10 @@ def _sessions() -> QuerySet[Any]:
     )
 
 
-def _with_questions() -> QuerySet[Any]:
-    rows: QuerySet[Session] = _sessions()
-    return rows.annotate(waiting_plans=waiting_plans(), waiting_chats=waiting_chats())
+def with_questions(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Annotate rows of `shown_sessions` with what `waiting_questions` reads."""
+    found: QuerySet[Any] = rows.annotate(waiting_plans=waiting_plans(), waiting_chats=waiting_chats())
+    return found
 
 
 def shown_state() -> Case:
@@ -83,18 +83,3 @@ def _last_words() -> Subquery:
     ).exclude(metadata__has_key=BY_AUTOMATION)
     text = said.annotate(text=Left("content", LONGEST_LOOK)).filter(text__regex=r"[^[:space:]]")
     return Subquery(text.order_by("-seq").values("text")[:1])
-
-
-ONE_SESSION = CompiledQuery(lambda: _with_questions().filter(pk=Parameter("session")))
-LISTED_SESSIONS = CompiledQuery(lambda: _with_questions().filter(is_any_of("pk", "ids")))
-LINES = CompiledQuery(  # of a list of conversations
-    lambda: _sessions().annotate(a_question=a_question()).filter(is_any_of("pk", "ids"))
-)
-LOCKED_SESSION = CompiledQuery(
-    lambda: _with_questions().filter(pk=Parameter("session")).select_for_update(no_key=True, of=("self",))
-)
-TARGET: CompiledQuery[Any] = CompiledQuery(
-    lambda: with_target(
-        Session.objects.filter(owner_id=Parameter("owner"), pk=Parameter("session")).only("pk", "agent")
-    )
-)

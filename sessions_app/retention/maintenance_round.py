@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import OperationalError, connection
 
 from sessions_app import hints
-from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.connection import connect_directly
 from sessions_app.retention.walk import Walk, count_batch, due_walks, prune_batch, walks
 
 log = structlog.get_logger(__name__)

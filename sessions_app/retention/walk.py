@@ -8,23 +8,22 @@ batch.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Protocol
 
 import sqlalchemy as sa
+from django.apps import apps
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import Case, F, Q, QuerySet, When
 from django.db.models.functions import Now
 
-from sessions_app.models import Pruning
-from sessions_app.models.turn import ENDED_STATES
-from sessions_app.postgres.statements import Statement
-from sessions_app.retention.registry import load_rules
+from sessions_app.models import Pruning, Session
+from sessions_app.postgres.statements import Statement, table
 
 LIMIT = sa.bindparam("limit", type_=sa.Integer())
-IDS = sa.bindparam("ids", type_=sa.ARRAY(sa.BigInteger()))
 HOUR: Any = sa.literal_column("interval '1 hour'")
 
 BATCH = 500  # rows of one transaction
@@ -54,6 +53,14 @@ class Walk(Protocol):
 
 
 _walks: dict[str, Walk] = {}
+
+
+@cache
+def load_rules() -> None:
+    """Have each app register its walks, once. They are loaded when needed, since SQLAlchemy is slow to import."""
+    for config in apps.get_app_configs():
+        if register := getattr(config, "register_retention", None):
+            register()
 
 
 def register_walk(walk: Walk) -> None:
@@ -104,18 +111,32 @@ def count_batch(walk: Walk, position: dict[str, Any] | None = None, limit: int =
     return walk.step(position, limit, dry=True)
 
 
+def remove_unlocked(rows: QuerySet[Any]) -> Callable[[Iterable[Any]], set[Any]]:
+    """Return a function that deletes those of the rows with these ids that are not locked, and returns their ids."""
+
+    def remove(ids: Iterable[Any]) -> set[Any]:
+        free = rows.filter(pk__in=ids).order_by("pk").select_for_update(skip_locked=True)
+        removed = set(free.values_list("pk", flat=True))
+        rows.model.objects.filter(pk__in=removed).delete()
+        return removed
+
+    return remove
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgeWalk:
     """Walks through a table in the order of its ids, oldest first, up to the first row that is too young.
 
-    `page` reads `:limit` rows after `:after`, with `id`, `young` (it and all later rows are kept, by `:days`) and
-    `over` (it may be removed). `remove` gets the ids of those that may, and returns the ids that it removed.
+    A row is removed `days` after `ended_at`, if `may_go` is true of it. `remove` returns the ids that it removed.
     """
 
     name: str
     days: Callable[[], int]  # 0: for ever
-    page: Statement
-    remove: Callable[[list[int]], set[int]]
+    rows: QuerySet[Any]
+    ended_at: Any  # a field or an expression; null: it has not ended
+    may_go: Q = field(default_factory=Q)
+    born: str = "created_at"  # the field that says how old a row is
+    remove: Callable[[Iterable[Any]], set[Any]] | None = None  # by default those that are not locked
 
     def step(self, position: dict[str, Any], limit: int, *, dry: bool) -> WalkStep:
         """Handle the next `limit` rows."""
@@ -123,15 +144,28 @@ class AgeWalk:
         days = self.days()
         if not days:
             return WalkStep(position=position)
-        rows = self.page.all(after=after, limit=limit, days=days)
-        may_go = [row.id for row in rows if row.over and not row.young]
-        gone = set(may_go) if dry or not may_go else self.remove(may_go)
-        kept = position.get("kept") or next((row.id for row in rows if row.id not in gone), None)
-        if len(rows) == limit and not rows[-1].young:
-            return WalkStep(removed=len(gone), position={"after": rows[-1].id, "kept": kept}, more=True)
+        rows = self._page(after, limit, Now() - timedelta(days=days))
+        may_go = [key for key, is_old, is_over in rows if is_old and is_over]
+        gone = set(may_go) if dry or not may_go else (self.remove or remove_unlocked(self.rows))(may_go)
+        kept = position.get("kept") or next((key for key, *_ in rows if key not in gone), None)
+        last, is_old = rows[-1][:2] if rows else (after, False)
+        if len(rows) == limit and is_old:
+            return WalkStep(removed=len(gone), position={"after": last, "kept": kept}, more=True)
         # the next walk begins at the first row that was kept, and skips the dead index entries before it
-        last = rows[-1].id if rows else after
         return WalkStep(removed=len(gone), position={"after": kept - 1 if kept else last})
+
+    def _page(self, after: int, limit: int, before: Any) -> list[tuple[int, bool, bool]]:
+        """Return the next ids; whether each is old enough to look at it and the ones after it; whether it may go."""
+        rows = self.rows.filter(pk__gt=after).order_by("pk")
+        ended = self.ended_at if isinstance(self.ended_at, str) else "ended_instant"
+        if ended is not self.ended_at:
+            rows = rows.annotate(ended_instant=self.ended_at)
+        over = self.may_go & Q(**{f"{ended}__lt": before})
+        columns = {
+            "is_old": Case(When(**{f"{self.born}__lt": before}, then=True), default=False),
+            "is_over": Case(When(over, then=True), default=False),
+        }
+        return list(rows.annotate(**columns).values_list("pk", *columns)[:limit])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,51 +208,9 @@ class OwnerWalk:
         return WalkStep(removed=len(gone), position={"after": str(owners[-1])} if more else {}, more=more)
 
 
-def among(column: Any, ids: Any = IDS) -> Any:
-    """Condition: the column is one of `:ids`."""
-    return column == sa.any_(ids)
-
-
 def old(instant: Any) -> Any:
     """Condition: the instant is more than `:days` ago."""
     return instant < sa.func.now() - sa.func.make_interval(0, 0, 0, sa.bindparam("days", type_=sa.Integer()))
-
-
-def ended(turn: Any) -> Any:
-    """Condition: the turn has ended."""
-    return turn.c.state.in_([sa.literal_column(f"'{state}'") for state in ENDED_STATES])
-
-
-def age_page(rows: Any, born: str, over: Callable[[Any], Any], beside: Any = None) -> Statement:
-    """Return the statement by which an AgeWalk reads `rows`.
-
-    `born` is the column that says how old a row is. `beside` is a table for `over` to use, and its join condition.
-    """
-    page = (
-        sa.select(rows)
-        .where(rows.c.id > sa.bindparam("after", type_=sa.BigInteger()))
-        .order_by(rows.c.id)
-        .limit(LIMIT)
-        .subquery("page")
-    )
-    source = page if beside is None else page.join(beside[0], beside[1](page))
-    return Statement(
-        sa.select(
-            page.c.id,
-            sa.not_(old(page.c[born])).label("young"),
-            sa.func.coalesce(over(page), sa.false()).label("over"),
-        )
-        .select_from(source)
-        .order_by(page.c.id)
-    )
-
-
-def delete_free(key: Any, which: Any, *more: Any) -> Statement:
-    """Delete the rows that are not locked; returns their `id` and the columns `more`."""
-    # materialized: with outdated statistics the plan could run a subquery again for each row of the table
-    free = sa.select(key).where(which).order_by(key).with_for_update(skip_locked=True).cte("free")
-    locked = sa.select(free.prefix_with("MATERIALIZED").c[key.name]).scalar_subquery()
-    return Statement(sa.delete(key.table).where(key.in_(locked)).returning(key.label("id"), *more))
 
 
 def owner_keys(key: Any) -> Statement:
@@ -235,3 +227,6 @@ def of_owners(key: Any, beyond: Callable[[Any], Any]) -> Statement:
     return Statement(
         sa.select(owner.c.id.label("owner"), rows.c.id).select_from(owner.join(rows, sa.true())).limit(LIMIT)
     )
+
+
+SESSIONS = owner_keys(table(Session).c.id)

@@ -22,7 +22,7 @@ from sessions_app.queue.receive import program_message, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_places
 from sessions_app.sessions.client_answers import take_news
-from sessions_app.sessions.client_history import ClientHistory, hashed
+from sessions_app.sessions.client_places import ClientHistory, hashed
 from sessions_app.sessions.images import with_note
 
 

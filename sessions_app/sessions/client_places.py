@@ -2,21 +2,119 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import connection, transaction
 from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
 
-from agent_core.types import Role
-from sessions_app.exceptions import HistoryDiverged, SessionBusy
+from agent_core.types import Image, Role
+from sessions_app import quotas
+from sessions_app.exceptions import HistoryDiverged, SessionBusy, TooLarge
 from sessions_app.models import Agent, ClientChat, ClientMessage, Message, Session, Turn
+from sessions_app.models.message import BY_CLIENT
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.reads import selectors
-from sessions_app.sessions.branch import add_client_messages, branch_session
 from sessions_app.sessions.client_answers import answer_of
-from sessions_app.sessions.client_history import ClientHistory, hashed, messages_after
 from sessions_app.sessions.open import open_session
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientHistory:
+    """What a program sent. `said`: all messages of the person, the new one last, as they are compared; `text` and
+    `images`: of the new one. `before`: roles and texts of all messages before it.
+
+    `heard`: the program's copy of the answer before the new message, which only tells apart chats that began alike.
+    `key`: the program's id of the chat, with its source; empty without one. `end_user`: an id of a person in the
+    program. `repeats`: the program says that it sends the request again. `request_key`: the Idempotency-Key.
+    """
+
+    door: str
+    said: tuple[str, ...]
+    text: str
+    images: tuple[Image, ...] = ()
+    before: tuple[tuple[str, str], ...] = ()
+    heard: str = ""
+    key: str = ""
+    end_user: str = ""
+    repeats: bool = False
+    request_key: str = ""
+
+    def paths(self) -> list[str]:
+        """The hash of the beginning, then one for each message with all before it."""
+        found = [hashed("chat", self.key) if self.key else hashed("none", self.end_user)]
+        for text in self.said:
+            found.append(hashed(found[-1], text))
+        return found
+
+
+def messages_after(before: tuple[tuple[str, str], ...], known: int) -> list[tuple[str, str]]:
+    """The messages after the first `known` ones of the person and their answers."""
+    found, said = [], 0
+    for role, text in before:
+        said += role == Role.USER
+        if said > known or not known:
+            found.append((role, text))
+    return found
+
+
+def hashed(*texts: str) -> str:
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+MOST_COPIED = 5_000  # messages
+
+# a question for consent belongs to the session that asked it: in the copy it is only text
+_COPY = """
+INSERT INTO sessions_app_message (session_id, seq, role, content, model_content, parts, metadata, created_at)
+SELECT %s, seq, role, content, model_content, parts, metadata - 'consent_question', created_at
+FROM sessions_app_message WHERE session_id = %s AND seq <= %s
+"""
+
+
+@transaction.atomic
+def branch_session(source: Session, up_to_seq: int) -> Session:
+    """Open a web session of the same agent with copies of the messages up to this seq. TooLarge."""
+    if up_to_seq > MOST_COPIED:
+        raise TooLarge(f"a branch copies at most {MOST_COPIED:,} messages; start a new chat")
+    branch = open_session(source.agent)
+    with connection.cursor() as cursor:
+        cursor.execute(_COPY, [branch.pk, source.pk, up_to_seq])
+    branch.last_seq, branch.title, branch.stored_bytes = up_to_seq, source.title, source.stored_bytes
+    branch.save(update_fields=["last_seq", "title", "stored_bytes"])
+    quotas.count_stored(branch.owner_id, branch.stored_bytes)
+    return branch
+
+
+def add_client_messages(session: Session, said: Iterable[tuple[str, str]]) -> list[int]:
+    """Add messages of these roles and texts to the end of a session, marked as the client's.
+
+    Returns the seq that the session has after each; empty texts are left out.
+    """
+    locked = Session.objects.select_for_update(no_key=True).get(pk=session.pk)
+    rows: list[Message] = []
+    ends: list[int] = []
+    for role, text in said:
+        content = text[:LONGEST_MESSAGE].replace("\x00", "")
+        if content.strip():
+            seq = locked.last_seq + len(rows) + 1
+            rows.append(
+                Message(session=locked, seq=seq, role=role, content=content, metadata={BY_CLIENT: True})
+            )
+        ends.append(locked.last_seq + len(rows))
+    Message.objects.bulk_create(rows)
+    session.last_seq = locked.last_seq + len(rows)
+    stored = sum(len(row.content.encode()) for row in rows)
+    session.stored_bytes = locked.stored_bytes + stored
+    Session.objects.filter(pk=session.pk).update(last_seq=session.last_seq, stored_bytes=session.stored_bytes)
+    quotas.count_stored(session.owner_id, stored)
+    return ends
+
 
 MOST_ALIKE = 20  # messages with the same history and the same answer that are told apart
 _SPACE = " \t\n\r\f\v"
@@ -57,7 +155,7 @@ def place(
 def _known(
     rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]
 ) -> tuple[int, ClientMessage | None, bool]:
-    """How many messages of the history are known, the last of them, and whether its session goes on after it."""
+    """Return how many messages of the history are known, the last of them, and whether it ends its session."""
     count = len(given.said) - 1
     if not count:
         return 0, None, False
@@ -75,7 +173,7 @@ def _known(
 
 
 def _last_known(before: QuerySet[ClientMessage], given: ClientHistory) -> tuple[ClientMessage | None, bool]:
-    """The message with the history of these, and whether its session goes on after it."""
+    """Return the message with this history, and whether it ends its session."""
     newest = list(_unfollowed(before)[:2]) if given.key else _as_heard(_unfollowed(before), given.heard)
     is_end = len(newest) == 1 or bool(newest and given.key)
     return (newest[0] if newest else before.first()), is_end
@@ -146,7 +244,7 @@ def _adopt(rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]
 
 
 def _as_heard(rows: QuerySet[ClientMessage], heard: str) -> list[ClientMessage]:
-    """Of several messages, those that the program has the answer of; two of all if that does not tell them apart.
+    """Return the messages whose answers the client has. If they are still ambiguous, return two of them.
 
     There may be any number of chats that began alike, so the database looks for the answer first.
     """
@@ -164,13 +262,13 @@ def _as_heard(rows: QuerySet[ClientMessage], heard: str) -> list[ClientMessage]:
 
 
 def _was_answered(row: ClientMessage, heard: str) -> bool:
-    """Whether the program's copy of the answer is that of this message."""
+    """Whether the client's copy of the answer is the answer to this message."""
     said = answer_of(row.turn_id).text if row.turn_id else ""
     return bool(said) and heard.strip().endswith(said)
 
 
 def _unfollowed(rows: QuerySet[ClientMessage]) -> QuerySet[ClientMessage]:
-    """Those that are the newest of their session."""
+    """Return the messages that are the newest of their session."""
     later = ClientMessage.objects.filter(chat=OuterRef("chat"), position__gt=OuterRef("position"))
     return rows.exclude(Exists(later))
 
@@ -194,7 +292,7 @@ def _next_number(agent_id: int, door: str, name: str) -> int:
 
 
 def _branch(row: ClientMessage) -> ClientChat | None:
-    """A new session with the history up to this message and its answer; None if that is not known any more.
+    """Open a session with the history up to this message and its answer. None if the history is no longer known.
 
     SessionBusy, TooLarge.
     """
@@ -220,9 +318,9 @@ def _branch(row: ClientMessage) -> ClientChat | None:
 
 
 def _ends(rows: list[ClientMessage]) -> list[int] | None:
-    """The last seq of each message's answer; of one that was cancelled before it began, that of the one before.
+    """Return the last seq of each message's answer. A message cancelled before it began has the seq of the one before.
 
-    None if one is too old to know. SessionBusy.
+    None if the turn of a message was removed. SessionBusy.
     """
     turns = [row.turn for row in rows if row.turn is not None]
     if any(turn.state in OPEN_STATES for turn in turns):

@@ -37,7 +37,7 @@ from sessions_app.models import (
     Worker,
 )
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.postgres.connection import unhurried
+from sessions_app.postgres.connection import no_time_limit
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.sessions.dependents import Blocker, blockers_of, session_dependents
@@ -169,7 +169,7 @@ def _delete_locked(
                 # a turn may have been claimed while the session was being closed
                 _cancel_running(Turn.objects.filter(session_id=session_id, cancel_requested_at__isnull=True))
                 time.sleep(0.05)
-        with unhurried():  # deleting a long history may take longer than the limit of a request
+        with no_time_limit():  # deleting a long history may take longer than the limit of a request
             return retry_deadlocks(lambda: _delete_rows(session_ids, with_dependents, agent_id))
     finally:
         locks.close()

@@ -1,4 +1,4 @@
-"""The messages and turns that a session shows (rule 4.10), and a user's turns in all sessions.
+"""The messages and deliveries that a session shows (rule 4.10), and a user's turns and deliveries in all sessions.
 
 Like selectors, each read starts from the user who asks.
 """
@@ -7,42 +7,48 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import F, OuterRef, QuerySet, Subquery, UUIDField, Value
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Value
 
-from sessions_app.models import Message, Session, Turn
+from sessions_app.channels.webhook import SystemEvents
+from sessions_app.exceptions import NotFound
+from sessions_app.models import Delivery, Message, Session, Turn
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
-from sessions_app.postgres.merged_rows import Merged
-from sessions_app.postgres.search import MOST_SEARCHED, found_in, matching
-from sessions_app.postgres.sizes import how_many_fit, size_of_rows
-from sessions_app.reads.selectors import keyed_turns, owned, shown_id, turns, with_deliveries
-from sessions_app.sessions.thread_history import Beside
-from sessions_app.tokens.limits import in_sessions
+from sessions_app.postgres.pages import MOST_SEARCHED, PagedQuery, found_in, how_many_fit, search_newest
+from sessions_app.reads.selectors import owned, shown_id, turns, with_deliveries
+from sessions_app.tokens.limits import in_sessions, limit_of
 
 LONGEST_PLACE = 40  # characters
 
 
-def session_messages(user: AbstractBaseUser, session_id: uuid.UUID, term: str = "") -> Beside | Keyed[Any]:
-    """Return the messages that a session shows, each with its `place`, and `thread` for a thread's own. NotFound.
+def session_messages(user: AbstractBaseUser, session_id: uuid.UUID, term: str = "") -> PagedQuery[Any]:
+    """Return the messages that a session shows, each with `thread`, for a thread's own its id. NotFound.
 
-    With a `term`, those of the newest that have it in their content.
+    Older automations and scheduled messages of a thread still write to the thread while its agent is unified. Each such
+    message stores after which message of the primary session it is shown. With a `term`: only those of the newest
+    messages that have it in their content.
     """
-    behind = shown_id(user, session_id)
-    if behind == session_id:
-        keys = _found(Message.objects.filter(session=owned(user, behind)), term, behind)
-        keys = keys.annotate(place=F("seq"))
-        return Keyed(keys=Merged(keys), load=partial(_LISTED.all, owner=user.pk))
-    rows = _with_deliveries()
-    primary = _found(rows.filter(session=owned(user, behind)), term, behind)
-    return Beside.of(primary, _found(rows.filter(session=owned(user, session_id)), term, session_id))
+    target = shown_id(user, session_id)
+    parts = [_messages(user, target, term).annotate(after=F("seq"), own=Value(0))]
+    if target != session_id:
+        beside = _messages(user, session_id, term).filter(shown_after_seq__isnull=False)
+        parts.append(beside.annotate(after=F("shown_after_seq"), own=F("seq")))
+
+    def load(ids: list[Any]) -> list[Any]:
+        rows = Message.objects.filter(pk__in=ids, session__owner_id=user.pk).order_by()
+        found: list[Any] = [*rows.annotate(shown_deliveries=with_deliveries("message_id", OuterRef("pk")))]
+        for row in found:
+            row.thread = None if row.session_id == target else row.session_id
+        return found
+
+    return PagedQuery(parts=parts, order=("after", "own"), load=load)
 
 
-def _found(rows: QuerySet[Any], term: str, session_id: uuid.UUID) -> QuerySet[Any]:
+def _messages(user: AbstractBaseUser, session_id: uuid.UUID, term: str) -> QuerySet[Any]:
     """Return the messages of the session that have the term, among its newest, which its `last_seq` tells."""
+    rows = Message.objects.filter(session=owned(user, session_id))
     if not term:
         return rows
     session = Session.objects.filter(pk=session_id)
@@ -66,48 +72,73 @@ def some_messages(
     """
     if len(before + after) > LONGEST_PLACE:
         raise ValueError("not a place in a history")
-    rows = session_messages(user, session_id)
-    order = "place" if after else "-place"
-    bound = {"place__gt": after} if after else {"place__lt": before} if before else {}
-    keys: Any = rows if isinstance(rows, Beside) else rows.keys
-    keys = (keys.filter(**bound) if bound else keys).order_by(order)
-    sizes = keys.sizes("pk", "place", size=size_of_rows(keys.first))[: most + 1]
-    fitting = how_many_fit(sizes[:most]) or most
-    found = keys[:fitting] if isinstance(rows, Beside) else rows.rows([row["pk"] for row in sizes[:fitting]])
-    return SomeMessages(rows=found, more=len(sizes) > fitting)
+    messages = session_messages(user, session_id)
+    if after:
+        messages = messages.filter(place__gt=after)
+    elif before:
+        messages = messages.filter(place__lt=before)
+    keys = messages.order_by("place" if after else "-place")[: most + 1]
+    fitting = how_many_fit(keys[:most]) or most
+    return SomeMessages(rows=messages.rows(keys[:fitting]), more=len(keys) > fitting)
 
 
-def _with_deliveries() -> QuerySet[Any]:
-    return Message.objects.annotate(shown_deliveries=with_deliveries("message_id", OuterRef("pk")))
-
-
-_LISTED: CompiledQuery[Any] = CompiledQuery(
-    lambda: (
-        _with_deliveries()
-        .filter(is_any_of("pk", "ids"), session__owner_id=Parameter("owner"))
-        .annotate(place=F("seq"), thread=Value(None, output_field=UUIDField()))
-        .order_by()
-    )
-)
-
-
-def turns_of(user: AbstractBaseUser, session_id: uuid.UUID, state: str | None = None) -> Keyed[Turn]:
+def turns_of(user: AbstractBaseUser, session_id: uuid.UUID, state: str | None = None) -> PagedQuery[Turn]:
     """Return the turns that a session shows; a thread of a unified agent also shows those of its own. NotFound.
 
     `state`: only those in this state.
     """
-    behind = shown_id(user, session_id)
+    target = shown_id(user, session_id)
     rows = Turn.objects.filter(state=state) if state else Turn.objects.all()
-    shown = rows.filter(session=owned(user, behind))
-    if behind == session_id:
-        return turns(user, shown)
-    own = rows.filter(session=owned(user, session_id))
-    beside = Message.objects.filter(session=owned(user, session_id), shown_after_seq__isnull=False)
-    return turns(user, shown, own.filter(pk__in=beside.values("turn_id")), own.filter(state__in=OPEN_STATES))
+    parts = [rows.filter(session=owned(user, target))]
+    if target != session_id:
+        own = rows.filter(session=owned(user, session_id))
+        beside = Message.objects.filter(session=owned(user, session_id), shown_after_seq__isnull=False)
+        parts += [own.filter(pk__in=beside.values("turn_id")), own.filter(state__in=OPEN_STATES)]
+    return turns(user, *parts, order=("id",))
 
 
-def turns_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Turn]:
+def turns_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> PagedQuery[Turn]:
     """Return the user's turns with these values of fields, in the order in which they were queued."""
     rows = Turn.objects.filter(in_sessions(user), owner_id=user.pk)
-    keys = matching(rows, wanted, found_in(term, "content"), time="queued_at")
-    return keyed_turns(user, keys)
+    found = search_newest(rows, found_in(term, "content"), time="queued_at").filter(**wanted)
+    return turns(user, found, order=("queued_at", "pk"))
+
+
+def deliveries_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> PagedQuery[Any]:
+    """Return the user's deliveries with these values of fields, in the order in which they were created."""
+    rows: QuerySet[Any] = Delivery.objects.filter(_reached(user), owner_id=user.pk, session__isnull=False)
+    rows = search_newest(rows, found_in(term, "address"), time="created_at").filter(**wanted)
+    return PagedQuery(
+        parts=[rows], order=("created_at", "pk"), load=lambda ids: _deliveries(user).filter(pk__in=ids)
+    )
+
+
+def deliveries_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Any]:
+    """Return the deliveries of the session that is shown. NotFound."""
+    return _deliveries(user).filter(session=owned(user, shown_id(user, session_id)))
+
+
+def delivery(user: AbstractBaseUser, delivery_id: int) -> Any:
+    """Return one delivery of the user. NotFound."""
+    found = _deliveries(user).filter(pk=delivery_id).first()
+    if found is None:
+        raise NotFound("there is no such delivery")
+    return found
+
+
+def _deliveries(user: AbstractBaseUser) -> QuerySet[Any]:
+    """Return the user's deliveries, each with `agent_name` and its message's `seq` and `turn`; not those of deleted
+    sessions.
+    """
+    rows = Delivery.objects.filter(_reached(user), session__owner_id=user.pk)
+    return rows.annotate(
+        agent_name=F("session__agent__name"), seq=F("message__seq"), turn=F("message__turn_id")
+    )
+
+
+def _reached(user: AbstractBaseUser) -> Q:
+    """Condition: what a token reaches. Events go to the agent's address, which one that is limited to a session is not
+    shown.
+    """
+    of_agent = Q() if limit_of(user).session_id is None else ~Q(channel=SystemEvents.name)
+    return in_sessions(user) & of_agent

@@ -14,7 +14,7 @@ from django.db import connection
 
 from sessions_app.events import Cursor
 from sessions_app.models import Event, Pruning
-from sessions_app.models.pruning import EVENTS
+from sessions_app.models.process import EVENTS
 
 PAGE = 100  # events for one position and one read
 LARGEST_PAGE = 1024 * 1024  # bytes of their contents; a page has at least one event

@@ -21,8 +21,7 @@ from django.db import Error, connection
 from agent_core.process import PerProcess
 from sessions_app.events import Cursor
 from sessions_app.models import EventType
-from sessions_app.postgres.listen import Listener
-from sessions_app.postgres.notify import EVENTS
+from sessions_app.postgres.notify import EVENTS, Listener
 from sessions_app.queue.threads import behind
 from sessions_app.streams.event_log import (
     LARGEST_PAGE,

@@ -17,8 +17,7 @@ from django.db.models.functions import Now
 from agent_core.execution import new_id
 from sessions_app.exceptions import BadInput, NotFound, TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, TokenScope
-from sessions_app.models.api_token import LONGEST_NAME, SHOWN
-from sessions_app.postgres.compiled import CompiledQuery, Parameter
+from sessions_app.models.access import LONGEST_NAME, SHOWN
 from sessions_app.postgres.notify import EVENTS, publisher
 from sessions_app.single_line import check_line
 from sessions_app.tokens.secret import LONGEST, PREFIX, hashed, new_secret
@@ -124,18 +123,14 @@ def _valid() -> QuerySet[ApiToken]:
     return ApiToken.objects.select_related("user").filter(in_time, user__is_active=True)
 
 
-_BY_SECRET = CompiledQuery(lambda: _valid().filter(token_sha256=Parameter("token")), prepared=True)
-_BY_ID = CompiledQuery(lambda: _valid().filter(pk=Parameter("id")), prepared=True)
-
-
 def find_token(secret: str) -> ApiToken | None:
     """The token with its user, if it is valid now. Nothing is cached: a revoked one is not found from then on."""
-    return None if len(secret) > LONGEST else _BY_SECRET.first(token=hashed(secret))
+    return None if len(secret) > LONGEST else _valid().filter(token_sha256=hashed(secret)).first()
 
 
 def valid_token(token_id: str) -> ApiToken | None:
     """The token with this id and its user, if it is valid now."""
-    return _BY_ID.first(id=token_id)
+    return _valid().filter(pk=token_id).first()
 
 
 def note_use(token: ApiToken) -> None:

@@ -116,7 +116,6 @@ class PlanTools(TurnTools):
     @contextmanager
     def _briefly_connected(self) -> Iterator[None]:
         """A transaction between two model calls, during which the connection is in the pool."""
-        self.journal.connect()
         try:
             with transaction.atomic():
                 yield

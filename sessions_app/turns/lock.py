@@ -18,7 +18,7 @@ import psycopg
 import structlog
 
 from agent_core.turn.control import TurnControl
-from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.connection import connect_directly
 
 log = structlog.get_logger(__name__)
 

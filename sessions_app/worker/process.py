@@ -26,9 +26,7 @@ from sessions_app.deliveries.sweep import sweep_deliveries
 from sessions_app.hints import flush_hints
 from sessions_app.models import ProcessKind, Worker
 from sessions_app.operations.processes import Presence
-from sessions_app.postgres.connection import trust_connections
-from sessions_app.postgres.listen import Listener
-from sessions_app.postgres.notify import CONTROL, publisher
+from sessions_app.postgres.notify import CONTROL, Listener, publisher
 from sessions_app.retention import maintenance_round
 from sessions_app.sessions import delete
 from sessions_app.turns.lock import Handle, SessionLocks
@@ -82,7 +80,6 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start the threads. They connect and register the worker as soon as the database is available."""
-        trust_connections()
         hints.register_dispatcher(self.dispatcher.take)
         self._listener.start()
         self._presence.start(own_id=self.id)

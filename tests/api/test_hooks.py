@@ -26,8 +26,8 @@ from sessions_app.hooks.tokens import token_of
 from sessions_app.models import Hook, IdempotencyKey, Session, Turn, TurnState
 from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.queue.receive import LONGEST_MESSAGE
-from sessions_app.sessions.archive import archive
 from sessions_app.sessions.delete import delete_agent, delete_session
+from sessions_app.sessions.open import archive
 from tests.api.conftest import Caller, Site, Window, for_each, made, problem
 from tests.api.world import belongings
 from tests.docs.pages import section

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sessions_app.models import Lane, Turn, TurnKind
-from sessions_app.postgres import search
+from sessions_app.postgres import pages as paging
 from tests.api.conftest import Caller
 from tests.api.test_lists import NOON, OF_ALL_SESSIONS, delivery, found, pages, run, turn
 from tests.api.test_statements import ALWAYS, statements
@@ -18,7 +18,7 @@ BATCH = 1_200
 
 @pytest.mark.rule("10.0")
 def test_a_search_reads_the_newest_only(ada: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MOST_SEARCHED", 3)
+    monkeypatch.setattr(paging, "MOST_SEARCHED", 3)
     session = ada.session()
     turns = [turn(session, minute) for minute in range(5)]
     assert found(ada, "/api/turns/?search=hello") == turns[:1:-1]

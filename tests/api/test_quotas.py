@@ -24,7 +24,7 @@ from sessions_app.exceptions import BadInput, StorageFull
 from sessions_app.journal.journal import Journal
 from sessions_app.models import Agent, Allowance, Session
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.sessions.branch import add_client_messages, branch_session
+from sessions_app.sessions.client_places import add_client_messages, branch_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from tests.agent_core.planner.plans import says

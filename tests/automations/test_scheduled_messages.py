@@ -40,8 +40,8 @@ from sessions_app.journal.journal import Journal
 from sessions_app.models import Message, OnBusy, Session, SessionState, SessionType, Turn, TurnState
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.sessions.archive import archive
 from sessions_app.sessions.delete import delete_agent, delete_session
+from sessions_app.sessions.open import archive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.lock import Handle

@@ -23,12 +23,12 @@ from sessions_app.models import Turn
 from sessions_app.postgres.connection import (
     CHECK_SECONDS,
     Pool,
-    at_most,
-    lift_bounds,
-    restore_bounds,
-    unhurried,
+    connect_directly,
+    disable_time_limits,
+    enable_time_limits,
+    no_time_limit,
+    time_limit,
 )
-from sessions_app.postgres.direct import connect_directly
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
@@ -137,10 +137,10 @@ def test_a_bound_covers_all_waiting_within_it_together(proxy: Proxy) -> None:
     pooled(pool)
     proxy.stop()
     began = time.monotonic()
-    with at_most(0.5):
+    with time_limit(0.5):
         with pytest.raises(psycopg.OperationalError):
             pool.getconn()
-        with pytest.raises(psycopg.OperationalError), at_most(60.0):
+        with pytest.raises(psycopg.OperationalError), time_limit(60.0):
             pool.getconn()
     assert time.monotonic() - began < 1.5
     pool.close(0)
@@ -153,14 +153,14 @@ def test_only_migrations_and_long_work_may_take_longer(settings: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(%s) /* asleep */", [seconds])
 
-    with at_most(0.2), unhurried():
+    with time_limit(0.2), no_time_limit():
         sleep(0.3)
-    lift_bounds()
+    disable_time_limits()
     try:
         sleep(0.7)
     finally:
-        restore_bounds()
-    with pytest.raises(OperationalError), at_most(0.3):
+        enable_time_limits()
+    with pytest.raises(OperationalError), time_limit(0.3):
         sleep(60)
     connection.close()
 

@@ -127,8 +127,8 @@ def _check(table: str, name: str) -> str:
 
 
 def _listed(check: str) -> set[str]:
-    """The texts of its lists, each of which is one constant."""
-    return {text for texts in re.findall(r"'\{([\w,]+)\}'::text\[\]", check) for text in texts.split(",")}
+    """The texts of its lists."""
+    return set(re.findall(r"'(\w+)'::character varying", check))
 
 
 def _first_state(model: type[models.Model]) -> str:

@@ -14,7 +14,7 @@ from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import ApiView
 from interfaces.http.fields import Input, Output, Text
 from interfaces.http.headers import etag, revision_expected
-from sessions_app.agents import document_revisions
+from sessions_app.agents import documents as agent_documents
 from sessions_app.agents.documents import write_document
 from sessions_app.models import Document
 from sessions_app.reads import selectors
@@ -112,7 +112,7 @@ class DocumentRevisionList(ApiView):
     @extend_schema(operation_id="agents_documents_revisions_list", responses=DocumentRevisionsOut)
     def get(self, _request: Request, name: str, document: str) -> Response:
         """The last 20 older revisions, the newest first. To restore one, write its content to the document."""
-        found = document_revisions.revisions_of(selectors.document(self.user, name, document))
+        found = agent_documents.revisions_of(selectors.document(self.user, name, document))
         return Response(DocumentRevisionsOut({"results": found, "next": None, "previous": None}).data)
 
 
@@ -122,5 +122,5 @@ class DocumentRevisionDetail(ApiView):
     @extend_schema(responses=OldDocumentOut)
     def get(self, _request: Request, name: str, document: str, revision: int) -> Response:
         """An older revision with its content."""
-        found = document_revisions.get_revision(selectors.document(self.user, name, document), revision)
+        found = agent_documents.get_revision(selectors.document(self.user, name, document), revision)
         return Response(OldDocumentOut(found).data)

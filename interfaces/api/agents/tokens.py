@@ -15,7 +15,7 @@ from interfaces.http.base import NO_STORE, ApiView
 from interfaces.http.fields import Input, Items, Moment, OneOf, Output, Text
 from sessions_app.exceptions import BadInput, InsufficientScope, NotFound
 from sessions_app.models import ApiToken, TokenScope
-from sessions_app.models.api_token import LONGEST_NAME
+from sessions_app.models.access import LONGEST_NAME
 from sessions_app.reads import selectors
 from sessions_app.tokens.issue import NewToken, make_token, revoke_tokens
 from sessions_app.tokens.tickets import issue_ticket

@@ -18,7 +18,7 @@ from sessions_app.deliveries import outbox, signing_key
 from sessions_app.deliveries.system_events import EventName
 from sessions_app.models import Delivery, DeliveryState
 from sessions_app.reads import selectors
-from sessions_app.sessions import deliveries
+from sessions_app.sessions import history
 
 DELIVERIES = "The deliveries of the answer; empty when it stays on the server."
 STATE = Parameter(name="state", choices=tuple(DeliveryState.values))
@@ -70,7 +70,7 @@ class DeliveryList(ApiView):
     @extend_schema(responses=DeliveryOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
         """The session's deliveries, the newest first."""
-        rows = deliveries.deliveries_of(self.user, session_id).filter(**self.wanted())
+        rows = history.deliveries_of(self.user, session_id).filter(**self.wanted())
         return self.page(rows, DeliveryOut)
 
 
@@ -95,7 +95,7 @@ class DeliveriesOfUser(ApiView):
     @extend_schema(responses=DeliveryOut(many=True))
     def get(self, _request: Request) -> Response:
         """Your deliveries in all sessions, the newest first."""
-        return self.page(deliveries.deliveries_of_user(self.user, self.wanted(), self.term), DeliveryOut)
+        return self.page(history.deliveries_of_user(self.user, self.wanted(), self.term), DeliveryOut)
 
 
 class DeliveryDetail(ApiView):
@@ -104,7 +104,7 @@ class DeliveryDetail(ApiView):
     @extend_schema(responses=DeliveryOut)
     def get(self, _request: Request, delivery_id: int) -> Response:
         """One delivery."""
-        return Response(DeliveryOut(deliveries.delivery(self.user, delivery_id)).data)
+        return Response(DeliveryOut(history.delivery(self.user, delivery_id)).data)
 
 
 class Redelivery(ApiView):
@@ -114,8 +114,8 @@ class Redelivery(ApiView):
     @extend_schema(request=None, responses={202: DeliveryOut})
     def post(self, _request: Request, delivery_id: int) -> Response:
         """Send a failed delivery again, with all attempts and the same key."""
-        outbox.send_again(deliveries.delivery(self.user, delivery_id).pk)
-        body = DeliveryOut(deliveries.delivery(self.user, delivery_id)).data
+        outbox.send_again(history.delivery(self.user, delivery_id).pk)
+        body = DeliveryOut(history.delivery(self.user, delivery_id)).data
         return Response(body, status=status.HTTP_202_ACCEPTED)
 
 

@@ -23,9 +23,15 @@ from sessions_app.models import ChatType, Priority, Session, SessionType
 from sessions_app.models.session import WEB
 from sessions_app.questions.question_reads import waiting_questions
 from sessions_app.reads import selectors
-from sessions_app.sessions.archive import archive_session, unarchive_session
 from sessions_app.sessions.delete import delete_session
-from sessions_app.sessions.open import LONGEST_KEY, change_chat, open_session, rename_session
+from sessions_app.sessions.open import (
+    LONGEST_KEY,
+    archive_session,
+    change_chat,
+    open_session,
+    rename_session,
+    unarchive_session,
+)
 from sessions_app.single_line import check_line
 
 SESSION_STATES = ["active", "idle", "archived", "deleting"]

@@ -27,7 +27,7 @@ from interfaces.http.errors.pages import error_page, wants_page
 from interfaces.http.fields import MOST_ERRORS
 from interfaces.http.server.body_limit import longest_body, too_large
 from sessions_app.exceptions import SessionsError
-from sessions_app.postgres.connection import at_most
+from sessions_app.postgres.connection import time_limit
 
 log = structlog.get_logger(__name__)
 
@@ -193,7 +193,7 @@ def api_problems(get_response: Any) -> Any:
     """The outermost middleware: turns errors outside of views under /api/ into problems, too."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        with at_most(REQUEST_SECONDS, free=QUICK_SECONDS):
+        with time_limit(REQUEST_SECONDS, free=QUICK_SECONDS):
             return _check_length(request) or _as_problem(request, get_response(request))
 
     return answer

@@ -30,7 +30,7 @@ from interfaces.http.server.body_limit import RELEASE_BODY
 from interfaces.http.server.measure import count_request
 from interfaces.http.server.threads import RequestThreads
 from sessions_app.exceptions import NoThreadFree
-from sessions_app.postgres.connection import at_most
+from sessions_app.postgres.connection import time_limit
 
 STREAM_THREADS = 4  # that open streams: after a restart all clients reconnect at once
 WATCHER_THREADS = {"/healthz": 1, "/readyz": 4, "/metrics": 2}  # so that they never wait for other requests
@@ -74,7 +74,7 @@ class Handler(ASGIHandler):
             if refusal is not None:
                 await self.send_response(refusal, send)
             return
-        threads, bounded = self._threads(request), partial(at_most, REQUEST_SECONDS, free=QUICK_SECONDS)
+        threads, bounded = self._threads(request), partial(time_limit, REQUEST_SECONDS, free=QUICK_SECONDS)
         request.came_at = time.monotonic()  # type: ignore[attr-defined]
         try:
             with bounded():  # includes the wait for a thread

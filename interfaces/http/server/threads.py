@@ -12,7 +12,7 @@ from typing import TypeVar
 from django.db import connections
 
 from sessions_app.exceptions import NoThreadFree
-from sessions_app.postgres.connection import has_waited
+from sessions_app.postgres.connection import count_wait
 
 PATIENCE = 5.0  # seconds that a request waits for a thread
 
@@ -38,7 +38,7 @@ class RequestThreads:
                 await self._free.acquire()
         except TimeoutError:
             raise NoThreadFree from None
-        has_waited(time.monotonic() - came_at)
+        count_wait(time.monotonic() - came_at)
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         done = loop.run_in_executor(self._pool, context.run, _run_and_close, work)
         done.add_done_callback(lambda _: self._free.release())

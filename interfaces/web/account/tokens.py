@@ -11,7 +11,7 @@ from django import forms
 from django.contrib.auth.models import User
 
 from sessions_app.models import ApiToken, Session, TokenScope
-from sessions_app.models.api_token import LONGEST_NAME
+from sessions_app.models.access import LONGEST_NAME
 from sessions_app.reads import selectors
 from sessions_app.tokens.issue import NewToken, make_token
 

@@ -10,8 +10,14 @@ from django.urls import reverse
 
 from interfaces.web.agent.sections import LARGEST_REVISION, USES, shown_status
 from interfaces.web.pages import page, person, person_page
-from sessions_app.agents.document_revisions import get_revision, revisions_of
-from sessions_app.agents.documents import LONGEST_DOCUMENT, DocumentWrite, check_document, write_document
+from sessions_app.agents.documents import (
+    LONGEST_DOCUMENT,
+    DocumentWrite,
+    check_document,
+    get_revision,
+    revisions_of,
+    write_document,
+)
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionsError
 from sessions_app.models import Document
 from sessions_app.reads import selectors

@@ -26,7 +26,7 @@ from sessions_app.connections.reads import connections as connections_of
 from sessions_app.connections.usable import model_warnings, usable_connections
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.memory.preferences import LONGEST, preference, put_preference
-from sessions_app.models import Agent, Engine
+from sessions_app.models import Agent, Engine, MailboxEvent
 from sessions_app.reads import selectors
 
 MOST_MAIL = 20  # updates that are shown
@@ -140,13 +140,14 @@ def _documents(request: HttpRequest, agent: Agent, _outcome: Outcome | None) -> 
 def _memory(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[str, Any]:
     user = person(request)
     stored = preference(agent, user.pk)
-    rows = selectors.mailbox(user, agent.primary_session)  # type: ignore[attr-defined]
+    primary = agent.primary_session  # type: ignore[attr-defined]
+    unread = MailboxEvent.objects.filter(target=primary, acknowledged_at=None, dropped_at=None)
     return {
         "stored": stored,
         "content": outcome.typed["content"] if outcome else stored.content,
         "longest": LONGEST,
-        "mail": rows.order_by("-id")[:MOST_MAIL],
-        "unread": len(rows.filter(acknowledged_at=None, dropped_at=None)[:MOST_COUNTED]),
+        "mail": selectors.mailbox(user, primary).newest(MOST_MAIL),
+        "unread": unread[:MOST_COUNTED].count(),
     }
 
 

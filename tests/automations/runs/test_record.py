@@ -18,8 +18,7 @@ from automations.runs.figures import failing_jobs, jobs_failing_in_a_row
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Delivery, MailboxEvent, Message, Session, SessionState, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.sessions.archive import archive
-from sessions_app.sessions.open import primary_session
+from sessions_app.sessions.open import archive, primary_session
 from tests.automations.turn_kinds.test_heartbeat import heartbeat_turn, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person

@@ -22,8 +22,7 @@ from automations.jobs.edit import delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.schedules.plan import schedule_of
 from automations.turn_kinds.dream import LONGEST_MEMORY, check_new_memory
-from sessions_app.agents.document_revisions import KEPT
-from sessions_app.agents.documents import put_document
+from sessions_app.agents.documents import KEPT_REVISIONS, put_document
 from sessions_app.agents.edit import new_agent, update_agent
 from sessions_app.exceptions import BadInput, NotFound
 from sessions_app.memory.task_state import mark_consolidated, remember, unconsolidated
@@ -385,14 +384,17 @@ def test_earlier_revisions_of_a_document_can_be_read_and_restored(
     call = Caller(user=dreamer.user, token=token_of(dreamer.user))
     path = f"/api/agents/{dreamer.agent.name}/documents/MEMORY.md/"
     assert call("GET", f"{path}revisions/").json()["results"] == []
-    for number in range(1, KEPT + 3):
+    for number in range(1, KEPT_REVISIONS + 3):
         put_document(dreamer.agent.pk, "MEMORY.md", f"text {number}")
     old = call("GET", f"{path}revisions/").json()["results"]
-    assert [each["revision"] for each in old] == list(range(KEPT + 1, 1, -1))
+    assert [each["revision"] for each in old] == list(range(KEPT_REVISIONS + 1, 1, -1))
     assert old[-1]["characters"] == len("text 2")
     content = call("GET", f"{path}revisions/2/").json()["content"]
     assert call("PUT", path, {"content": content}).json()["content"] == "text 2"
-    assert call("GET", f"{path}revisions/{KEPT + 2}/").json()["content"] == f"text {KEPT + 2}"
+    assert (
+        call("GET", f"{path}revisions/{KEPT_REVISIONS + 2}/").json()["content"]
+        == f"text {KEPT_REVISIONS + 2}"
+    )
     other = new_person("bob")
     stranger = Caller(user=other.user, token=token_of(other.user))
     assert stranger("GET", f"{path}revisions/").json()["results"] == [], "their own agent of that name"

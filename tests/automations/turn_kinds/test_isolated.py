@@ -21,11 +21,10 @@ from automations.turn_kinds.isolated import MOST_TURNS, queue_next_turn
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.retention import job_sessions
-from sessions_app.retention.job_sessions import JobSessionsWalk
+from sessions_app.retention import rules
+from sessions_app.retention.rules import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
-from sessions_app.sessions.archive import archive_session
-from sessions_app.sessions.open import open_session, primary_session, rename_session
+from sessions_app.sessions.open import archive_session, open_session, primary_session, rename_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
@@ -243,7 +242,7 @@ def test_pruning_archived_sessions_by_age_and_count_keeps_their_mail(
         ran(inside, job)
     sessions = Session.objects.filter(type="job", state=SessionState.ARCHIVED)
     assert sessions.count() == 3
-    monkeypatch.setattr(job_sessions, "KEPT_PER_JOB", 2)
+    monkeypatch.setattr(rules, "KEPT_PER_JOB", 2)
     assert prune_batch(JobSessionsWalk()).removed == 1
     sessions.update(updated_at=Now() - timedelta(days=15))
     Session.objects.filter(pk=sessions[0].pk).update(state=SessionState.OPEN)

@@ -15,7 +15,7 @@ from django.test import Client
 
 from config.installation import ROOT
 from sessions_app.models import ApiToken
-from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.connection import connect_directly
 from sessions_app.postgres.notify import EVENTS
 from sessions_app.sessions.open import open_session
 from sessions_app.tokens.issue import NewToken, make_token

@@ -22,8 +22,7 @@ from sessions_app.mailbox.updates import (
     unread,
 )
 from sessions_app.models import Event, MailboxEvent, Priority, Session
-from sessions_app.sessions.archive import archive_session
-from sessions_app.sessions.open import primary_session
+from sessions_app.sessions.open import archive_session, primary_session
 from tests.conftest import Person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]

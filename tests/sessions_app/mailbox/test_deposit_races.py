@@ -16,9 +16,8 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import SUPERSEDED, deposit
 from sessions_app.models import Event, MailboxEvent, Session
 from sessions_app.models.mailbox import TARGET_GONE
-from sessions_app.sessions.archive import archive_session
 from sessions_app.sessions.delete import delete_session
-from sessions_app.sessions.open import primary_session
+from sessions_app.sessions.open import archive_session, primary_session
 from tests.conftest import Person
 from tests.fleet import until
 from tests.races import KEY_SHARE, gate, in_thread, orphans, waiting

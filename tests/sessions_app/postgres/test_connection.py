@@ -12,21 +12,13 @@ from django.conf import settings
 
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.types import ToolCall
-from sessions_app.postgres import connection as connections
 from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import REASON, RESPOND, plan, revision, says, tool
 from tests.chaos.test_silent_connections import pool_at, pooled
-from tests.fleet import until
 from tests.inside import Inside, Script
 from tests.proxy import Proxy
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.0")]
-
-
-@pytest.fixture
-def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections are trusted, as in workers, but for as long as the test takes."""
-    monkeypatch.setattr(connections, "_trusted_for", 600.0)
 
 
 @pytest.fixture
@@ -46,13 +38,10 @@ def end_pooled() -> None:
         )
 
 
-@pytest.mark.usefixtures("trusting")
-def test_one_broken_connection_of_a_trusted_pool_replaces_all_idle_ones(proxy: Proxy) -> None:
+def test_one_broken_connection_replaces_all_idle_ones(proxy: Proxy) -> None:
     pool = pool_at(proxy.url)
     old = pooled(pool)
     assert proxy.cut() == len(old)
-    with pytest.raises(psycopg.OperationalError), pool.connection() as first:
-        first.execute("SELECT 1")
     for _ in old:
         with pool.connection() as link:
             assert link not in old
@@ -73,22 +62,7 @@ def test_a_failed_statement_replaces_no_connection() -> None:
     pool.close()
 
 
-@pytest.mark.usefixtures("trusting")
-def test_a_trusted_connection_is_not_checked_before_its_use(proxy: Proxy) -> None:
-    pool = pool_at(proxy.url, 1)
-    pooled(pool)
-    before = proxy.links[0].answers
-    taken = pool.getconn()
-    assert proxy.links[0].answers == before
-    pool.putconn(taken)
-    with connections.checked():
-        taken = pool.getconn()
-    until(lambda: proxy.links[0].answers > before)
-    pool.putconn(taken)
-    pool.close()
-
-
-def test_a_process_that_trusts_no_connection_checks_each(proxy: Proxy) -> None:
+def test_a_connection_is_checked_before_its_use(proxy: Proxy) -> None:
     pool = pool_at(proxy.url, 1)
     pooled(pool)
     assert proxy.cut() == 1
@@ -109,7 +83,6 @@ def breaking(stream: Any) -> Any:
 
 
 @pytest.mark.rule("1.9")
-@pytest.mark.usefixtures("trusting")
 @pytest.mark.parametrize("planned", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_connections_that_break_in_a_model_call_do_not_repeat_it(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, planned: bool

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection
 from psycopg import sql
 
-from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.connection import connect_directly
 from tests.conftest import Person
 from tests.doors import caller
 

@@ -7,7 +7,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from sessions_app.models import Event, Pruning, Session
-from sessions_app.models.pruning import EVENTS
+from sessions_app.models.process import EVENTS
 from sessions_app.streams.event_log import Position, horizon, now, read_events
 from tests.conftest import Person
 

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from agent_core.llm.protocol import ModelReply
 from sessions_app.models import ClientChat, Session
 from sessions_app.sessions.client_chats import AcceptedMessage, accept
-from sessions_app.sessions.client_history import ClientHistory
+from sessions_app.sessions.client_places import ClientHistory
 from tests.inside import Inside
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.4")]

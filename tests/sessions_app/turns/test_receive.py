@@ -13,7 +13,7 @@ from agent_core.exceptions import ModelRefused
 from agent_core.testing import ModelServer
 from sessions_app.exceptions import SessionBusy, TurnEnded
 from sessions_app.models import Lane, Message, OnBusy, Session, Turn, TurnKind, TurnState
-from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.connection import connect_directly
 from sessions_app.postgres.notify import EVENTS
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive

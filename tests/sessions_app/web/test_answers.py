@@ -19,7 +19,7 @@ from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import ConsentQuestion, Message, Session, SessionState, SessionType
 from sessions_app.models.session import PRIMARY_KEY
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.sessions.archive import archive_session
+from sessions_app.sessions.open import archive_session
 from sessions_app.worker.process import WorkerProcess
 from tests.automations.messages import claimed, finish
 from tests.conftest import Person, new_person

@@ -20,7 +20,7 @@ from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from sessions_app.hints import shard_of
 from sessions_app.models import Agent, Message, OnBusy, Turn, TurnState, Worker
-from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.connection import connect_directly
 from sessions_app.postgres.notify import EVENTS, Publisher, Try
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next

@@ -1,7 +1,8 @@
-"""ApiToken: what a program authenticates with, and StreamTicket: what opens one event stream for it."""
+"""What requests authenticate with, and what limits and repeats them: tokens, links, keys, allowances."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -102,3 +103,79 @@ class StreamTicket(models.Model):
 
     def __str__(self) -> str:
         return f"ticket of {self.created_at:%Y-%m-%d %H:%M}"
+
+
+class SignInLink(models.Model):
+    """A link that signs `user` in once, before `expires_at`. Only the hash of its token is stored."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    token_sha256 = models.CharField(max_length=64, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(token_sha256__regex=_HASH), name="sign_in_link_token_is_a_hash"
+            ),
+            models.UniqueConstraint(fields=["token_sha256"], name="sign_in_link_token_once"),
+            models.CheckConstraint(
+                condition=Q(expires_at__gt=F("created_at")), name="sign_in_link_expires_later"
+            ),
+            models.CheckConstraint(
+                condition=Q(used_at__isnull=True) | Q(used_at__lt=F("expires_at")),
+                name="sign_in_link_used_in_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"link of {self.created_at:%Y-%m-%d %H:%M}"
+
+
+IDEMPOTENCY_KEPT = timedelta(days=1)
+
+
+class IdempotencyKey(models.Model):
+    """One key of one user at one address. Its row is stored in the transaction of the create."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    address = models.CharField(max_length=300, help_text="Method and path.")
+    key = models.CharField(max_length=200)
+    body_sha256 = models.CharField(max_length=64)
+    status = models.PositiveSmallIntegerField(default=0)
+    body = models.TextField(blank=True, help_text="The JSON text of the response.")
+    location = models.CharField(max_length=300, blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "address", "key"], name="idempotency_key_once"),
+        ]
+        indexes = [
+            models.Index(fields=["created_at"], name="idempotency_age"),
+            models.Index(fields=["key"], name="idempotency_key"),  # what operators search for
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Allowance(models.Model):
+    """The key of a client, and when its full allowance is available again. After that the row has no effect.
+
+    The table is unlogged: a database crash empties it, and every client has its full allowance again.
+    """
+
+    key = models.CharField(
+        max_length=100,
+        primary_key=True,
+        help_text="`user:<id>`, `hook:<id>` or `address:<network>`, and the rate.",
+    )
+    full_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["full_at"], name="allowance_full")]
+
+    def __str__(self) -> str:
+        return self.key
