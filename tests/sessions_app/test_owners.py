@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import (
@@ -39,6 +38,7 @@ from tests.automations.messages import a_worker, due, later, run_turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.inside import Inside
+from tests.model_server import ModelServer
 from tests.sessions_app.deliveries.conftest import receiver
 from tests.sessions_app.deliveries.receivers import Receiver
 from tests.sessions_app.deliveries.test_send import handed_over, lane_of, states, told_by

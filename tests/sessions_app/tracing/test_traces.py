@@ -15,7 +15,6 @@ import pytest
 
 from agent_core.connections import Connection, model_attributes
 from agent_core.telemetry import spans
-from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine
@@ -24,6 +23,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from tests import plugins
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 from tests.sessions_app.deliveries.receivers import http_receiver
 from tests.talk import ended
 
