@@ -20,6 +20,7 @@ import structlog
 from django.conf import settings
 from django.db import Error, connection, transaction
 
+from agent_core.telemetry import spans
 from agent_core.text.redact import redact
 from sessions_app import events, metrics, owners
 from sessions_app.channels import base
@@ -134,7 +135,7 @@ def send_next(lane: DeliveryLane) -> bool:
     with _renewed_claim(delivery, lease), delivery_span(delivery) as span:
         failure = _try(delivery)
         if failure is not None:
-            span.fail("final" if failure.final else "unsent")
+            spans.fail(span, "final" if failure.final else "unsent")
     # without the result, the delivery would be repeated when the lease ends: wait for the database instead
     retry_while_down(lambda: _settle(delivery, failure))
     return True
