@@ -1,4 +1,4 @@
-"""Send an answer to a connected chat: in parts, and with buttons if it asks a question."""
+"""Send an answer to a connected chat: in parts that Telegram accepts, and with buttons if it asks a question."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from django.db.models.functions import Now
 
 from interfaces.telegram.buttons import buttons_of
 from interfaces.telegram.channel import CHAT
-from interfaces.telegram.splitting import split
 from sessions_app.channels.base import Parcel, Unsent
 from sessions_app.exceptions import UnreadableSecret
 from sessions_app.models import Session, TelegramChat
@@ -17,6 +16,9 @@ from sessions_app.telegram.bots import token_of
 from sessions_app.telegram.client import MISSING, ApiError, Client, client_of, is_installed, wait_for
 
 FINAL = frozenset({"blocked", "refused"})  # errors that another attempt would repeat
+LONGEST = 4_096  # UTF-16 code units, as Telegram counts
+SHORTEST = LONGEST // 2  # a part is not cut before this, so that a text has few parts
+_PLACES = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")  # where to cut, the best first
 
 
 def send_parts(parcel: Parcel) -> int | None:
@@ -35,7 +37,7 @@ def send_parts(parcel: Parcel) -> int | None:
         is_last = number == len(parts)
         message_id = _send_part(client, chat, part, buttons if is_last else [], deadline)
         if not is_last:
-            _note_progress(chat, parcel.key, number)
+            TelegramChat.objects.filter(pk=chat.pk).update(partial_key=parcel.key, partial_count=number)
     return message_id
 
 
@@ -61,7 +63,8 @@ def _send_part(
 ) -> int | None:
     if not part.strip() and not buttons:
         return None  # Telegram refuses an empty message
-    _release_database()
+    if not connection.in_atomic_block:
+        connection.close()  # back to the pool, during the call
     left = deadline - time.monotonic()
     if left <= 0:
         raise Unsent("sending all parts took too long; the rest follows")
@@ -73,11 +76,36 @@ def _send_part(
         raise Unsent(str(error), final=error.kind in FINAL, wait=error.wait) from None
 
 
-def _note_progress(chat: TelegramChat, key: str, count: int) -> None:
-    TelegramChat.objects.filter(pk=chat.pk).update(partial_key=key, partial_count=count)
+def units(text: str) -> int:
+    """The length of a text in UTF-16 code units."""
+    return len(text) + sum(ord(character) > 0xFFFF for character in text)
 
 
-def _release_database() -> None:
-    """Give the connection back to the pool, unless a transaction is open on it."""
-    if not connection.in_atomic_block:
-        connection.close()
+def split(text: str, longest: int = LONGEST) -> list[str]:
+    """Return the parts of a text. Joined they are the text again."""
+    parts = []
+    while units(text) > longest:
+        head = _head(text, longest)
+        cut = _cut(head, min(SHORTEST, longest // 2))
+        parts.append(text[:cut])
+        text = text[cut:]
+    return [*parts, text]
+
+
+def _head(text: str, longest: int) -> str:
+    """The longest beginning of the text that fits."""
+    used = 0
+    for number, character in enumerate(text):
+        used += 2 if ord(character) > 0xFFFF else 1
+        if used > longest:
+            return text[:number]
+    return text
+
+
+def _cut(head: str, shortest: int) -> int:
+    """Where to end a part: after the last paragraph, line, sentence or word that is not too early."""
+    for place in _PLACES:
+        found = head.rfind(place)
+        if found >= shortest:
+            return found + len(place)
+    return len(head)
