@@ -25,8 +25,8 @@ from agent_core.text.redact import redact
 from sessions_app import events, metrics, owners
 from sessions_app.channels import base
 from sessions_app.channels.base import Parcel, Unsent
+from sessions_app.channels.webhook import secret_of
 from sessions_app.deliveries import outbox
-from sessions_app.deliveries.signing_key import secret_of
 from sessions_app.hints import DeliveryLane
 from sessions_app.metrics import Counted
 from sessions_app.models import Delivery, DeliveryState, Event, EventType, Message, Session

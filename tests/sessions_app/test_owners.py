@@ -26,7 +26,7 @@ from config.operations.session_checks import waiting_turns
 from config.operations.status import read_status as status
 from config.operations.status import status_lines
 from sessions_app import owners
-from sessions_app.deliveries import sweep as overdue
+from sessions_app.deliveries import dispatcher as overdue
 from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState
