@@ -21,9 +21,10 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from sessions_app import owners
-from sessions_app.deliveries.send import Receiver, is_open, receiver_of, send_next
+from sessions_app.deliveries.send import Receiver, receiver_of, send_next
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery, Session
+from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.postgres import statements
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 
@@ -160,7 +161,8 @@ class DeliveryDispatcher:
 
 
 def _is_open_in_a_lane(rows: Any) -> Any:
-    return sa.and_(is_open(rows), rows.c.session_id.is_not(None))
+    state = rows.c.state.in_([sa.literal_column(f"'{each}'") for each in ON_THE_WAY])
+    return sa.and_(state, rows.c.session_id.is_not(None))
 
 
 def _overdue() -> Statement:

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import sqlalchemy as sa
 import structlog
 from django.conf import settings
 from django.db import Error, connection, transaction
+from django.db.models import Exists, F, Q
+from django.db.models.functions import Now
 
 from agent_core.telemetry import spans
 from agent_core.text.redact import redact
-from sessions_app import events, metrics, owners
+from sessions_app import events, metrics
 from sessions_app.channels import base
 from sessions_app.channels.base import Parcel, Unsent
 from sessions_app.channels.webhook import secret_of
@@ -30,9 +30,8 @@ from sessions_app.deliveries import outbox
 from sessions_app.hints import DeliveryLane
 from sessions_app.metrics import Counted
 from sessions_app.models import Delivery, DeliveryState, Event, EventType, Message, Session
-from sessions_app.models.delivery import ON_THE_WAY
+from sessions_app.models.delivery import ON_THE_WAY, DeliveryTransitions
 from sessions_app.postgres.retry import retry_while_down
-from sessions_app.postgres.statements import Statement, table
 from sessions_app.tracing.spans import delivery_span
 
 log = structlog.get_logger(__name__)
@@ -45,61 +44,17 @@ _COUNTERS = {
     DeliveryState.SENT: Counted.DELIVERY_SENT,
     DeliveryState.FAILED: Counted.DELIVERY_FAILED,
 }
-_delivery, _session = table(Delivery), table(Session)
+# of an inactive owner it waits, and is sent late
+_IS_DUE = (Q(next_attempt_at=None) | Q(next_attempt_at__lte=Now())) & Q(session__owner__is_active=True)
 
 
-def is_open(row: Any) -> Any:
-    """The condition that a delivery is pending or being sent."""
-    return row.c.state.in_([sa.literal_column(f"'{state}'") for state in ON_THE_WAY])
+def _of(lane: DeliveryLane) -> DeliveryTransitions:
+    return Delivery.objects.filter(session_id=lane.session_id, channel=lane.channel)
 
 
-def _is_in_lane(row: Any) -> Any:
-    return sa.and_(
-        row.c.session_id == sa.bindparam("session_id", type_=sa.Uuid()),
-        row.c.channel == sa.bindparam("channel", type_=sa.Text()),
-    )
-
-
-def _head() -> sa.Select[tuple[int]]:
-    """The oldest open delivery of a lane: nothing overtakes it, also while it waits for another attempt."""
-    row = _delivery.alias()
-    return sa.select(row.c.id).where(_is_in_lane(row), is_open(row)).order_by(row.c.id).limit(1)
-
-
-def _another_is_sent() -> Any:
-    """A younger delivery of the lane is being sent: the head was a dead letter then, and was sent again since."""
-    other = _delivery.alias()
-    return sa.exists().where(
-        _is_in_lane(other),
-        other.c.state == sa.literal_column(f"'{DeliveryState.SENDING}'"),
-        other.c.id != _delivery.c.id,
-        other.c.next_attempt_at > sa.func.now(),
-    )
-
-
-_IS_DUE = sa.and_(
-    is_open(_delivery),
-    sa.or_(_delivery.c.next_attempt_at.is_(None), _delivery.c.next_attempt_at <= sa.func.now()),
-    owners.of_session_is_active(_delivery.c.session_id),  # else it waits, and is sent late
-)
-CLAIM = Statement(
-    sa.update(_delivery)
-    # _IS_DUE repeats the state: the head may have changed while the subselect waited for its row
-    .where(_delivery.c.id == _head().with_for_update().scalar_subquery(), _IS_DUE, ~_another_is_sent())
-    .values(
-        state=DeliveryState.SENDING.value,
-        claim=sa.bindparam("new_claim", type_=sa.Uuid()),
-        attempts=_delivery.c.attempts + 1,
-        tried_at=sa.func.now(),
-        next_attempt_at=sa.func.now() + sa.bindparam("lease", type_=sa.Interval()),
-    )
-    .returning(_delivery.c.id)
-)
-PEEK = Statement(
-    sa.select(_delivery.c.address, _session.c.owner_id)
-    .join(_session, _session.c.id == _delivery.c.session_id)
-    .where(_delivery.c.id == _head().scalar_subquery(), _IS_DUE)
-)
+def _open(lane: DeliveryLane) -> DeliveryTransitions:
+    """The open deliveries of a lane. Nothing overtakes the oldest, also while it waits for another attempt."""
+    return _of(lane).filter(state__in=ON_THE_WAY).order_by("pk")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,15 +67,17 @@ class Receiver:
 
 def receiver_of(lane: DeliveryLane) -> Receiver | None:
     """Return the receiver of the lane's next delivery; None when nothing is to be sent now."""
-    row = PEEK.first(session_id=lane.session_id, channel=lane.channel)
-    if row is None:
+    head = Delivery.objects.filter(_IS_DUE, pk__in=_open(lane).values("pk")[:1])
+    found = head.values_list("address", "session__owner_id").first()
+    if found is None:
         return None
+    address, owner = found
     channel = base.sender(lane.channel)
     try:
-        place = f"{lane.channel}:{channel.place(row.address) if channel else ''}"
+        place = f"{lane.channel}:{channel.place(address) if channel else ''}"
     except Exception:  # noqa: BLE001 - an address from before a change; the attempt to send it reports why
         place = lane.channel
-    return Receiver(place=place, owner=row.owner_id)
+    return Receiver(place=place, owner=owner)
 
 
 def send_next(lane: DeliveryLane) -> bool:
@@ -128,10 +85,9 @@ def send_next(lane: DeliveryLane) -> bool:
     lease = timedelta(
         seconds=2 * settings.RONDO_DELIVERY_SECONDS + SLACK
     )  # after it the sender counts as dead
-    row = CLAIM.first(session_id=lane.session_id, channel=lane.channel, new_claim=uuid.uuid4(), lease=lease)
-    if row is None:
+    delivery = _claimed(lane, lease)
+    if delivery is None:
         return False
-    delivery = Delivery.objects.select_related("message__turn", "session__agent").get(pk=row.id)
     with _renewed_claim(delivery, lease), delivery_span(delivery) as span:
         failure = _try(delivery)
         if failure is not None:
@@ -139,6 +95,25 @@ def send_next(lane: DeliveryLane) -> bool:
     # without the result, the delivery would be repeated when the lease ends: wait for the database instead
     retry_while_down(lambda: _settle(delivery, failure))
     return True
+
+
+@transaction.atomic
+def _claimed(lane: DeliveryLane, lease: timedelta) -> Delivery | None:
+    """Claim the oldest open delivery of a lane, unless it is not due. A second sender waits here for the first."""
+    head = _open(lane).select_for_update(no_key=True).first()
+    if head is None:
+        return None
+    # a younger one may be sent now, if the head was a dead letter then, and was sent again since
+    younger = _of(lane).filter(state=DeliveryState.SENDING, next_attempt_at__gt=Now()).exclude(pk=head.pk)
+    is_claimed = Delivery.objects.filter(_IS_DUE, ~Exists(younger), pk=head.pk).update(
+        state=DeliveryState.SENDING,
+        claim=uuid.uuid4(),
+        attempts=F("attempts") + 1,
+        tried_at=Now(),
+        next_attempt_at=Now() + lease,
+    )
+    rows = Delivery.objects.select_related("message__turn", "session__agent")
+    return rows.get(pk=head.pk) if is_claimed else None
 
 
 @contextmanager
