@@ -6,7 +6,7 @@ import secrets
 from dataclasses import replace
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
+from django.db.models import Exists, Max, OuterRef, QuerySet
 
 from agent_core.types import Role
 from sessions_app.exceptions import HistoryDiverged, SessionBusy
@@ -18,8 +18,7 @@ from sessions_app.sessions.client_answers import answer_of
 from sessions_app.sessions.client_history import ClientHistory, hashed, messages_after
 from sessions_app.sessions.open import open_session
 
-MOST_ALIKE = 20  # messages with the same history and the same answer that are told apart
-_SPACE = " \t\n\r\f\v"
+MOST_ALIKE = 20  # newest messages with the same history that are told apart
 ONE_SESSION = (
     "all chats of this token are one session, which has gone on since the message that yours follows; start a new"
     " chat, which goes on in that session"
@@ -146,21 +145,11 @@ def _adopt(rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]
 
 
 def _as_heard(rows: QuerySet[ClientMessage], heard: str) -> list[ClientMessage]:
-    """Of several messages, those that the program has the answer of; two of all if that does not tell them apart.
-
-    There may be any number of chats that began alike, so the database looks for the answer first.
-    """
-    some = list(rows[:2])
+    """Of several messages, the newest whose answers the program has; all of them if that does not tell them apart."""
+    some = list(rows[:MOST_ALIKE])
     if len(some) < 2:
         return some
-    heard_text = heard.strip().replace("\x00", "")  # which the database cannot read, and no stored answer has
-    said = Func(F("content"), Value(_SPACE), function="btrim", output_field=TextField())
-    answers = Message.objects.filter(turn__in=rows.values("turn"), role="assistant").exclude(content="")
-    heard_here = answers.annotate(heard=Value(heard_text, output_field=TextField())).filter(
-        heard__endswith=said
-    )
-    likely = rows.filter(turn__in=heard_here.values("turn"))[:MOST_ALIKE]
-    return [row for row in likely if _was_answered(row, heard)] or some
+    return [row for row in some if _was_answered(row, heard)] or some
 
 
 def _was_answered(row: ClientMessage, heard: str) -> bool:
