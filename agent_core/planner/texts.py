@@ -13,6 +13,7 @@ from agent_core.execution import FINDINGS, Execution, Observation, PlanStep
 from agent_core.llm import tokens
 from agent_core.planner.plan import MOST_STEPS
 from agent_core.text import fence
+from agent_core.text.formats import indented
 from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.turn import budget
 from agent_core.turn.consent import without_id
@@ -222,18 +223,13 @@ def _updates(execution: Execution) -> str:
 
 def _said(execution: Execution) -> str:
     """The messages that the person wrote after the request. They are not fenced, because they are instructions."""
-    lines = "\n".join(f"- {_indented(text)}" for text in _texts(execution, "message"))
+    lines = "\n".join(f"- {indented(text)}" for text in _texts(execution, "message"))
     return f"\n\n# The person also wrote\n\n{lines}" if lines else ""
 
 
 def _live(execution: Execution) -> str:
     known = (each for each in execution.observations if each.kind.startswith("live:"))
-    return "\n".join(f"- {each.kind}: {_indented(each.text)}" for each in known)
-
-
-def _indented(text: str) -> str:
-    """Indent further lines, so that none looks like the next item."""
-    return "\n    ".join(text.strip().splitlines())
+    return "\n".join(f"- {each.kind}: {indented(each.text)}" for each in known)
 
 
 def _resume(resume: Resume | None) -> str:
@@ -241,5 +237,5 @@ def _resume(resume: Resume | None) -> str:
         return ""
     return (
         "\n\n# Resume\n\nYou asked the person and they replied. The reply belongs to the question; go on from it.\n\n"
-        f"Question: {_indented(without_id(resume.question))}\nReply: {resume.reply}"
+        f"Question: {indented(without_id(resume.question))}\nReply: {resume.reply}"
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from interfaces.telegram import buttons
@@ -74,12 +74,7 @@ def handle(bot_id: int, update: Any) -> Reply | None:
 
 def _is_new(bot_id: int, update_id: int) -> bool:
     """Store the id; False if it was there. Of two at once the second waits for the first to commit."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO sessions_app_telegramupdate (bot_id, update_id) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-            [bot_id, update_id],
-        )
-        is_new = bool(cursor.rowcount)
+    _, is_new = TelegramUpdate.objects.get_or_create(bot_id=bot_id, update_id=update_id)
     old = TelegramUpdate.objects.filter(created_at__lt=Now() - KEPT).order_by("created_at")
     locked = old.select_for_update(skip_locked=True).values_list("pk", flat=True)[:MOST_FORGOTTEN]
     if ids := list(locked):
