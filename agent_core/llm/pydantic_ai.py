@@ -105,9 +105,10 @@ class PydanticAiModel:
         split, bounds, is_full = ThinkingFilter(late=self._is_late), Bounds(), False
         async for event in stream:
             heard()
-            piece = _new_piece(event)
-            begins_part = isinstance(event, wire.PartStartEvent)
-            if not bounds.take(_size(event), begins_part=begins_part, begins_call=_begins_call(event)):
+            piece, size = _new_piece(event)
+            begins = event.part if isinstance(event, wire.PartStartEvent) else None
+            begins_call = isinstance(begins, wire.BaseToolCallPart)
+            if not bounds.take(size, begins_part=begins is not None, begins_call=begins_call):
                 piece, is_full = _first(piece, bounds.characters), True
             for each in split.feed(piece):
                 yield each
@@ -240,18 +241,27 @@ def _response_parts(entry: Entry) -> list[wire.ModelResponsePart]:
     return parts
 
 
-def _new_piece(event: wire.ModelResponseStreamEvent) -> str | Thought | None:
-    """What an event adds to the text or to the reasoning; None if nothing."""
-    if isinstance(event, wire.PartStartEvent):
-        if isinstance(event.part, wire.TextPart):
-            return event.part.content
-        return _thought(event.part.content) if isinstance(event.part, wire.ThinkingPart) else None
-    if isinstance(event, wire.PartDeltaEvent):
-        if isinstance(event.delta, wire.TextPartDelta):
-            return event.delta.content_delta
-        if isinstance(event.delta, wire.ThinkingPartDelta):
-            return _thought(event.delta.content_delta)
-    return None
+def _new_piece(event: wire.ModelResponseStreamEvent) -> tuple[str | Thought | None, int]:
+    """What an event adds to the text or to the reasoning, if anything, and its characters, also those of a call."""
+    match event:
+        case (
+            wire.PartStartEvent(part=wire.TextPart(content=text))
+            | wire.PartDeltaEvent(delta=wire.TextPartDelta(content_delta=text))
+        ):
+            return text, len(text)
+        case (
+            wire.PartStartEvent(part=wire.ThinkingPart(content=thought))
+            | wire.PartDeltaEvent(delta=wire.ThinkingPartDelta(content_delta=thought))
+        ):
+            return _thought(thought), len(thought or "")
+        case (
+            wire.PartStartEvent(part=wire.BaseToolCallPart(tool_name=name, args=arguments))
+            | wire.PartDeltaEvent(delta=wire.ToolCallPartDelta(tool_name_delta=name, args_delta=arguments))
+        ):
+            return None, len(name or "") + len(
+                arguments if isinstance(arguments, str) else str(arguments or "")
+            )
+    return None, 0
 
 
 def _thought(text: str | None) -> Thought | None:
@@ -261,26 +271,6 @@ def _thought(text: str | None) -> Thought | None:
 def _first(piece: str | Thought | None, most: int) -> str | Thought | None:
     """The first characters of a piece."""
     return _thought(piece.text[:most]) if isinstance(piece, Thought) else piece and piece[:most]
-
-
-def _begins_call(event: wire.ModelResponseStreamEvent) -> bool:
-    return isinstance(event, wire.PartStartEvent) and isinstance(event.part, wire.BaseToolCallPart)
-
-
-def _size(event: wire.ModelResponseStreamEvent) -> int:
-    """How many characters an event adds to the reply."""
-    piece = _new_piece(event)
-    if piece is not None:
-        return len(piece.text if isinstance(piece, Thought) else piece)
-    if isinstance(event, wire.PartStartEvent) and isinstance(event.part, wire.BaseToolCallPart):
-        return len(event.part.tool_name) + _length(event.part.args)
-    if isinstance(event, wire.PartDeltaEvent) and isinstance(event.delta, wire.ToolCallPartDelta):
-        return len(event.delta.tool_name_delta or "") + _length(event.delta.args_delta)
-    return 0
-
-
-def _length(arguments: object) -> int:
-    return len(arguments if isinstance(arguments, str) else str(arguments or ""))
 
 
 def _reply(response: wire.ModelResponse, text: str, mark: EndMark | None) -> ModelReply:
