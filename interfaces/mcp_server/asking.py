@@ -25,7 +25,7 @@ from interfaces.mcp_server.progress import Progress, answer_by_person, progress_
 from interfaces.mcp_server.tools import ASKS, DELETES, READS, Answer, Caller, Client, tool
 from sessions_app.exceptions import InsufficientScope, NotFound, TooManyStreams
 from sessions_app.streams.reader import until_ended
-from sessions_app.streams.rights import STREAM_SLOTS, lapsed
+from sessions_app.streams.rights import OPEN_STREAMS, lapsed
 
 PROGRESS_SECONDS = 5.0  # between two notifications of progress
 SESSION: Final = "elicits-"  # begins the session ids of clients that show questions to a person
@@ -188,7 +188,7 @@ async def ask_person(caller: Caller, found: Progress, send: Send) -> bool:
     name = f"{found.handle}/{found.question_key}"
     asked = found.request().model_dump(by_alias=True, mode="json", exclude_none=True)
     request = JSONRPCRequest(jsonrpc="2.0", id=name, method=asked["method"], params=asked["params"])
-    free = STREAM_SLOTS.take(caller.right)
+    free = OPEN_STREAMS.take(caller.right)
     heard = HEARD.setdefault(name, asyncio.Event())
     try:
         await send(f"event: message\r\ndata: {request.model_dump_json(exclude_none=True)}\r\n\r\n".encode())

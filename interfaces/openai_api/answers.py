@@ -273,10 +273,10 @@ def _of(content: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def unsent(text: str, sent: str, *, whole: bool = False) -> str | None:
-    """What of `text` follows `sent`, whatever the white space; None when it does not begin with it.
+    """Return the rest of `text` after `sent`, or None if `text` does not begin with it. White space is not compared.
 
-    A text that is still shorter than `sent` has nothing unsent, unless it is the `whole` one. Nothing of a whole one is
-    unsent either if `sent` has it after reasoning that was not known as such before its closing tag came.
+    The rest is empty while `text` is shorter than `sent`. A `whole` text that is shorter does not begin with it, except
+    where `sent` ends with the whole text after reasoning that only its closing tag told apart.
     """
     if text.startswith(sent):
         return text[len(sent) :]

@@ -45,9 +45,9 @@ class NotServed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What to tell the person after the update was stored. With `press_id` it is shown at the pressed button.
+    """What the person is told after the update was stored. With `press_id` it is shown at the pressed button.
 
-    `message_id`: a message whose buttons are removed. `is_typing`: show that an answer is being written.
+    `message_id`: a message whose buttons are removed. `is_typing`: the chat shows that an answer is being written.
     """
 
     chat_id: int = 0
@@ -170,7 +170,7 @@ def _key(bot: TelegramBot, update_id: int) -> str:
 
 
 def _to_stranger(bot: TelegramBot, chat_id: int, text: str) -> Reply | None:
-    """One sentence at most so often, whatever is written: strangers can make the bot do nothing else."""
+    """A sentence to a chat that is not connected, within a rate limit. Strangers can make the bot do nothing else."""
     if take_allowance(f"telegram-stranger:{bot.pk}:{chat_id}:{text[:20]}", STRANGERS):
         return None
     if take_allowance(f"telegram-strangers:{bot.pk}", ALL_STRANGERS):

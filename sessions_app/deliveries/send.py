@@ -66,7 +66,7 @@ class Receiver:
 
 
 def receiver_of(lane: DeliveryLane) -> Receiver | None:
-    """Return the receiver of the lane's next delivery; None when nothing is to be sent now."""
+    """Return the receiver of the lane's next delivery, or None if nothing is due."""
     head = Delivery.objects.filter(_IS_DUE, pk__in=_open(lane).values("pk")[:1])
     found = head.values_list("address", "session__owner_id").first()
     if found is None:
@@ -81,10 +81,9 @@ def receiver_of(lane: DeliveryLane) -> Receiver | None:
 
 
 def send_next(lane: DeliveryLane) -> bool:
-    """Try the lane's next delivery once; False when nothing is to be sent now."""
-    lease = timedelta(
-        seconds=2 * settings.RONDO_DELIVERY_SECONDS + SLACK
-    )  # after it the sender counts as dead
+    """Try the lane's next delivery once. False: nothing is due."""
+    # after this time without a renewal the sender counts as dead
+    lease = timedelta(seconds=2 * settings.RONDO_DELIVERY_SECONDS + SLACK)
     delivery = _claimed(lane, lease)
     if delivery is None:
         return False
@@ -152,9 +151,8 @@ def _try(delivery: Delivery) -> Unsent | None:
     connection.close()  # back to the pool: nothing is open while the receiver works
     try:
         number = channel.send(parcel)
-        delivery.number_at_channel = (
-            number if isinstance(number, int) else None
-        )  # a plugin may return anything
+        # a plugin may return anything
+        delivery.number_at_channel = number if isinstance(number, int) else None
     except Unsent as failure:
         return failure
     except Exception as error:  # a plugin's bug must not stop the lane unseen
@@ -228,7 +226,7 @@ def _store_result(delivery: Delivery, failure: Unsent | None) -> bool:
         return Delivery.objects.sent(delivery)
     error = redact(str(failure))[:LONGEST_ERROR] or "it failed"
     waits = settings.RONDO_DELIVERY_RETRY_SECONDS
-    # who waited behind another delivery for as long as all attempts take gets a single one
+    # a delivery that waited longer than the whole retry schedule is attempted once
     patience = timedelta(seconds=(1 + JITTER) * sum(waits))
     is_too_old = datetime.now(UTC) - delivery.handed_over_at > patience
     if failure.final or delivery.attempts > len(waits) or is_too_old:
