@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -29,7 +29,7 @@ from sessions_app.channels.webhook import secret_of
 from sessions_app.deliveries import outbox
 from sessions_app.hints import DeliveryLane
 from sessions_app.metrics import Counted
-from sessions_app.models import Delivery, DeliveryState, Event, EventType, Message, Session
+from sessions_app.models import Delivery, DeliveryState, Event, EventType, Message
 from sessions_app.models.delivery import ON_THE_WAY, DeliveryTransitions
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.tracing.spans import delivery_span
@@ -163,43 +163,34 @@ def _try(delivery: Delivery) -> Unsent | None:
 
 def _parcel(delivery: Delivery) -> Parcel | None:
     """What is sent; None: its message or session was deleted."""
-    if delivery.session is None:
+    session, event, message = delivery.session, delivery.event or {}, delivery.message
+    if session is None or not (event or message):
         return None
-    if delivery.event is not None:
-        event = delivery.event
-        return replace(_envelope(delivery, delivery.session), type=event["type"], about=event["data"])
-    return _message_parcel(delivery, delivery.message, delivery.session) if delivery.message else None
-
-
-def _envelope(delivery: Delivery, session: Session) -> Parcel:
     return Parcel(
         key=delivery.idempotency_key,
         address=delivery.address,
-        text="",
+        text=message.content if message else "",
         secret=secret_of(session.agent_id),
         attempt=delivery.attempts,
-        created_at=delivery.created_at,
+        created_at=message.created_at if message else delivery.created_at,
         session_id=str(session.pk),
         session_key=session.key,
         agent=session.agent.name,
         meta=delivery.meta,
+        about=_about(message) if message else event["data"],
+        type="message" if message else event["type"],
         seconds=settings.RONDO_DELIVERY_SECONDS,
         user=str(session.agent.owner_id),
     )
 
 
-def _message_parcel(delivery: Delivery, message: Message, session: Session) -> Parcel:
+def _about(message: Message) -> dict[str, object]:
     turn = message.turn
     about: dict[str, object] = {"seq": message.seq}
     if turn is not None:
         about |= {"turn": turn.pk, "kind": turn.kind, "state": turn.state, "run": turn.origin_run or None}
-    about |= {
-        name: message.metadata[name]
-        for name in ("source", "late", "late_seconds", "ended_by")
-        if name in message.metadata
-    }
-    envelope = _envelope(delivery, session)
-    return replace(envelope, text=message.content, created_at=message.created_at, about=about)
+    told = ("source", "late", "late_seconds", "ended_by")
+    return about | {name: message.metadata[name] for name in told if name in message.metadata}
 
 
 def _settle(delivery: Delivery, failure: Unsent | None) -> None:
