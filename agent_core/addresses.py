@@ -29,8 +29,12 @@ FAILED_SECONDS: Final = 5.0  # for which it is kept that a name has no address
 _MOST_KEPT: Final = 2_000  # answers
 
 
-class TooManyLookups(Exception):
-    """Too many look-ups of the user wait."""
+class NoAddress(Exception):
+    """The URL or host cannot be used. The message says why, for the model."""
+
+
+class NotPublic(NoAddress):
+    """The host has an address that is not public."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,8 +60,8 @@ class NameLookups:
     def ask(self, host: str, user: str, seconds: float) -> Future[list[str]]:
         """Return the future addresses of a host; empty if it has none. It cannot be cancelled: others may wait for it.
 
-        A look-up that has not begun after `seconds` never begins, and its future raises TimeoutError. Raises
-        TooManyLookups.
+        A look-up that has not begun after `seconds` never begins, and its future raises TimeoutError. Raises NoAddress
+        if too many look-ups of the user wait.
         """
         now = time.monotonic()
         with self._lock:
@@ -65,7 +69,9 @@ class NameLookups:
             if known is not None and (not known.answer.done() or now < known.fresh_until):
                 return known.answer
             if sum(each.user == user for each in self._waiting) >= MOST_WAITING:
-                raise TooManyLookups
+                raise NoAddress(
+                    f"{host!r} was not resolved: too many other hosts of yours wait for their name servers"
+                )
             lookup = _Lookup(user=user, host=host, begin_by=now + seconds)
             lookup.answer.set_running_or_notify_cancel()
             self._kept[user, host] = lookup
@@ -137,14 +143,6 @@ _NOT_PUBLIC = tuple(
 )
 # Names that no public server has: of one word, or below a suffix for local networks.
 _LOCAL_NAME = re.compile(r"[^.]*|(.*\.)?(local|localhost|localdomain|internal|home\.arpa)")
-
-
-class NoAddress(Exception):
-    """The URL or host cannot be used. The message says why, for the model."""
-
-
-class NotPublic(NoAddress):
-    """The host has an address that is not public."""
 
 
 def parse_web_address(url: str) -> SplitResult:
@@ -234,7 +232,7 @@ def resolve_host(host: str, is_allowed: AddressCheck, seconds: float, user: str 
     not resolve the name again: the answer could be another (DNS rebinding).
     """
     try:
-        found = _ask(host, seconds, user).result(max(0.01, seconds))
+        found = LOOKUPS.get(NameLookups).ask(host, user, seconds).result(max(0.01, seconds))
     except TimeoutError:
         raise NoAddress(f"{host!r} could not be resolved in time") from None
     return _checked(host, found, is_allowed)
@@ -246,19 +244,10 @@ async def resolve_host_on_loop(
     """Do the same as `resolve_host` without holding a thread."""
     try:
         async with asyncio.timeout(seconds):
-            found = await asyncio.wrap_future(_ask(host, seconds, user))
+            found = await asyncio.wrap_future(LOOKUPS.get(NameLookups).ask(host, user, seconds))
     except TimeoutError:
         raise NoAddress(f"{host!r} could not be resolved in time") from None
     return _checked(host, found, is_allowed)
-
-
-def _ask(host: str, seconds: float, user: str) -> Future[list[str]]:
-    try:
-        return LOOKUPS.get(NameLookups).ask(host, user, seconds)
-    except TooManyLookups:
-        raise NoAddress(
-            f"{host!r} was not resolved: too many other hosts of yours wait for their name servers"
-        ) from None
 
 
 def _checked(host: str, addresses: list[str], is_allowed: AddressCheck) -> list[str]:

@@ -24,11 +24,14 @@ class Provider:
     """A kind of provider. ``base_url``: its own address; empty: a connection must give one.
 
     ``package`` is the module that it needs, ``extra`` the extra of Rondo that installs it; empty: always there.
+    ``traced`` and ``priced`` are its names in traces and in the price table, where they are not ours.
     """
 
     base_url: str = ""
     package: str = ""
     extra: str = ""
+    traced: str = ""
+    priced: str = ""
 
     @property
     def missing(self) -> str:
@@ -45,15 +48,19 @@ def _is_installed(package: str) -> bool:
         return False
 
 
+_OPENAI: Final = Provider(base_url="https://api.openai.com/v1", traced="openai", priced="openai")
 # The providers that need a key and an address only.
 PROVIDERS: Final[dict[str, Provider]] = {
-    "openai-chat": Provider(base_url="https://api.openai.com/v1"),
-    "openai-responses": Provider(base_url="https://api.openai.com/v1"),
+    "openai-chat": _OPENAI,
+    "openai-responses": _OPENAI,
     "anthropic": Provider(base_url="https://api.anthropic.com", package="anthropic", extra="anthropic"),
     "google": Provider(
-        base_url="https://generativelanguage.googleapis.com", package="google.genai", extra="google"
+        base_url="https://generativelanguage.googleapis.com",
+        package="google.genai",
+        extra="google",
+        traced="gcp.gemini",
     ),
-    "azure": Provider(),
+    "azure": Provider(traced="azure.ai.openai"),
     "ollama": Provider(),
     "vllm": Provider(),
     "litellm": Provider(),
@@ -62,41 +69,33 @@ PROVIDERS: Final[dict[str, Provider]] = {
     "together": Provider(base_url="https://api.together.xyz/v1"),
     "fireworks": Provider(base_url="https://api.fireworks.ai/inference/v1"),
     "cerebras": Provider(base_url="https://api.cerebras.ai/v1"),
-    "moonshotai": Provider(base_url="https://api.moonshot.ai/v1"),
+    "moonshotai": Provider(base_url="https://api.moonshot.ai/v1", traced="moonshot_ai"),
     "groq": Provider(base_url="https://api.groq.com/openai/v1"),  # by the API that it shares with OpenAI
-    "mistral": Provider(base_url="https://api.mistral.ai", package="mistralai", extra="mistral"),
-}
-# Prefixes of model strings that are configured by variables of the server's environment, and what they need.
-_OTHERS: Final = (
-    *("alibaba", "azure-responses", "bedrock", "bedrock-mantle", "cohere", "crusoe", "elevenlabs", "gateway"),
-    *(
-        "github",
-        "github-copilot",
-        "google-cloud",
-        "google-decisions",
-        "heroku",
-        "huggingface",
-        "meta",
-        "nebius",
+    "mistral": Provider(
+        base_url="https://api.mistral.ai", package="mistralai", extra="mistral", traced="mistral_ai"
     ),
-    *("openai", "openai-chatgpt", "openai-codex", "openai-decisions", "ovhcloud", "sambanova", "snowflake"),
-    *("sentence-transformers", "system-one", "typesafe", "vercel", "voyageai", "xai", "zai"),
-)
-_OTHER_PACKAGES: Final = {
-    "bedrock": Provider(package="boto3", extra="bedrock"),
+}
+# Prefixes of model strings that are configured by variables of the server's environment.
+_OTHERS: Final[dict[str, Provider]] = {
+    "azure-responses": Provider(traced="azure.ai.openai", priced="azure"),
+    "bedrock": Provider(package="boto3", extra="bedrock", traced="aws.bedrock", priced="aws"),
     "bedrock-mantle": Provider(package="boto3", extra="bedrock"),
     "cohere": Provider(package="cohere", extra="cohere"),
-    "google-cloud": Provider(package="google.genai", extra="google"),
+    "google-cloud": Provider(package="google.genai", extra="google", traced="gcp.vertex_ai", priced="google"),
     "google-decisions": Provider(package="google.genai", extra="google"),
     "huggingface": Provider(package="huggingface_hub", extra="huggingface"),
     "sentence-transformers": Provider(package="sentence_transformers", extra="sentence-transformers"),
     "typesafe": Provider(package="typesafe", extra="typesafe"),
     "voyageai": Provider(package="voyageai", extra="voyageai"),
-    "xai": Provider(package="xai_sdk", extra="xai"),
+    "xai": Provider(package="xai_sdk", extra="xai", traced="x_ai", priced="x-ai"),
 }
-PREFIXES: Final[dict[str, Provider]] = (
-    dict.fromkeys(_OTHERS, Provider()) | _OTHER_PACKAGES | PROVIDERS
-)  # no connection has such a name
+_PLAIN: Final = (  # the others that need no package
+    *("alibaba", "crusoe", "elevenlabs", "gateway", "github", "github-copilot", "heroku", "meta", "nebius"),
+    *("openai", "openai-chatgpt", "openai-codex", "openai-decisions", "ovhcloud", "sambanova", "snowflake"),
+    *("system-one", "vercel", "zai"),
+)
+# No connection has such a name.
+PREFIXES: Final[dict[str, Provider]] = dict.fromkeys(_PLAIN, Provider()) | _OTHERS | PROVIDERS
 NOT_NAMES: Final = frozenset({*PREFIXES, "offline", "test", "server", "google-gla", "google-vertex"})
 
 
@@ -199,19 +198,6 @@ class ModelHooks:
 hooks: Final = ModelHooks()
 
 OWN: Final = "rondo"  # models that need no provider
-# where the name of the conventions is not ours
-_PROVIDERS: Final = {
-    "azure": "azure.ai.openai",
-    "azure-responses": "azure.ai.openai",
-    "bedrock": "aws.bedrock",
-    "google": "gcp.gemini",
-    "google-cloud": "gcp.vertex_ai",
-    "mistral": "mistral_ai",
-    "moonshotai": "moonshot_ai",
-    "openai-chat": "openai",
-    "openai-responses": "openai",
-    "xai": "x_ai",
-}
 
 
 def model_attributes(model: str, connection: Connection | None) -> Attributes:
@@ -222,4 +208,5 @@ def model_attributes(model: str, connection: Connection | None) -> Attributes:
         provider, name = prefix, model.removeprefix(f"{prefix}:")
     else:
         provider, name = OWN, model
-    return {"gen_ai.provider.name": _PROVIDERS.get(provider, provider or OWN), "gen_ai.request.model": name}
+    traced = PREFIXES.get(provider, Provider()).traced or provider or OWN
+    return {"gen_ai.provider.name": traced, "gen_ai.request.model": name}

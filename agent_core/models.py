@@ -7,15 +7,17 @@ unless a plugin registers them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, lru_cache
 from typing import Final
 
 from agent_core.connections import Connection, connection_of
 from agent_core.exceptions import ModelNotConfigured
 from agent_core.llm.protocol import Model
-from agent_core.process import PerProcess
+
+MOST_CLIENTS: Final = 200  # that a process keeps; the one that was unused for longest goes
 
 
 def _offline() -> Model:
@@ -25,15 +27,12 @@ def _offline() -> Model:
 
 
 _factories: dict[str, Callable[[], Model]] = {"offline": _offline}
-_models: dict[str, PerProcess[Model]] = {}
-MOST_CLIENTS: Final = 200  # of connections; the one that was unused for longest goes
-_clients: PerProcess[OrderedDict[tuple[Connection, str], Model]] = PerProcess()
 
 
 def register(name: str, factory: Callable[[], Model]) -> None:
     """Register a model under this name, in place of an earlier one."""
     _factories[name] = factory
-    _models.pop(name, None)
+    _registered.cache_clear()
 
 
 def is_registered(name: str) -> bool:
@@ -48,32 +47,24 @@ def resolve(name: str, connections: tuple[Connection, ...] = ()) -> Model:
     call it.
     """
     connection, model = connection_of(name, connections)
-    if connection is not None:
-        return _of_connection(connection, model)
-    return _models.setdefault(name, PerProcess()).get(lambda: _make(name))
-
-
-def _of_connection(connection: Connection, model: str) -> Model:
+    if connection is None:
+        return _registered(name) if name in _factories else _client(os.getpid(), name, None)
     if refusal := connection.refusal(model):
         raise ModelNotConfigured(refusal, reason=refusal[:1].upper() + refusal[1:])
-    clients = _clients.get(OrderedDict)
     # the state of its last call is not part of how it is reached
-    key = (replace(connection, error="", fault="", models=(), requests_per_minute=0), model)
-    found = clients.pop(key, None)
-    if found is None:
-        from agent_core.llm.pydantic_ai import PydanticAiModel
-
-        found = PydanticAiModel(model, connection)
-    clients[key] = found
-    while len(clients) > MOST_CLIENTS:
-        clients.popitem(last=False)
-    return found
+    reached = replace(connection, error="", fault="", models=(), requests_per_minute=0)
+    return _client(os.getpid(), model, reached)
 
 
-def _make(name: str) -> Model:
-    if name in _factories:
-        return _factories[name]()
-    # Imported late: it takes a second and 70 MB, which a server with the offline model does not need.
+@cache
+def _registered(name: str) -> Model:
+    return _factories[name]()
+
+
+@lru_cache(maxsize=MOST_CLIENTS)
+def _client(_process: int, name: str, connection: Connection | None) -> Model:
+    """A client of this process: it belongs to the process's event loop."""
+    # imported late: it takes a second and 70 MB, which a server with the offline model does not need
     from agent_core.llm.pydantic_ai import PydanticAiModel
 
-    return PydanticAiModel(name)
+    return PydanticAiModel(name, connection)

@@ -10,16 +10,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
+from agent_core.connections import PREFIXES, Provider
+
 _SAMPLE: Final = 1_000  # tokens whose price is looked up: larger requests may have another price
-# names of the table for the beginnings of model strings, where they differ
-_NAMES: Final = {
-    "openai-chat": "openai",
-    "openai-responses": "openai",
-    "azure-responses": "azure",
-    "bedrock": "aws",
-    "google-cloud": "google",
-    "xai": "x-ai",
-}
 _WITHOUT_PRICE: Final = frozenset({"litellm", "ollama", "vllm"})  # what they cost, their operator knows
 
 
@@ -45,7 +38,7 @@ def price_of(provider: str, model: str) -> Price | None:
 
     try:
         both = (Usage(input_tokens=_SAMPLE), Usage(output_tokens=_SAMPLE))
-        name = _NAMES.get(provider, provider)
+        name = PREFIXES.get(provider, Provider()).priced or provider
         read, written = (calc_price(each, model, provider_id=name).total_price / _SAMPLE for each in both)
     except LookupError:
         return None

@@ -13,6 +13,7 @@ from typing import Final
 from agent_core import prompts
 from agent_core.llm import tokens
 from agent_core.text import fence
+from agent_core.text.formats import indented
 from agent_core.turn import budget
 
 DOCUMENTS: Final = ("AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md")
@@ -116,7 +117,7 @@ def background_updates(updates: tuple[Update, ...]) -> str:
     for update in updates:
         lines.append(f"- [{_one_line(update.event_type)}] {_one_line(update.summary)}")
         if update.detail.strip():
-            lines.append(f"  Detail: {_item_lines(update.detail)}")
+            lines.append(f"  Detail: {indented(update.detail)}")
         if update.artifacts:
             lines.append(f"  Artifacts: {', '.join(map(_one_line, update.artifacts))}")
     return "\n".join(["## Background Updates", fence.fenced("updates", "\n".join(lines))])
@@ -125,13 +126,8 @@ def background_updates(updates: tuple[Update, ...]) -> str:
 def due_tasks(tasks: tuple[DueTask, ...]) -> str:
     """Return the heading and one item per task."""
     lines = ["## Due Tasks"]
-    lines += [f"- [{task.id}] {_one_line(task.title)}: {_item_lines(task.description)}" for task in tasks]
+    lines += [f"- [{task.id}] {_one_line(task.title)}: {indented(task.description)}" for task in tasks]
     return "\n".join(lines)
-
-
-def _item_lines(text: str) -> str:
-    """The lines of a text, indented after the first, so that no line looks like a new item."""
-    return "\n    ".join(text.strip().splitlines())
 
 
 def _with_missing(given: ContextInput, message: str) -> str:

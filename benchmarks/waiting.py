@@ -84,7 +84,7 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
 def _model(folder: Path) -> Iterator[int]:
     port_file = folder / "model.port"
     child = spawn(
-        [sys.executable, "-m", "agent_core.testing", "--port-file", port_file],
+        [sys.executable, "-m", "tests.model_server", "--port-file", port_file],
         log=folder / "model.log",
         cwd=fleet.ROOT,
         environ=os.environ,

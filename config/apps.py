@@ -45,15 +45,13 @@ def _start_error_reports() -> None:
 
 def _start_traces() -> None:
     """Send spans by OpenTelemetry. Without its packages the process ends with one line."""
-    from agent_core.telemetry import spans
-
     try:
-        from agent_core.telemetry.exporter import OtlpSink
+        from agent_core.telemetry import exporter
     except ModuleNotFoundError as error:
         raise SystemExit(
             f"rondo: RONDO_TRACES is set, but {error.name} is not installed (extra otel)"
         ) from None
-    spans.use_sink(OtlpSink(installation.VERSION))
+    exporter.start(installation.VERSION)
 
 
 def _import_plugin(name: str) -> None:

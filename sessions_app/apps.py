@@ -12,6 +12,7 @@ class SessionsConfig(AppConfig):
         from django.conf import settings
         from django.db.models.signals import post_migrate, pre_migrate
 
+        from agent_core import tools
         from agent_core.connections import hooks
         from agent_core.tools import fetch
         from sessions_app.channels import base, mail, notify, webhook
@@ -40,7 +41,7 @@ class SessionsConfig(AppConfig):
         if settings.RONDO_NOTIFY:
             base.register(notify.Notify())
         if settings.RONDO_FETCH_URL:
-            fetch.register_fetch_tool()
+            tools.register(fetch.FETCH_URL)
 
     def register_retention(self) -> None:
         """Register the walks of maintenance. It is called when the first one is needed."""

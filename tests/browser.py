@@ -15,12 +15,12 @@ from django.db import connections
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from agent_core.testing import ModelServer
 from sessions_app.models import Agent, Session, Worker
 from sessions_app.models.turn import OPEN_STATES
 from tests.api.conftest import Site, serve
 from tests.conftest import Person, new_person
 from tests.fleet import until
+from tests.model_server import ModelServer
 
 # Debian's browser without windows takes a bit more than half of the time of the whole one
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

@@ -133,7 +133,7 @@ def inside(transactional_db: None, broker: str, tmp_path: Path, monkeypatch: pyt
 @pytest.fixture
 def model_server(fleet: Fleet) -> Iterator[Any]:
     """A model over HTTP that the fleet's workers and this process's agents use."""
-    from agent_core.testing import ModelServer
+    from tests.model_server import ModelServer
 
     with ModelServer() as server:
         fleet.environ |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "test-key"}

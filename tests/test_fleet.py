@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent_core.testing import ModelServer
 from sessions_app.queue.receive import MessageInput, receive
 from tests import warm
 from tests.conftest import new_person
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 

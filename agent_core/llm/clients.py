@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
@@ -17,10 +18,12 @@ import httpx2
 from openai import AsyncOpenAI
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-from agent_core.connections import PROVIDERS, Connection
+from agent_core.connections import PROVIDERS, Connection, prefix_of
 from agent_core.guarded_transport import GuardedTransport
 from agent_core.llm.errors import UNREADABLE
 from agent_core.llm.stream import watch_mark
@@ -74,10 +77,8 @@ def _provider(connection: Connection, base_url: str) -> Provider[Any]:
     if not base_url:
         raise UserError(f"a connection to {connection.provider} needs a base URL")
     key, http = connection.secret or NO_KEY, _http_client(connection)
-    if connection.provider in ("openai-chat", "groq") and not is_openai(base_url):
-        return OpenAICompatibleProvider(
-            "openai-compatible", openai_client=_openai_client(key, base_url, http)
-        )
+    if connection.provider in ("openai-chat", "groq"):
+        return _chat_provider(key, base_url, http)
     made = infer_provider_class(connection.provider)
     takes = inspect.signature(made.__init__).parameters
     if connection.provider == "azure":
@@ -87,6 +88,36 @@ def _provider(connection: Connection, base_url: str) -> Provider[Any]:
     if "openai_client" not in takes:
         return made(api_key=key, base_url=base_url, http_client=http)  # type: ignore[call-arg]
     return made(openai_client=_openai_client(key, base_url, http))  # type: ignore[call-arg]
+
+
+def own_model(name: str) -> Model:
+    """Return a client for a model string of pydantic-ai, by the server's environment. Raises as `model_of`."""
+    prefix = prefix_of(name)
+    model = name.removeprefix(f"{prefix}:")
+    if prefix == "groq":
+        return model_of(Connection(name="", provider=prefix, secret=_own_key("GROQ_API_KEY")), model)
+    if prefix != "openai-chat":
+        return infer_model(name)
+    base_url = os.environ.get("OPENAI_BASE_URL") or PROVIDERS[prefix].base_url
+    key = _own_key("OPENAI_API_KEY") if is_openai(base_url) else os.environ.get("OPENAI_API_KEY") or NO_KEY
+    http = httpx2.AsyncClient(
+        timeout=TIMEOUT, limits=LIMITS, event_hooks={"response": [read_document, watch_mark]}
+    )
+    return OpenAIChatModel(model, provider=_chat_provider(key, base_url, http))
+
+
+def _own_key(variable: str) -> str:
+    key = os.environ.get(variable, "")
+    if not key:
+        raise UserError(f"{variable} is not set")
+    return key
+
+
+def _chat_provider(key: str, base_url: str, http: httpx2.AsyncClient) -> Provider[AsyncOpenAI]:
+    client = _openai_client(key, base_url, http)
+    if is_openai(base_url):
+        return OpenAIProvider(openai_client=client)
+    return OpenAICompatibleProvider("openai-compatible", openai_client=client)
 
 
 def _openai_client(key: str, base_url: str, http: httpx2.AsyncClient) -> AsyncOpenAI:
@@ -110,7 +141,7 @@ def is_openai(base_url: str) -> bool:
 
 
 def _http_client(connection: Connection) -> httpx2.AsyncClient:
-    hooks: Hooks = {"request": [_only_own(connection.secret)], "response": response_hooks()}
+    hooks: Hooks = {"request": [_only_own(connection.secret)], "response": [read_document, watch_mark]}
     if connection.reach is None:
         return httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS, event_hooks=hooks, follow_redirects=False)
     return httpx2.AsyncClient(
@@ -131,11 +162,6 @@ def _only_own(secret: str) -> Callable[[httpx2.Request], Awaitable[None]]:
                 del request.headers[name]
 
     return strip
-
-
-def response_hooks() -> list[Callable[..., Any]]:
-    """Return what each HTTP client does with a response, whichever model it is for."""
-    return [read_document, watch_mark]
 
 
 async def read_document(response: httpx2.Response) -> None:

@@ -7,27 +7,23 @@ module takes a second.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, cast
 
 import httpx2
-from openai import APIError, AsyncOpenAI
+from openai import APIError
 from pydantic_ai import messages as wire
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import AgentRunError, UserError
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.profiles import ModelProfile
-from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings, ThinkingLevel
 from pydantic_ai.tools import ToolDefinition
 
 from agent_core.connections import Connection, hooks
 from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable
-from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of, response_hooks
+from agent_core.llm.clients import model_of, own_model
 from agent_core.llm.errors import UNREADABLE, translated
 from agent_core.llm.protocol import Bounds, ModelCall, ModelReply, Thought, read_call
 from agent_core.llm.stream import End, EndMark, expect_mark, use_pieces
@@ -37,9 +33,6 @@ from agent_core.text.redact import redact
 from agent_core.tool_spec import ToolSpec
 from agent_core.types import Ended, Entry, Role, ToolCall, ToolOutcome, ToolResult, Usage
 
-OPENAI_URL: Final = "https://api.openai.com/v1"
-_CHAT = "openai-chat:"
-_GROQ = "groq:"
 _CLIENT_ERRORS = (AgentRunError, UserError, APIError, httpx2.HTTPError, httpx2.StreamError)
 # Stands for the missing request if the history begins with a message of the assistant.
 _BEFORE = "(what was said before this, if anything, is not shown)"
@@ -62,7 +55,7 @@ class PydanticAiModel:
         self._secrets = connection.secrets if connection else ()
         self._is_late = False  # it sends the closing tag of its reasoning alone
         try:
-            self._model = model_of(connection, name) if connection else _model(name)
+            self._model = model_of(connection, name) if connection else own_model(name)
         except (UserError, ValueError, ImportError) as error:
             text = redact(f"The model {name!r} cannot be used: {error}", more=self._secrets)
             # a connection's text names its owner's own settings, not the server's variables
@@ -112,9 +105,10 @@ class PydanticAiModel:
         split, bounds, is_full = ThinkingFilter(late=self._is_late), Bounds(), False
         async for event in stream:
             heard()
-            piece = _new_piece(event)
-            begins_part = isinstance(event, wire.PartStartEvent)
-            if not bounds.take(_size(event), begins_part=begins_part, begins_call=_begins_call(event)):
+            piece, size = _new_piece(event)
+            begins = event.part if isinstance(event, wire.PartStartEvent) else None
+            begins_call = isinstance(begins, wire.BaseToolCallPart)
+            if not bounds.take(size, begins_part=begins is not None, begins_call=begins_call):
                 piece, is_full = _first(piece, bounds.characters), True
             for each in split.feed(piece):
                 yield each
@@ -124,37 +118,6 @@ class PydanticAiModel:
             yield each
         self._is_late = split.is_late
         yield _reply(stream.get(), split.text, None if is_full else mark)
-
-
-def _model(name: str) -> Model:
-    if name.startswith(_CHAT):
-        return _chat_model(name.removeprefix(_CHAT))
-    if name.startswith(_GROQ):
-        key = os.environ.get("GROQ_API_KEY", "")
-        if not key:
-            raise UserError("GROQ_API_KEY is not set")
-        return model_of(Connection(name="", provider="groq", secret=key), name.removeprefix(_GROQ))
-    return infer_model(name)
-
-
-def _chat_model(name: str) -> Model:
-    base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
-    key = os.environ.get("OPENAI_API_KEY", "")
-    if is_openai(base_url) and not key:
-        raise UserError("OPENAI_API_KEY is not set")
-    client = AsyncOpenAI(
-        base_url=base_url,
-        api_key=key or "none",
-        max_retries=0,
-        timeout=TIMEOUT,
-        http_client=httpx2.AsyncClient(
-            timeout=TIMEOUT, limits=LIMITS, event_hooks={"response": response_hooks()}
-        ),
-    )
-    if is_openai(base_url):
-        return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client))
-    provider = OpenAICompatibleProvider("openai-compatible", openai_client=client)
-    return OpenAIChatModel(name, provider=provider)
 
 
 def _settings(call: ModelCall) -> ModelSettings:
@@ -278,18 +241,27 @@ def _response_parts(entry: Entry) -> list[wire.ModelResponsePart]:
     return parts
 
 
-def _new_piece(event: wire.ModelResponseStreamEvent) -> str | Thought | None:
-    """What an event adds to the text or to the reasoning; None if nothing."""
-    if isinstance(event, wire.PartStartEvent):
-        if isinstance(event.part, wire.TextPart):
-            return event.part.content
-        return _thought(event.part.content) if isinstance(event.part, wire.ThinkingPart) else None
-    if isinstance(event, wire.PartDeltaEvent):
-        if isinstance(event.delta, wire.TextPartDelta):
-            return event.delta.content_delta
-        if isinstance(event.delta, wire.ThinkingPartDelta):
-            return _thought(event.delta.content_delta)
-    return None
+def _new_piece(event: wire.ModelResponseStreamEvent) -> tuple[str | Thought | None, int]:
+    """What an event adds to the text or to the reasoning, if anything, and its characters, also those of a call."""
+    match event:
+        case (
+            wire.PartStartEvent(part=wire.TextPart(content=text))
+            | wire.PartDeltaEvent(delta=wire.TextPartDelta(content_delta=text))
+        ):
+            return text, len(text)
+        case (
+            wire.PartStartEvent(part=wire.ThinkingPart(content=thought))
+            | wire.PartDeltaEvent(delta=wire.ThinkingPartDelta(content_delta=thought))
+        ):
+            return _thought(thought), len(thought or "")
+        case (
+            wire.PartStartEvent(part=wire.BaseToolCallPart(tool_name=name, args=arguments))
+            | wire.PartDeltaEvent(delta=wire.ToolCallPartDelta(tool_name_delta=name, args_delta=arguments))
+        ):
+            return None, len(name or "") + len(
+                arguments if isinstance(arguments, str) else str(arguments or "")
+            )
+    return None, 0
 
 
 def _thought(text: str | None) -> Thought | None:
@@ -299,26 +271,6 @@ def _thought(text: str | None) -> Thought | None:
 def _first(piece: str | Thought | None, most: int) -> str | Thought | None:
     """The first characters of a piece."""
     return _thought(piece.text[:most]) if isinstance(piece, Thought) else piece and piece[:most]
-
-
-def _begins_call(event: wire.ModelResponseStreamEvent) -> bool:
-    return isinstance(event, wire.PartStartEvent) and isinstance(event.part, wire.BaseToolCallPart)
-
-
-def _size(event: wire.ModelResponseStreamEvent) -> int:
-    """How many characters an event adds to the reply."""
-    piece = _new_piece(event)
-    if piece is not None:
-        return len(piece.text if isinstance(piece, Thought) else piece)
-    if isinstance(event, wire.PartStartEvent) and isinstance(event.part, wire.BaseToolCallPart):
-        return len(event.part.tool_name) + _length(event.part.args)
-    if isinstance(event, wire.PartDeltaEvent) and isinstance(event.delta, wire.ToolCallPartDelta):
-        return len(event.delta.tool_name_delta or "") + _length(event.delta.args_delta)
-    return 0
-
-
-def _length(arguments: object) -> int:
-    return len(arguments if isinstance(arguments, str) else str(arguments or ""))
 
 
 def _reply(response: wire.ModelResponse, text: str, mark: EndMark | None) -> ModelReply:

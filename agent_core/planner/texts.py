@@ -13,6 +13,7 @@ from agent_core.execution import FINDINGS, Execution, Observation, PlanStep
 from agent_core.llm import tokens
 from agent_core.planner.plan import MOST_STEPS
 from agent_core.text import fence
+from agent_core.text.formats import indented
 from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.turn import budget
 from agent_core.turn.consent import without_id
@@ -24,13 +25,13 @@ _LONGEST_ARGUMENTS = 4000
 
 def in_json(execution: Execution) -> str:
     """Return status, steps with results, questions with replies, and the person's messages as JSON."""
-    step = execution.next_step()
+    step, found = execution.next_step(), _results(execution)
     shown = {
         "status": str(execution.status),
         "goal": execution.goal,
         "plan": execution.plans,
         "current_step": execution.current_step if step is None else step.id,
-        "steps": _steps(execution),
+        "steps": [_step(each, found.get(each.id)) for each in execution.steps],
         "questions": questions_asked(execution),
         "messages": _texts(execution, "message"),
         "notes": _texts(execution, "note"),
@@ -51,11 +52,6 @@ def questions_asked(execution: Execution) -> list[dict[str, Any]]:
                 asked.append({"question": None, "reply": None})
             asked[-1]["reply"] = each.text
     return asked
-
-
-def _steps(execution: Execution) -> list[dict[str, Any]]:
-    found = _results(execution)
-    return [_step(step, found.get(step.id)) for step in execution.steps]
 
 
 def _step(step: PlanStep, found: Observation | None) -> dict[str, Any]:
@@ -155,7 +151,7 @@ def plan_message(execution: Execution, known: Known, resume: Resume | None = Non
     given = _common(execution, known) | {
         "most_steps": str(MOST_STEPS),
         "tools": _tools(known),
-        "rules": _rules(known),
+        "rules": HEARD if known.is_heard else UNHEARD,
         "consent": BY_SERVER if known.may_ask_consent else BY_NOBODY,
         "resume": _resume(resume),
     }
@@ -168,7 +164,7 @@ def revise_message(execution: Execution, known: Known) -> str:
         "why": execution.revise,
         "most_steps": str(MOST_STEPS),
         "tools": _tools(known),
-        "rules": _rules(known),
+        "rules": HEARD if known.is_heard else UNHEARD,
     }
     return prompts.render_prompt("planner.revise", given).text
 
@@ -200,10 +196,6 @@ def _common(execution: Execution, known: Known) -> dict[str, str]:
     }
 
 
-def _rules(known: Known) -> str:
-    return HEARD if known.is_heard else UNHEARD
-
-
 def _tools(known: Known) -> str:
     """The names of the tools by effect and consent. The form contains their descriptions."""
     asked = ASKED if known.may_ask_consent else REFUSED
@@ -219,7 +211,7 @@ def _tools(known: Known) -> str:
 
 def _updates(execution: Execution) -> str:
     """The background updates, which the answer must tell the person."""
-    told = "\n".join(each.text for each in execution.observations if each.kind == "update")
+    told = "\n".join(_texts(execution, "update"))
     if not told:
         return ""
     return (
@@ -231,22 +223,13 @@ def _updates(execution: Execution) -> str:
 
 def _said(execution: Execution) -> str:
     """The messages that the person wrote after the request. They are not fenced, because they are instructions."""
-    said = [each.text for each in execution.observations if each.kind == "message"]
-    lines = "\n".join(f"- {_indented(text)}" for text in said)
-    return f"\n\n# The person also wrote\n\n{lines}" if said else ""
+    lines = "\n".join(f"- {indented(text)}" for text in _texts(execution, "message"))
+    return f"\n\n# The person also wrote\n\n{lines}" if lines else ""
 
 
 def _live(execution: Execution) -> str:
-    return "\n".join(_line(each) for each in execution.observations if each.kind.startswith("live:"))
-
-
-def _line(observation: Observation) -> str:
-    return f"- {observation.kind}: {_indented(observation.text)}"
-
-
-def _indented(text: str) -> str:
-    """Indent further lines, so that none looks like the next item."""
-    return "\n    ".join(text.strip().splitlines())
+    known = (each for each in execution.observations if each.kind.startswith("live:"))
+    return "\n".join(f"- {each.kind}: {indented(each.text)}" for each in known)
 
 
 def _resume(resume: Resume | None) -> str:
@@ -254,5 +237,5 @@ def _resume(resume: Resume | None) -> str:
         return ""
     return (
         "\n\n# Resume\n\nYou asked the person and they replied. The reply belongs to the question; go on from it.\n\n"
-        f"Question: {_indented(without_id(resume.question))}\nReply: {resume.reply}"
+        f"Question: {indented(without_id(resume.question))}\nReply: {resume.reply}"
     )

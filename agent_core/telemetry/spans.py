@@ -1,4 +1,4 @@
-"""Spans without OpenTelemetry: while no sink is set, a span costs next to nothing and nothing is imported.
+"""Spans of OpenTelemetry. In a process that exports none (see `exporter.py`) they record nothing.
 
 The ids of a trace and of its first span are derived from what the trace is about, such as a run. So every process finds
 the trace without storing or sending its ids, also a worker that takes over the turn of a dead one.
@@ -10,96 +10,37 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
-import structlog
-
-log = structlog.get_logger(__name__)
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanContext, SpanKind, StatusCode
 
 Attributes = Mapping[str, str | int | float | bool]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trace:
-    """A place in a trace: the parent of spans."""
-
-    trace_id: int
-    span_id: int
+_TRACER = trace.get_tracer("rondo")
+first_ids: ContextVar[SpanContext | None] = ContextVar(
+    "rondo_first_ids", default=None
+)  # of the span that is begun now
 
 
-def derived(*about: str) -> Trace:
-    """The first span of the trace about this."""
+def derived(*about: str) -> SpanContext:
+    """The first span of the trace about this, which another process may have begun."""
     digest = hashlib.sha256("\x00".join(about).encode()).digest()
-    return Trace(trace_id=int.from_bytes(digest[:16], "big"), span_id=int.from_bytes(digest[16:24], "big"))
+    trace_id, span_id = int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big")
+    return SpanContext(trace_id, span_id, is_remote=True)
 
 
-class Span(Protocol):
-    """A span that runs."""
-
-    @property
-    def trace(self) -> Trace | None:
-        """Its place, for spans below it."""
-
-    def set(self, attributes: Attributes) -> None:
-        """Add attributes."""
-
-    def fail(self, code: str) -> None:
-        """Mark it as failed; `code` is an error code or the name of an exception's class."""
-
-    def end(self) -> None:
-        """End it."""
-
-
-class Sink(Protocol):
-    """What takes the spans."""
-
-    def start(self, name: str, kind: str, parent: Trace | None, attributes: Attributes) -> Span:
-        """Start a span below a parent."""
-
-    def first(self, name: str, trace: Trace, began: datetime, attributes: Attributes) -> None:
-        """Give the first span of a trace, which began then and ends now."""
-
-
-class _Nothing:
-    trace = None
-
-    def set(self, attributes: Attributes) -> None:
-        pass
-
-    def fail(self, code: str) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-
-_NOTHING = _Nothing()
-_sink: Sink | None = None
-_current: ContextVar[Trace | None] = ContextVar("rondo_trace", default=None)
-
-
-def use_sink(sink: Sink | None) -> None:
-    """Send the spans of this process there; None: nowhere."""
-    global _sink  # noqa: PLW0603
-    _sink = sink
-
-
-def is_on() -> bool:
-    """Whether spans are sent anywhere."""
-    return _sink is not None
-
-
-def first_span(name: str, trace: Trace, began: datetime, attributes: Attributes) -> None:
-    """Give the first span of a trace. A fault of the sink is logged only: no work fails because of a trace."""
-    if _sink is not None:
-        try:
-            _sink.first(name, trace, began, attributes)
-        except Exception:
-            log.exception("trace_failed")
+def first_span(name: str, at: SpanContext, began: datetime, attributes: Attributes) -> None:
+    """Give the first span of a trace, which began then and ends now."""
+    token = first_ids.set(at)
+    try:
+        since = int(began.timestamp() * 1e9)
+        _TRACER.start_span(name, context=Context(), start_time=since, attributes=attributes).end()
+    finally:
+        first_ids.reset(token)
 
 
 @contextmanager
@@ -107,33 +48,28 @@ def span(
     name: str,
     attributes: Attributes,
     *,
-    kind: str = "internal",
-    below: Trace | None = None,
+    kind: SpanKind = SpanKind.INTERNAL,
+    below: SpanContext | None = None,
     leads: bool = False,
 ) -> Iterator[Span]:
     """A span around the block, below the thread's current one or `below`. `leads`: it is the current one meanwhile.
 
     An exception marks it as failed, by its code or class alone, since its text may quote a message.
     """
-    if _sink is None:
-        yield _NOTHING
-        return
-    started = _start(_sink, name, kind, below or _current.get(), attributes)
-    token = _current.set(started.trace) if leads else None
+    parent = None if below is None else trace.set_span_in_context(trace.NonRecordingSpan(below), Context())
+    started = _TRACER.start_span(name, context=parent, kind=kind, attributes=attributes)
+    current = trace.use_span(started, record_exception=False, set_status_on_exception=False)
     try:
-        yield started
+        with current if leads else nullcontext():
+            yield started
     except Exception as error:
-        started.fail(str(getattr(error, "code", "") or type(error).__name__))
+        fail(started, str(getattr(error, "code", "") or type(error).__name__))
         raise
     finally:
-        if token is not None:
-            _current.reset(token)
         started.end()
 
 
-def _start(sink: Sink, name: str, kind: str, parent: Trace | None, attributes: Attributes) -> Span:
-    try:
-        return sink.start(name, kind, parent, attributes)
-    except Exception:
-        log.exception("trace_failed")
-        return _NOTHING
+def fail(failed: Span, code: str) -> None:
+    """Mark a span as failed; `code` is an error code or the name of an exception's class."""
+    failed.set_status(StatusCode.ERROR)
+    failed.set_attribute("error.type", code)

@@ -14,6 +14,11 @@ def utc_text(moment: datetime) -> str:
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"
 
 
+def indented(text: str) -> str:
+    """The lines of a text, indented after the first, so that none looks like a new item of a list."""
+    return "\n    ".join(text.strip().splitlines())
+
+
 # Python has these words of RFC 9110 from 3.13 on, and older ones before
 _RFC_9110: Final = {
     413: "Content Too Large",

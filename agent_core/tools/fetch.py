@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urljoin
+from urllib.parse import urljoin
 
-from agent_core import tools
 from agent_core.addresses import AddressCheck, NoAddress, is_public, parse_web_address
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool, page_text
@@ -62,8 +61,7 @@ class Fetcher:
         """Return the page as text for the model. Raises ToolFailed with a text that the model can act on."""
         deadline = time.monotonic() + self.seconds
         for _ in range(MOST_REDIRECTS + 1):
-            parts = _parse(url)
-            answer = self._get(parts, deadline, user)
+            answer = self._get(url, deadline, user)
             location = answer.headers.get("Location")
             if answer.status not in REDIRECTS or not location:
                 return _page_text(url, answer)
@@ -73,8 +71,11 @@ class Fetcher:
                 raise ToolFailed(f"the page redirects to an invalid URL {location[:200]!r}") from None
         raise ToolFailed(f"the page redirects more than {MOST_REDIRECTS} times")
 
-    def _get(self, parts: SplitResult, deadline: float, user: str) -> HttpAnswer:
+    def _get(self, url: str, deadline: float, user: str) -> HttpAnswer:
+        host = ""
         try:
+            parts = parse_web_address(url)
+            host = parts.hostname or ""
             return send_request(
                 HttpRequest(parts=parts, headers=_HEADERS, most_bytes=MOST_BYTES, user=user),
                 self.is_allowed,
@@ -84,20 +85,11 @@ class Fetcher:
         except NoAddress as error:
             raise ToolFailed(str(error)) from None
         except ssl.SSLError as error:
-            raise ToolFailed(
-                f"no secure connection to {parts.hostname}: {error.reason or 'it failed'}"
-            ) from None
+            raise ToolFailed(f"no secure connection to {host}: {error.reason or 'it failed'}") from None
         except (OSError, http.client.HTTPException) as error:
             late = time.monotonic() >= deadline
             reason = f"took longer than {self.seconds:.0f} s" if late else f"failed ({type(error).__name__})"
-            raise ToolFailed(f"the request to {parts.hostname} {reason}") from None
-
-
-def _parse(url: str) -> SplitResult:
-    try:
-        return parse_web_address(url)
-    except NoAddress as error:
-        raise ToolFailed(str(error)) from None
+            raise ToolFailed(f"the request to {host} {reason}") from None
 
 
 def _page_text(url: str, answer: HttpAnswer) -> str:
@@ -193,11 +185,6 @@ def tool(fetcher: Fetcher) -> Tool:
         idempotent=True,
         run=run,
     )
-
-
-def register_fetch_tool() -> None:
-    """Register the tool."""
-    tools.register(FETCH_URL)
 
 
 FETCH_URL = tool(Fetcher())

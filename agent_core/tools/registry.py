@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from agent_core.exceptions import ToolError, ToolFailed, UnknownTool
@@ -48,10 +47,6 @@ class Tool:
 
     def spec(self) -> ToolSpec:
         """Return the description for the model."""
-        return self._spec
-
-    @cached_property
-    def _spec(self) -> ToolSpec:
         return ToolSpec(
             name=self.name,
             description=self.description.strip(),

@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent_core import types
 from agent_core.connections import Connection, connection_of, hooks
 from agent_core.llm import tokens
 from agent_core.llm.protocol import ModelCall
@@ -123,11 +122,13 @@ def fit_call(call: ModelCall, key: str | None = None) -> ModelCall:
 
     `key` as for `limit`.
     """
-    if not limit(key) or _is_surely_short(call, limit(key)):
+    if not limit(key):
         return call
     left = room(_fixed(call), key)
     entries = list(call.entries)
     sizes = [tokens.of_entry(entry) for entry in entries]
+    if sum(sizes) <= left:
+        return call
     newest = max((n for n, entry in enumerate(entries) if entry.results), default=-1)
     for number, entry in enumerate(entries):
         if sum(sizes) <= left:
@@ -143,18 +144,6 @@ def fit_call(call: ModelCall, key: str | None = None) -> ModelCall:
         share = max(_SHORTEST, (outputs - over) // len(results))
         entries[newest] = _shortened(entries[newest], share)
     return replace(call, entries=tuple(entries[number] for number in kept))
-
-
-def _is_surely_short(call: ModelCall, most: int) -> bool:
-    """A text has no more tokens than characters, so the tokens of a short request need not be counted."""
-    tools = sum(len(tool.as_text) for tool in call.tools)
-    return len(call.system_prompt) + sum(map(_length, call.entries)) + tools < most
-
-
-def _length(entry: Entry) -> int:
-    calls = sum(len(str(call.arguments)) + len(call.unparsed or "") for call in entry.calls)
-    shown = types.TOKENS * len(entry.images)
-    return 20 + len(entry.content) + shown + calls + sum(len(result.output) for result in entry.results)
 
 
 def _kept(entries: Sequence[Entry], sizes: Sequence[int], left: int, past: int) -> list[int]:

@@ -51,7 +51,7 @@ def question_of(
     """
     chinese = phrases.is_chinese(like)
     link = f"/api/questions/{question_id}/"
-    shown = [_named(call, link, chinese=chinese) for call in calls]
+    shown = [describe_call(call["name"], call["arguments"], link, chinese=chinese) for call in calls]
     if len(shown) == 1:
         head = "可以使用这个工具吗？" if chinese else "May I use this tool?"  # noqa: RUF001 - Chinese
     else:
@@ -71,31 +71,21 @@ def without_id(question: str) -> str:
     return _ID.sub(HIDDEN, question)
 
 
-def shown_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return the arguments as JSON, with invisible and direction-changing characters escaped."""
-    return shown_value(arguments)
-
-
 def shown_value(value: Any) -> str:
-    """Return a value of the arguments in the same form."""
+    """Return arguments, or a value of them, as JSON with invisible and direction-changing characters escaped."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
     return "".join(letter if _is_visible(letter) else json.dumps(letter)[1:-1] for letter in text)
 
 
-def describe_call(name: str, arguments: Mapping[str, Any], link: str) -> str:
+def describe_call(name: str, arguments: Mapping[str, Any], link: str, *, chinese: bool = False) -> str:
     """Describe a call: with all its arguments, or with their digest and a link, but never with a part of them."""
-    return _named({"name": name, "arguments": arguments}, link, chinese=False)
-
-
-def _named(call: Mapping[str, Any], link: str, *, chinese: bool) -> str:
-    arguments = shown_arguments(call["arguments"])
-    if len(arguments) <= LONGEST_IN_FULL:
-        return f"{call['name']}，参数 {arguments}" if chinese else f"{call['name']} with {arguments}"  # noqa: RUF001
-    digest = hashlib.sha256(arguments.encode()).hexdigest()
-    size = f"{len(arguments):,}"
+    shown = shown_value(arguments)
+    if len(shown) <= LONGEST_IN_FULL:
+        return f"{name}，参数 {shown}" if chinese else f"{name} with {shown}"  # noqa: RUF001 - Chinese
+    digest, size = hashlib.sha256(shown.encode()).hexdigest(), f"{len(shown):,}"
     if chinese:
-        return f"{call['name']}，参数共 {size} 个字符（SHA-256 {digest}，全文见 {link}）"  # noqa: RUF001 - Chinese
-    return f"{call['name']} with {size} characters of arguments (SHA-256 {digest}, in full at {link})"
+        return f"{name}，参数共 {size} 个字符（SHA-256 {digest}，全文见 {link}）"  # noqa: RUF001 - Chinese
+    return f"{name} with {size} characters of arguments (SHA-256 {digest}, in full at {link})"
 
 
 def _is_visible(letter: str) -> bool:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 
+from opentelemetry.trace import SpanKind
+
 from agent_core import connections, models, process
 from agent_core.connections import Connection, model_attributes
 from agent_core.exceptions import (
@@ -185,17 +187,12 @@ class Exchange:
         self, name: str, connection: Connection | None, call: ModelCall
     ) -> Generator[TurnEvent, None, ModelReply]:
         """One attempt with its span."""
-        named = model_attributes(name, connection) if spans.is_on() else {}
+        named = model_attributes(name, connection)
         about: spans.Attributes = {"gen_ai.operation.name": "chat", **named, "rondo.try": self._tries}
-        with spans.span(f"chat {named.get('gen_ai.request.model', name)}", about, kind="client") as span:
+        with spans.span(f"chat {named['gen_ai.request.model']}", about, kind=SpanKind.CLIENT) as span:
             reply = yield from self._attempt(name, connection, call)
-            used = reply.usage
-            span.set(
-                {
-                    "gen_ai.usage.input_tokens": used.input_tokens,
-                    "gen_ai.usage.output_tokens": used.output_tokens,
-                }
-            )
+            span.set_attribute("gen_ai.usage.input_tokens", reply.usage.input_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", reply.usage.output_tokens)
             return reply
 
     def _attempt(

@@ -108,7 +108,7 @@ class ToolCaller:
             with spans.span(f"execute_tool {call.name}", about) as span:
                 result = self.ports.call(call)
                 if result.outcome is not ToolOutcome.OK:
-                    span.fail(result.outcome)
+                    spans.fail(span, result.outcome)
                 return result
         finally:
             control.tool_deadline = None

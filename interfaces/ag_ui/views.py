@@ -9,7 +9,7 @@ from ag_ui import core
 from ag_ui.encoder import EventEncoder
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError
-from django.http import HttpResponseBase, StreamingHttpResponse
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -30,6 +30,7 @@ from sessions_app.streams.reader import StreamReader
 
 KEEP_ALIVE = 15.0  # seconds
 ENCODER = EventEncoder()
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class AgentRuns(ApiView):
@@ -49,17 +50,17 @@ class AgentRuns(ApiView):
         started = core.RunStartedEvent(thread_id=run.thread_id, run_id=run.run_id, metadata=about)
         if turn is None:
             success = run_end.finished(started, core.RunFinishedSuccessOutcome())
-            return RunResponse(_all_of([started, *run_end.history(self.user, session.pk), success]))
+            whole = [started, *run_end.history(self.user, session.pk), success]
+            return HttpResponse(_encoded(whole), content_type=ENCODER.get_content_type(), headers=HEADERS)
         events = RunEvents(
             turn.pk, is_repeated=turn.state != TurnState.QUEUED, has_ended=turn.state not in OPEN_STATES
         )
         position = Position(session_id=turn.session_id, cursor=cursor)
-        body = RunStream(self.user, session.pk, started, events, position, StreamReader(right_of(request)))
-        return RunResponse(body)
+        return RunResponse(self.user, session.pk, started, events, position, StreamReader(right_of(request)))
 
 
-class RunStream:
-    """The body of a run's response. A client that disconnects cancels nothing."""
+class RunResponse(StreamingHttpResponse):
+    """Server-sent events of a run. A client that disconnects cancels nothing."""
 
     def __init__(
         self,
@@ -70,15 +71,21 @@ class RunStream:
         position: Position,
         reader: StreamReader,
     ) -> None:
+        super().__init__(self._pieces(), content_type=ENCODER.get_content_type(), headers=HEADERS)
         self._user, self._session_id, self._started = user, session_id, started
         self._events, self._position, self._reader = events, position, reader
         self.run: RunInThread
 
+    async def later(self, run: RunInThread) -> None:
+        """Keep what reads the database, away from the event loop."""
+        self.run = run
+
     def close(self) -> None:
         """Free the stream. A second call is harmless."""
+        super().close()
         self._reader.close()
 
-    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
         yield _encoded([self._started])
         if not self._events.has_ended():
             async for items in self._reader.read(self._position, KEEP_ALIVE, self._session_id):
@@ -108,24 +115,6 @@ class RunStream:
         except NotFound:  # it was deleted meanwhile
             shown, end = [], core.RunErrorEvent(message="the session was deleted", code="not_found")
         return [*shown, end]
-
-
-class RunResponse(StreamingHttpResponse):
-    """Server-sent events of a run."""
-
-    def __init__(self, body: RunStream | AsyncGenerator[bytes, None]) -> None:
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(body, content_type=ENCODER.get_content_type(), headers=headers)
-        self._body = body
-
-    async def later(self, run: RunInThread) -> None:
-        """Give the stream what reads the database for it, away from the event loop."""
-        if isinstance(self._body, RunStream):
-            self._body.run = run
-
-
-async def _all_of(events: Iterable[core.BaseEvent]) -> AsyncGenerator[bytes, None]:
-    yield _encoded(events)
 
 
 def _encoded(events: Iterable[core.BaseEvent]) -> bytes:

@@ -7,17 +7,21 @@ from typing import Any
 from automations import selectors
 from automations.appointments.panel import appointments_of, why
 from automations.exceptions import BadJob
+from automations.jobs import explain as explanations
 from automations.jobs.edit import NewJob, bind_job, delete_job, skip_slots, update_job
-from automations.jobs.explain import explain
+from interfaces.http.auth import READ, SCHEDULE
 from interfaces.mcp_server import arguments, results
-from interfaces.mcp_server.caller import Caller
 from interfaces.mcp_server.conversation_tools import once, session_of
+from interfaces.mcp_server.tools import ADDS, DELETES, READS, SETS, SKIPS, Caller, tool
 
 SCHEDULES = ("every_seconds", "cron_expr", "at")
 
 
+@tool(SCHEDULE, ADDS)
 def schedule(caller: Caller, given: arguments.Schedule) -> results.Appointment:
-    """Create an automation."""
+    """Create an automation of a conversation: at its time it runs as a turn there, knows what was said, and answers
+    there. Give exactly one of every_seconds, cron_expr, at.
+    """
     plan = _schedule(given)
     session = session_of(caller, given)
     new = NewJob(session_id=session, message=given.message, name=given.name, schedule=plan)
@@ -42,47 +46,24 @@ def _schedule(given: arguments.Schedule) -> dict[str, Any]:
     return {"kind": "cron", "expr": given.cron_expr} | zone
 
 
+@tool(READ, READS)
 def list_appointments(caller: Caller, given: arguments.Place) -> results.AppointmentList:
-    """A conversation's appointments."""
+    """List a conversation's automations, routines, heartbeats and scheduled messages."""
     session = session_of(caller, given)
-    return results.AppointmentList(
-        session=str(session),
-        appointments=[
-            results.AppointmentItem(
-                kind=each.kind,
-                id=each.id,
-                name=each.name,
-                schedule=each.words,
-                state=each.state,
-                now=each.now,
-                next=list(each.next),
-                warnings=list(each.warnings),
-            )
-            for each in appointments_of(caller.user, session)
-        ],
-    )
+    found = appointments_of(caller.user, session)
+    items = [results.AppointmentItem.model_validate(each) for each in found]
+    return results.AppointmentList(session=str(session), appointments=items)
 
 
-def explain_appointment(caller: Caller, given: arguments.Explain) -> results.Explanation:
-    """Why the last slots did or did not run, and what is next."""
-    found = why(caller.user, given.kind, given.job_id)
-    return results.Explanation(
-        name=found.name,
-        schedule=found.words,
-        timezone=found.timezone,
-        state=found.state,
-        now=found.now,
-        next=list(found.next),
-        last=[
-            results.ExplainedRun(scheduled_for=each.scheduled_for, state=each.state, text=each.text)
-            for each in found.last
-        ],
-        warnings=list(found.warnings),
-    )
+@tool(READ, READS)
+def explain(caller: Caller, given: arguments.Explain) -> results.Explanation:
+    """Explain why an appointment's last runs did or did not happen, its state, and its next runs."""
+    return results.Explanation.model_validate(why(caller.user, given.kind, given.job_id))
 
 
+@tool(SCHEDULE, SKIPS)
 def skip_next(caller: Caller, given: arguments.Skip) -> results.Appointment:
-    """Skip the next runs."""
+    """Skip the next runs of an automation."""
     selectors.automation_to_change(caller.user, given.job_id)
     slots = 1 if given.slots is None and given.until is None else given.slots
 
@@ -93,11 +74,13 @@ def skip_next(caller: Caller, given: arguments.Skip) -> results.Appointment:
     return once(caller, "skip_next", given, results.Appointment, skipped)
 
 
+@tool(SCHEDULE, SETS)
 def pause(caller: Caller, given: arguments.OneAutomation) -> results.Appointment:
-    """Pause an automation."""
+    """Pause an automation; its waiting runs are cancelled."""
     return _switched(caller, given.job_id, enabled=False)
 
 
+@tool(SCHEDULE, SETS)
 def resume(caller: Caller, given: arguments.OneAutomation) -> results.Appointment:
     """Resume an automation."""
     return _switched(caller, given.job_id, enabled=True)
@@ -109,15 +92,16 @@ def _switched(caller: Caller, job_id: str, *, enabled: bool) -> results.Appointm
     return _shown(caller, job_id)
 
 
+@tool(SCHEDULE, DELETES)
 def cancel_appointment(caller: Caller, given: arguments.OneAutomation) -> results.Deleted:
-    """Delete an automation with its runs."""
+    """Delete an automation with the record of its runs."""
     selectors.automation_to_change(caller.user, given.job_id)
     delete_job(given.job_id)
     return results.Deleted(deleted=given.job_id)
 
 
 def _shown(caller: Caller, job_id: str) -> results.Appointment:
-    found, explained = selectors.automation(caller.user, job_id), explain(caller.user, job_id)
+    found, explained = selectors.automation(caller.user, job_id), explanations.explain(caller.user, job_id)
     return results.Appointment(
         id=found.id,
         name=found.name,

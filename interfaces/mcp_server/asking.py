@@ -1,60 +1,52 @@
-"""The tools that wait for an agent: ask, get_answer, answer_question, stop."""
+"""The tools that wait for an agent: ask, get_answer, answer_question, stop. They also bring questions to a person.
+
+A client of a revision with a handshake gets a question on the stream that answers its request. The person's answer
+comes as a request of its own, perhaps to another process. Its id names the question, so nothing has to be kept between
+the two; `HEARD` only tells the waiting request at once, also that the person left the question open.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from mcp_types import CallToolResult, ElicitResult, InputRequiredResult
+from mcp_types import ElicitResult, InputRequiredResult, JSONRPCRequest
+from pydantic import ValidationError
 
-from interfaces.http.auth import TALK
-from interfaces.mcp_server import arguments, tasks
-from interfaces.mcp_server.caller import Caller
+from interfaces.http.auth import READ, TALK
+from interfaces.mcp_server import arguments, progress, tasks
 from interfaces.mcp_server.conversation_tools import send
-from interfaces.mcp_server.elicitation import ask_person
-from interfaces.mcp_server.progress import (
-    Progress,
-    answer_by_person,
-    answer_by_program,
-    progress_by_handle,
-    progress_of,
-    stop,
-)
+from interfaces.mcp_server.progress import Progress, answer_by_person, progress_by_handle, progress_of
+from interfaces.mcp_server.tools import ASKS, DELETES, READS, Answer, Caller, Client, tool
 from sessions_app.exceptions import InsufficientScope, NotFound, TooManyStreams
 from sessions_app.streams.reader import until_ended
-from sessions_app.streams.rights import lapsed
+from sessions_app.streams.rights import OPEN_STREAMS, lapsed
 
 PROGRESS_SECONDS = 5.0  # between two notifications of progress
+SESSION: Final = "elicits-"  # begins the session ids of clients that show questions to a person
+PERSON_SECONDS: Final = 300.0  # for which a request waits for the person
+_CHECK_SECONDS: Final = 2.0  # between two looks at the question
 
-Answer = CallToolResult | InputRequiredResult | dict[str, Any]
+HEARD: dict[
+    str, asyncio.Event
+] = {}  # of questions that requests of this process wait for, by the id of the question
 
-
-@dataclass(frozen=True, kw_only=True)
-class Client:
-    """What a request says of its client, and what it brings along for a call that it repeats.
-
-    `takes_tasks`: it knows the Tasks extension. `asks_people`: it shows questions to a person (elicitation). `elicit`:
-    sends it a question while the request waits. `progress`: tells it that the request goes on.
-    """
-
-    caller: Caller
-    takes_tasks: bool = False
-    asks_people: bool = False
-    elicit: Callable[[bytes], Awaitable[None]] | None = None
-    progress: Callable[[float, None, str], Awaitable[None]] | None = None
-    responses: Mapping[str, ElicitResult] = field(default_factory=dict)
-    state: str | None = None
+Send = Callable[[bytes], Awaitable[None]]  # sends an event on the stream of a request
 
 
+@tool(TALK, ASKS)
 async def ask(client: Client, given: arguments.Ask) -> Answer:
-    """Send a message. With a state from an earlier round nothing is sent: the person's answers go to its question."""
-    if client.state is not None:
-        return await _ask_again(client, given, client.state)
+    """Send a message to an agent and wait for its answer. When it is still working afterwards, go on with get_answer.
+    Sent again without an idempotency_key, the message is sent twice. To abort the request ends the waiting alone: the
+    agent goes on, and get_answer, or the same message with the same idempotency_key, returns its answer.
+    """
+    if client.state is not None:  # a further round: nothing is sent, the person's answers go to the question
+        return await _ask_again(client, given.wait_seconds, client.state)
     turn = await client.caller.run(partial(send, client.caller, given))
     if client.takes_tasks:
         found = await client.caller.run(partial(progress_of, client.caller, turn.pk))
@@ -62,7 +54,7 @@ async def ask(client: Client, given: arguments.Ask) -> Answer:
     return await _wait(client, turn.pk, given.wait_seconds)
 
 
-async def _ask_again(client: Client, given: arguments.Ask, state: str) -> Answer:
+async def _ask_again(client: Client, seconds: int, state: str) -> Answer:
     if not client.caller.allows(TALK):  # get_answer itself needs only `read`
         raise InsufficientScope("an answer to a question needs the scope talk")
     found = await client.caller.run(partial(progress_by_handle, client.caller, state))
@@ -72,34 +64,35 @@ async def _ask_again(client: Client, given: arguments.Ask, state: str) -> Answer
     if is_left_open:
         return tasks.result_of(found.result())
     await client.caller.run(partial(answer_by_person, client.caller, found, client.responses))
-    return await _wait(client, found.first.pk, given.wait_seconds)
+    return await _wait(client, found.first.pk, seconds)
 
 
+@tool(READ, READS)
 async def get_answer(client: Client, given: arguments.GetAnswer) -> Answer:
-    """Wait for the answer to an earlier message."""
+    """Wait for the answer to an earlier message, by its turn."""
     if client.state is not None:
-        return await _ask_again(
-            client, arguments.Ask(message="-", wait_seconds=given.wait_seconds), client.state
-        )
+        return await _ask_again(client, given.wait_seconds, client.state)
     return await _wait(client, given.turn, given.wait_seconds)
 
 
+@tool(TALK, ASKS)
 async def answer_question(client: Client, given: arguments.AnswerQuestion) -> Answer:
-    """Answer a question that is not about consent."""
+    """Answer a question of an agent in the user's words. Questions for consent are answered by the person alone."""
 
     def answered() -> None:
         found = progress_of(client.caller, given.turn)
-        answer_by_program(client.caller, found, given.question, given.answer)
+        progress.answer_by_program(client.caller, found, given.question, given.answer)
 
     await client.caller.run(answered)
     return await _wait(client, given.turn, given.wait_seconds)
 
 
-async def stop_turn(client: Client, given: arguments.StopTurn) -> Answer:
-    """Stop a request."""
+@tool(TALK, DELETES)
+async def stop(client: Client, given: arguments.StopTurn) -> Answer:
+    """Stop what an agent does for an earlier message; the answer so far is kept."""
 
     def stopped() -> Progress:
-        stop(client.caller, progress_of(client.caller, given.turn))
+        progress.stop(client.caller, progress_of(client.caller, given.turn))
         return progress_of(client.caller, given.turn)
 
     return tasks.result_of((await client.caller.run(stopped)).result())
@@ -147,3 +140,72 @@ async def _ended(client: Client, found: Progress, seconds: int) -> Progress:
         if time.monotonic() - looked < left / 2:
             break  # it has ended, or too many requests wait
     return found
+
+
+def session_for(given: Any) -> str | None:
+    """The session id for a client that says with its handshake that it shows questions; None for other requests."""
+    if not isinstance(given, Mapping) or given.get("method") != "initialize":
+        return None
+    params = given.get("params")
+    able = params.get("capabilities") if isinstance(params, Mapping) else None
+    forms = able.get("elicitation") if isinstance(able, Mapping) else None
+    if not isinstance(forms, Mapping) or ("url" in forms and "form" not in forms):
+        return None
+    return f"{SESSION}{uuid.uuid4().hex}"
+
+
+def is_reply(given: Any) -> bool:
+    """Whether a message is a client's answer to a question."""
+    return isinstance(given, Mapping) and "method" not in given and _question_of(given) is not None
+
+
+def _question_of(given: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The task and the question's key that an id of ours names."""
+    name = given.get("id")
+    if not isinstance(name, str) or len(name) > 3 * tasks.LONGEST_HANDLE or "/" not in name:
+        return None
+    handle, _, key = name.partition("/")
+    return handle, key
+
+
+async def take_reply(caller: Caller, given: Mapping[str, Any]) -> None:
+    """Store a person's answer. An error in its place leaves the question open. NotFound, BadInput."""
+    handle, key = _question_of(given) or ("", "")
+    try:
+        response = ElicitResult.model_validate(given.get("result"))
+    except ValidationError:
+        response = ElicitResult(action="cancel")
+    try:
+        found = await caller.run(partial(progress_by_handle, caller, handle))
+        await caller.run(partial(answer_by_person, caller, found, {key: response}))
+    finally:
+        if heard := HEARD.get(f"{handle}/{key}"):
+            heard.set()
+
+
+async def ask_person(caller: Caller, found: Progress, send: Send) -> bool:
+    """Show the waiting question to the person; whether it is settled. TooManyStreams."""
+    name = f"{found.handle}/{found.question_key}"
+    asked = found.request().model_dump(by_alias=True, mode="json", exclude_none=True)
+    request = JSONRPCRequest(jsonrpc="2.0", id=name, method=asked["method"], params=asked["params"])
+    free = OPEN_STREAMS.take(caller.right)
+    heard = HEARD.setdefault(name, asyncio.Event())
+    try:
+        await send(f"event: message\r\ndata: {request.model_dump_json(exclude_none=True)}\r\n\r\n".encode())
+        until = time.monotonic() + PERSON_SECONDS
+        while not heard.is_set() and time.monotonic() < until:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(heard.wait(), _CHECK_SECONDS)
+            if await caller.run(partial(_is_settled, caller, found)):
+                return True
+        return False
+    finally:
+        HEARD.pop(name, None)
+        free()
+
+
+def _is_settled(caller: Caller, asked: Progress) -> bool:
+    """Whether the question waits no longer. NotFound if the token is not valid any more."""
+    if lapsed([(caller.right, asked.last.session_id)]):
+        raise NotFound("the token is not valid any more")
+    return progress_of(caller, asked.first.pk).question_key != asked.question_key

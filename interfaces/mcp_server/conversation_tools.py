@@ -7,19 +7,19 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from interfaces.http.auth import READ, TALK
 from interfaces.mcp_server import arguments, results
-from interfaces.mcp_server.caller import Caller
+from interfaces.mcp_server.tools import ADDS, READS, Caller, tool
 from sessions_app.exceptions import BadInput
 from sessions_app.idempotency import IdempotentRequest, StoredAnswer, idempotent
 from sessions_app.queue.receive import program_message, receive
 from sessions_app.reads import selectors
+from sessions_app.sessions import open as sessions_open
 from sessions_app.sessions.history import some_messages
-from sessions_app.sessions.open import open_session
 from sessions_app.single_line import check_line, one_line
 from sessions_app.tokens.limits import limit_of
 
 MOST_AGENTS = 200
-LONGEST_SHOWN = 20_000  # characters of a message or an update
 LONGEST_PREVIEW = 100
 
 G = TypeVar("G", bound=results.Result)
@@ -76,8 +76,9 @@ def send(caller: Caller, given: arguments.Ask) -> Any:
     return receive(session_of(caller, given), program_message(given.message, key), caller.user.pk)
 
 
-def list_agents(caller: Caller, _given: arguments.Nothing) -> results.AgentList:
-    """The user's agents."""
+@tool(READ, READS)
+def list_agents(caller: Caller, given: arguments.Nothing) -> results.AgentList:  # noqa: ARG001 - every tool takes some
+    """List the user's agents."""
     rows: Any = selectors.agents(caller.user).order_by("name")[:MOST_AGENTS]
     return results.AgentList(
         agents=[
@@ -92,8 +93,9 @@ def list_agents(caller: Caller, _given: arguments.Nothing) -> results.AgentList:
     )
 
 
+@tool(READ, READS)
 def list_sessions(caller: Caller, given: arguments.ListSessions) -> results.SessionList:
-    """The user's newest sessions."""
+    """List the newest conversations."""
     wanted = {} if given.agent is None else {"agent__name": agent_of(caller, given.agent).name}
     rows = selectors.sessions(caller.user, wanted).newest(given.limit)
     return results.SessionList(
@@ -112,53 +114,31 @@ def list_sessions(caller: Caller, given: arguments.ListSessions) -> results.Sess
     )
 
 
-def open_conversation(caller: Caller, given: arguments.OpenSession) -> results.Opened:
-    """Open a session of an agent."""
+@tool(TALK, ADDS)
+def open_session(caller: Caller, given: arguments.OpenSession) -> results.Opened:
+    """Open a new conversation with an agent."""
     check_line("title", given.title)
     agent = agent_of(caller, given.agent)
-    return once(
-        caller,
-        "open_session",
-        given,
-        results.Opened,
-        lambda: results.Opened(id=str(open_session(agent, title=given.title).pk)),
-    )
+
+    def opened() -> results.Opened:
+        return results.Opened(id=str(sessions_open.open_session(agent, title=given.title).pk))
+
+    return once(caller, "open_session", given, results.Opened, opened)
 
 
+@tool(READ, READS)
 def read_session(caller: Caller, given: arguments.ReadSession) -> results.MessageList:
-    """The newest messages of a session, in order."""
+    """Read the newest messages of a conversation, in order."""
     session = session_of(caller, given)
     rows = reversed(some_messages(caller.user, session, given.limit).rows)
-    return results.MessageList(
-        session=str(session),
-        messages=[
-            results.MessageItem(
-                seq=each.seq, role=each.role, content=_cut(each.content), created_at=each.created_at
-            )
-            for each in rows
-        ],
-    )
+    messages = [results.MessageItem.model_validate(each) for each in rows]
+    return results.MessageList(session=str(session), messages=messages)
 
 
+@tool(READ, READS)
 def read_mailbox(caller: Caller, given: arguments.ReadSession) -> results.Mailbox:
-    """The newest updates of a session's mailbox."""
+    """Read the newest updates that background work left for a conversation. Reading changes nothing."""
     session = session_of(caller, given)
     rows = selectors.mailbox(caller.user, session).newest(given.limit)
-    return results.Mailbox(
-        session=str(session),
-        updates=[
-            results.Mail(
-                event_type=each.event_type,
-                summary=_cut(each.summary),
-                detail=_cut(each.detail),
-                state=each.state,
-                created_at=each.created_at,
-            )
-            for each in rows
-        ],
-    )
-
-
-def _cut(text: str) -> str:
-    more = len(text) - LONGEST_SHOWN
-    return text if more <= 0 else f"{text[:LONGEST_SHOWN]}… ({more:,} more characters)"
+    updates = [results.Mail.model_validate(each) for each in rows]
+    return results.Mailbox(session=str(session), updates=updates)

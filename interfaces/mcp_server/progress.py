@@ -12,8 +12,8 @@ from typing import Any
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
 
 from interfaces.mcp_server.arguments import LARGEST_ID, LONGEST_ANSWER
-from interfaces.mcp_server.caller import Caller
 from interfaces.mcp_server.results import AskResult, Question
+from interfaces.mcp_server.tools import Caller
 from sessions_app.exceptions import (
     BadInput,
     ExecutionEnded,

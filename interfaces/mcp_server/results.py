@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
+
+LONGEST_SHOWN = 20_000  # characters of a message or an update
+
+
+def _cut(text: str) -> str:
+    more = len(text) - LONGEST_SHOWN
+    return text if more <= 0 else f"{text[:LONGEST_SHOWN]}… ({more:,} more characters)"
+
+
+Shown = Annotated[str, AfterValidator(_cut)]
+InWords = Annotated[str, Field(validation_alias=AliasChoices("schedule", "words"))]  # as our reads name it
 
 
 class Result(BaseModel):
-    """The structured result of a tool."""
+    """The structured result of a tool; also read from the object that it shows."""
+
+    model_config = ConfigDict(from_attributes=True)
 
 
 class Question(Result):
@@ -64,7 +77,7 @@ class Opened(Result):
 class MessageItem(Result):
     seq: int
     role: str
-    content: str
+    content: Shown
     created_at: datetime
 
 
@@ -75,8 +88,8 @@ class MessageList(Result):
 
 class Mail(Result):
     event_type: str
-    summary: str
-    detail: str
+    summary: Shown
+    detail: Shown
     state: str
     created_at: datetime
 
@@ -103,7 +116,7 @@ class AppointmentItem(Result):
     kind: str
     id: str
     name: str
-    schedule: str
+    schedule: InWords
     state: str
     now: str
     next: list[datetime]
@@ -123,7 +136,7 @@ class ExplainedRun(Result):
 
 class Explanation(Result):
     name: str
-    schedule: str
+    schedule: InWords
     timezone: str
     state: str
     now: str

@@ -19,6 +19,7 @@ from mcp_types import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolRequestParams,
     CallToolResult,
+    EmptyResult,
     ListToolsResult,
     TextContent,
 )
@@ -27,12 +28,10 @@ from pydantic import ValidationError
 
 from automations.schedules.slots import ScheduleError
 from interfaces.http.auth import TALK
-from interfaces.mcp_server import tasks
-from interfaces.mcp_server.asking import Answer, Client
-from interfaces.mcp_server.caller import Caller, NoThread
+from interfaces.mcp_server import appointment_tools, asking, conversation_tools, tasks
 from interfaces.mcp_server.progress import answer_by_person, progress_by_handle, stop
-from interfaces.mcp_server.toolbox import TOOLS
-from sessions_app.exceptions import NotFound, SessionsError
+from interfaces.mcp_server.tools import Answer, Caller, Client
+from sessions_app.exceptions import NotFound, NoThreadFree, SessionsError
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +51,25 @@ KEY_META = (
 )
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
+
+_WAITING = (asking.ask, asking.get_answer, asking.answer_question, asking.stop)
+_CONVERSATIONS = (
+    conversation_tools.list_agents,
+    conversation_tools.list_sessions,
+    conversation_tools.open_session,
+    conversation_tools.read_session,
+    conversation_tools.read_mailbox,
+)
+_APPOINTMENTS = (
+    appointment_tools.schedule,
+    appointment_tools.list_appointments,
+    appointment_tools.explain,
+    appointment_tools.skip_next,
+    appointment_tools.pause,
+    appointment_tools.resume,
+    appointment_tools.cancel_appointment,
+)
+TOOLS = {each.name: each for each in (*_WAITING, *_CONVERSATIONS, *_APPOINTMENTS)}
 
 
 @cache
@@ -87,7 +105,7 @@ def _guarded(handler: Handler) -> Handler:
             return await handler(context, params)
         except (MCPError, ValidationError):
             raise
-        except NoThread:
+        except NoThreadFree:
             raise MCPError(INTERNAL_ERROR, BUSY) from None
         except OUTAGES as error:
             log.warning("database_unavailable", error=type(error).__name__)
@@ -193,31 +211,26 @@ async def _get_task(context: Any, params: tasks.TaskParams) -> dict[str, Any]:
     return tasks.task_of(await _found(client, params.task_id))
 
 
-async def _update_task(context: Any, params: tasks.UpdateParams) -> Any:
-    client = _talking(_with_tasks(context))
-    found = await _found(client, params.task_id)
+async def _update_task(context: Any, params: tasks.UpdateParams) -> EmptyResult:
     given = tasks.responses_of(params.input_responses)
-    try:
-        await client.caller.run(partial(answer_by_person, client.caller, found, given))
-    except SessionsError as error:
-        raise MCPError(INVALID_PARAMS, str(error)) from None
-    return tasks.acknowledged()
+    return await _changed(context, params.task_id, partial(answer_by_person, given=given))
 
 
-async def _cancel_task(context: Any, params: tasks.TaskParams) -> Any:
-    client = _talking(_with_tasks(context))
-    found = await _found(client, params.task_id)
-    try:
-        await client.caller.run(partial(stop, client.caller, found))
-    except SessionsError as error:
-        raise MCPError(INVALID_PARAMS, str(error)) from None
-    return tasks.acknowledged()
+async def _cancel_task(context: Any, params: tasks.TaskParams) -> EmptyResult:
+    return await _changed(context, params.task_id, stop)
 
 
-def _talking(client: Client) -> Client:
+async def _changed(context: Any, handle: str, change: Callable[[Caller, Any], Any]) -> EmptyResult:
+    """Change a task for a caller with the scope `talk`, and acknowledge it."""
+    client = _with_tasks(context)
     if not client.caller.allows(TALK):
         raise MCPError(INVALID_PARAMS, _needs(TALK))
-    return client
+    found = await _found(client, handle)
+    try:
+        await client.caller.run(partial(change, client.caller, found))
+    except SessionsError as error:
+        raise MCPError(INVALID_PARAMS, str(error)) from None
+    return EmptyResult(result_type="complete")
 
 
 def _with_tasks(context: Any) -> Client:

@@ -11,7 +11,6 @@ from django.conf import settings
 from mcp_types import (
     CallToolResult,
     ElicitResult,
-    EmptyResult,
     InputRequests,
     InputResponses,
     RequestParams,
@@ -115,11 +114,6 @@ def result_of(given: AskResult) -> CallToolResult:
         structured_content=given.model_dump(mode="json"),
         is_error=given.state == "failed",
     )
-
-
-def acknowledged() -> EmptyResult:
-    """The answer to `tasks/update` and `tasks/cancel`."""
-    return EmptyResult(result_type="complete")
 
 
 def responses_of(given: InputResponses | None) -> dict[str, ElicitResult]:

@@ -6,32 +6,22 @@ first request: a server that nobody uses costs no memory.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-import structlog
 from django.conf import settings
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.http.auth import READ, TokenAuthentication, right_of
+from interfaces.http.auth import READ, TokenAuthentication
 from interfaces.http.base import ApiView
 from interfaces.http.strict_json import TooManyValues, read_json
-from interfaces.mcp_server.caller import Caller, Run
 
-log = structlog.get_logger(__name__)
-
-Exchange = Callable[[Caller, Sequence[tuple[str, str]], bytes], Awaitable[Any]]
-StreamExchange = Callable[
-    [Caller, Sequence[tuple[str, str]], bytes, Callable[[Any], Awaitable[None]]], Awaitable[None]
-]
 WAITING_TOOLS = frozenset({"ask", "get_answer", "answer_question"})
-SHOWS_QUESTIONS = "elicits-"  # begins the session ids of elicitation.py, which imports the SDK
+SHOWS_QUESTIONS = "elicits-"  # begins the session ids of asking.py, which imports the SDK
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603  # codes of JSON-RPC
 
 
@@ -71,22 +61,19 @@ class McpView(ApiView):
         check_origin(request)
         super().initial(request, *args, **kwargs)
 
-    def post(self, request: Request) -> HttpResponse | StreamingHttpResponse:
+    def post(self, request: Request) -> HttpResponseBase:
         """Answer a message."""
-        body = request.body
         try:
-            given = read_json(body.decode())
+            given = read_json(request.body.decode())
         except TooManyValues as error:
             return refused(413, INVALID_REQUEST, f"The body is too large: {error}.")
         except ValueError as error:  # also UnicodeDecodeError
             text = "it is not encoded in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
             return refused(400, PARSE_ERROR, f"The body is not JSON: {text}.")
         # loaded with the first request, and in a thread: it takes seconds and 36 MB
-        from interfaces.mcp_server.exchange import answer_message, stream_message
+        from interfaces.mcp_server.exchange import SdkResponse
 
-        if is_streamed(request, given):
-            return SdkStream(request, body, stream_message)
-        return SdkResponse(request, body, answer_message)
+        return SdkResponse(request, given, streams=is_streamed(request, given))
 
     def handle_exception(self, exc: Exception) -> Response:
         """The API's refusal, as a JSON-RPC error with the same status and headers."""
@@ -124,72 +111,3 @@ def is_streamed(request: Request, given: Any) -> bool:
     shows_questions = request.headers.get("Mcp-Session-Id", "").startswith(SHOWS_QUESTIONS)
     takes = "text/event-stream" in request.headers.get("Accept", "")
     return takes and params.get("name") in WAITING_TOOLS and (wants_progress or shows_questions)
-
-
-class _Sdk:
-    """A request for the SDK."""
-
-    def __init__(self, request: Request, body: bytes) -> None:
-        self._user, self._right = request.user, right_of(request)
-        self._allows: Callable[[str], bool] = cast("Any", request.auth).allows
-        self.headers = [(name.lower(), value) for name, value in request.headers.items()]
-        self.body = body
-
-    def caller(self, run: Run) -> Caller:
-        """Who sent it, with what runs a function in another thread."""
-        return Caller(user=cast("Any", self._user), allows=self._allows, right=self._right, threads=run)
-
-
-class SdkResponse(HttpResponse):
-    """A response that the SDK makes on the event loop, where it may wait without holding a thread."""
-
-    def __init__(self, request: Request, body: bytes, exchange: Exchange) -> None:
-        super().__init__(content_type="application/json")
-        self._exchange, self._given = exchange, _Sdk(request, body)
-
-    async def later(self, run: Run) -> None:
-        """Let the SDK answer."""
-        given = self._given
-        found = await self._exchange(given.caller(run), given.headers, given.body)
-        self.status_code, self.content = found.status_code, found.body
-        self["Content-Length"] = str(len(found.body))
-        self["Cache-Control"] = "no-store"
-        for name, value in found.headers.items():
-            self[name] = value
-
-
-class SdkStream(StreamingHttpResponse):
-    """A response that the SDK streams. When the client leaves, the request ends, and the turn goes on."""
-
-    def __init__(self, request: Request, body: bytes, exchange: StreamExchange) -> None:
-        super().__init__(self._pieces(), content_type="text/event-stream")  # so that it is not compressed
-        self._exchange, self._given = exchange, _Sdk(request, body)
-        self._messages: asyncio.Queue[Any] = asyncio.Queue(1)
-        self._task: asyncio.Task[None] | None = None
-
-    async def later(self, run: Run) -> None:
-        """Let the SDK begin its answer."""
-        self._task = asyncio.create_task(self._run(self._given.caller(run)))
-        begin = await self._messages.get()
-        self.status_code = begin["status"] if begin else 500
-        for name, value in begin["headers"] if begin else ():
-            if name.decode().lower() in {"content-type", "mcp-protocol-version"}:
-                self[name.decode().title()] = value.decode()
-        self["Cache-Control"], self["X-Accel-Buffering"] = "no-store", "no"
-
-    def close(self) -> None:
-        """End the request. A second call is harmless."""
-        super().close()
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _run(self, caller: Caller) -> None:
-        try:
-            await self._exchange(caller, self._given.headers, self._given.body, self._messages.put)
-        except Exception:
-            log.exception("mcp_stream_failed")
-        await self._messages.put(None)
-
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        while (message := await self._messages.get()) is not None:
-            yield message.get("body", b"")

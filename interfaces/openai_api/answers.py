@@ -17,7 +17,6 @@ from django.http import JsonResponse, StreamingHttpResponse
 
 from interfaces.openai_api.chunks import DONE, KEEP_ALIVE, REFUSAL, Completion, data, finish_reason
 from interfaces.openai_api.errors import error_body, turn_error
-from interfaces.openai_api.transcript import Transcript, unsent
 from sessions_app.exceptions import NoThreadFree, TooManyStreams
 from sessions_app.sessions import client_answers
 from sessions_app.sessions.client_answers import ClientAnswer
@@ -41,6 +40,7 @@ RESTARTED = (
 CONSENT = "\n\nA yes in this chat is no consent. Answer on the page of the conversation: {page}"
 REVOKED = "The token is not valid any more. The turn goes on"
 ENDED = "The stream ended before the answer: the session was deleted, or access to it was lost"
+CLOSING_TAGS = ("</think>", "</thinking>")
 
 log = structlog.get_logger(__name__)
 
@@ -115,39 +115,27 @@ class WholeAnswer(JsonResponse):
         self["Content-Length"] = str(len(self.content))
 
 
-class StreamedAnswer(StreamingHttpResponse):
-    """The chunks of the answer as they come."""
-
-    def __init__(self, body: AnswerStream) -> None:
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(body, content_type="text/event-stream", headers=headers)
-        self._body = body
-
-    async def later(self, run: Run) -> None:
-        """Keep what runs a function in another thread."""
-        self._body.run = run
-
-
 class _Broken(Exception):
     """The stream cannot go on; its argument is the error for the client."""
 
 
-class AnswerStream:
-    """The body of a streamed answer. It takes a stream of the user's; whoever made it must close it. TooManyStreams."""
+class StreamedAnswer(StreamingHttpResponse):
+    """The chunks of the answer as they come from `reader`, which it closes."""
 
-    run: Run
+    def __init__(self, reply: Reply, reader: StreamReader) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(self._chunks(reply), content_type="text/event-stream", headers=headers)
+        self._reader = reader
+        self.run: Run
 
-    def __init__(self, right: Right) -> None:
-        self.reply: Reply | None = None
-        self._reader = StreamReader(right)
+    async def later(self, run: Run) -> None:
+        """Keep what runs a function in another thread."""
+        self.run = run
 
     def close(self) -> None:
         """End the subscription. The turn goes on. A second call is harmless."""
+        super().close()
         self._reader.close()
-
-    def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        assert self.reply is not None  # noqa: S101 - set before the response is returned
-        return self._chunks(self.reply)
 
     async def _chunks(self, reply: Reply) -> AsyncGenerator[bytes, None]:
         completion = reply.completion
@@ -244,3 +232,66 @@ def _follow(text: Transcript, item: Item, turn_id: int) -> str:
     elif item.type == "delta":
         text.add(item.content)
     return ""
+
+
+class Transcript:
+    """The text of a turn as its deltas and snapshots tell it; see "Live text" in docs/api.md."""
+
+    def __init__(self) -> None:
+        self._of = (0, 0, 0)  # attempt, step, try
+        self._steps: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All of it, with an empty line between the texts of two model calls, as the finished answer has it."""
+        return "\n\n".join(text.strip() for text in self._steps if text.strip())
+
+    def replace(self, snapshot: Mapping[str, Any]) -> None:
+        """Take a snapshot: all of the text so far."""
+        earlier = snapshot.get("earlier", "")
+        self._of = _of(snapshot)
+        self._steps = [earlier, snapshot["text"][len(earlier) :]]
+
+    def add(self, delta: Mapping[str, Any]) -> None:
+        """Take a piece; one of a new try replaces the text of its step, one of a new attempt everything."""
+        now, before = _of(delta), self._of
+        if now < before:
+            return
+        if now[0] != before[0] or not self._steps:
+            self._steps = [delta["text"]]
+        elif now[1] != before[1]:
+            self._steps.append(delta["text"])
+        elif now[2] != before[2]:
+            self._steps[-1] = delta["text"]
+        else:
+            self._steps[-1] += delta["text"]
+        self._of = now
+
+
+def _of(content: Mapping[str, Any]) -> tuple[int, int, int]:
+    return content["attempt"], content["step"], content["try"]
+
+
+def unsent(text: str, sent: str, *, whole: bool = False) -> str | None:
+    """Return the rest of `text` after `sent`, or None if `text` does not begin with it. White space is not compared.
+
+    The rest is empty while `text` is shorter than `sent`. A `whole` text that is shorter does not begin with it, except
+    where `sent` ends with the whole text after reasoning that only its closing tag told apart.
+    """
+    if text.startswith(sent):
+        return text[len(sent) :]
+    before, said, after = sent.rpartition(text.strip() or sent)
+    if whole and said and not after.strip() and before.rstrip().lower().endswith(CLOSING_TAGS):
+        return ""
+    at = 0
+    for sign in sent:
+        if sign.isspace():
+            continue
+        while at < len(text) and text[at].isspace():
+            at += 1
+        if at == len(text):
+            return None if whole else ""
+        if text[at] != sign:
+            return None
+        at += 1
+    return text[at:]

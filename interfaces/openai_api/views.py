@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from interfaces.http.auth import READ, TALK, right_of
 from interfaces.http.base import EventStreamRenderer
-from interfaces.openai_api.answers import AnswerStream, Reply, StreamedAnswer, WholeAnswer
+from interfaces.openai_api.answers import Reply, StreamedAnswer, WholeAnswer
 from interfaces.openai_api.chunks import DONE, Completion, news_text
 from interfaces.openai_api.errors import DoorView
 from interfaces.openai_api.requests import CompletionRequest, read_request
@@ -20,6 +20,7 @@ from sessions_app.reads import selectors
 from sessions_app.sessions import client_answers, client_chats
 from sessions_app.sessions.client_places import ClientHistory
 from sessions_app.streams.hub import beginning
+from sessions_app.streams.reader import StreamReader
 
 if TYPE_CHECKING:
     from sessions_app.models import Agent
@@ -69,13 +70,12 @@ class ChatCompletions(DoorView):
             return _answer_at_once(given, text)
         if not given.streams:
             return WholeAnswer(self._accept(request, agent, given))
-        body = AnswerStream(right_of(request))
+        reader = StreamReader(right_of(request))  # before the message is stored: too many streams are refused
         try:
-            body.reply = self._accept(request, agent, given)
+            return StreamedAnswer(self._accept(request, agent, given), reader)
         except BaseException:
-            body.close()
+            reader.close()
             raise
-        return StreamedAnswer(body)
 
     def _accept(self, request: Request, agent: Agent, given: CompletionRequest) -> Reply:
         history = ClientHistory(

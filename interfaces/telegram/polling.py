@@ -11,21 +11,22 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import structlog
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
+from django.db.models.functions import Now
 
 from agent_core import process
-from interfaces.telegram.typing_signs import TypingSigns
 from interfaces.telegram.updates import NotServed, Reply, handle
 from sessions_app.exceptions import UnreadableSecret
-from sessions_app.models import TelegramBot
+from sessions_app.models import TelegramBot, TelegramChat, Turn, TurnKind, TurnState
 from sessions_app.postgres.connection import connect_directly
 from sessions_app.telegram.bots import note_state, token_of
 from sessions_app.telegram.client import POLL, ApiError, Client, client_of, is_installed
@@ -35,6 +36,9 @@ log = structlog.get_logger(__name__)
 MOST_BOTS = 1_000  # that one process looks at
 THREADS = 4  # that store updates
 LONGEST_BACKOFF = 60.0  # seconds
+TYPING_EVERY = 4.5  # seconds; Telegram shows the sign for five
+LONGEST_TYPING = timedelta(minutes=5)  # after which a turn that still runs shows nothing
+MOST_TYPING = 100  # chats at a time
 TRIES = 3  # of an update that fails for another reason than the database
 _TRY = "SELECT key, pg_try_advisory_lock(key) FROM unnest(%s::bigint[]) AS key"
 _SERVER = {"idle_session_timeout": "60s"}  # a stopped process loses its locks after this time
@@ -260,6 +264,52 @@ async def _tell(client: Client, reply: Reply) -> None:
             await client.send(reply.chat_id, reply.text)
     except ApiError as error:
         log.info("telegram_reply_left_out", error=str(error))
+
+
+class TypingSigns:
+    """Shows in Telegram that answers are being written. At most one round of such signs is on its way."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._running: list[Future[None]] = []
+
+    def show(self, tokens: Mapping[int, str]) -> None:
+        """Show the signs that are due, for the bots of these agents."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + TYPING_EVERY
+        self._running = [each for each in self._running if not each.done()]
+        if self._running:
+            return
+        for agent_id, chat_id in _writing(list(tokens)):
+            sign = client_of(tokens[agent_id]).show_typing(chat_id)
+            self._running.append(process.submit(_quietly(sign)))
+
+
+def _writing(agent_ids: list[int]) -> list[tuple[int, int]]:
+    """Agents and connected chats in which the turn of a message runs."""
+    running = Turn.objects.filter(
+        state=TurnState.RUNNING,
+        kind=TurnKind.MESSAGE,
+        session__channel="telegram",
+        session__agent__in=agent_ids,
+        started_at__gt=Now() - LONGEST_TYPING,
+    )
+    pairs = set(running.values_list("session__agent_id", "session__chat_id")[:MOST_TYPING])
+    chats = TelegramChat.objects.filter(
+        bot__in=[agent for agent, _ in pairs],
+        chat_id__in=[int(chat) for _, chat in pairs if chat.isdigit()],
+        blocked_at=None,
+    )
+    known = chats.values_list("bot_id", "chat_id") if pairs else ()
+    return [(agent, chat) for agent, chat in known if (agent, str(chat)) in pairs]
+
+
+async def _quietly(call: Coroutine[Any, Any, None]) -> None:
+    try:
+        await call
+    except ApiError as error:
+        log.debug("typing_not_shown", error=str(error))
 
 
 def run_until(ended: threading.Event, stopping: threading.Event, tick: float) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from interfaces.telegram import buttons
@@ -45,9 +45,9 @@ class NotServed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What to tell the person after the update was stored. With `press_id` it is shown at the pressed button.
+    """What the person is told after the update was stored. With `press_id` it is shown at the pressed button.
 
-    `message_id`: a message whose buttons are removed. `is_typing`: show that an answer is being written.
+    `message_id`: a message whose buttons are removed. `is_typing`: the chat shows that an answer is being written.
     """
 
     chat_id: int = 0
@@ -74,12 +74,7 @@ def handle(bot_id: int, update: Any) -> Reply | None:
 
 def _is_new(bot_id: int, update_id: int) -> bool:
     """Store the id; False if it was there. Of two at once the second waits for the first to commit."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO sessions_app_telegramupdate (bot_id, update_id) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-            [bot_id, update_id],
-        )
-        is_new = bool(cursor.rowcount)
+    _, is_new = TelegramUpdate.objects.get_or_create(bot_id=bot_id, update_id=update_id)
     old = TelegramUpdate.objects.filter(created_at__lt=Now() - KEPT).order_by("created_at")
     locked = old.select_for_update(skip_locked=True).values_list("pk", flat=True)[:MOST_FORGOTTEN]
     if ids := list(locked):
@@ -175,7 +170,7 @@ def _key(bot: TelegramBot, update_id: int) -> str:
 
 
 def _to_stranger(bot: TelegramBot, chat_id: int, text: str) -> Reply | None:
-    """One sentence at most so often, whatever is written: strangers can make the bot do nothing else."""
+    """A sentence to a chat that is not connected, within a rate limit. Strangers can make the bot do nothing else."""
     if take_allowance(f"telegram-stranger:{bot.pk}:{chat_id}:{text[:20]}", STRANGERS):
         return None
     if take_allowance(f"telegram-strangers:{bot.pk}", ALL_STRANGERS):

@@ -22,7 +22,8 @@ from agent_core.addresses import NoAddress, NotPublic, Reach, host_and_port, par
 from agent_core.text.formats import utc_text
 from agent_core.tools.http_request import REDIRECTS, HttpRequest, send_request
 from sessions_app.channels.base import BadAddress, Parcel, Unsent, check_destination
-from sessions_app.exceptions import BadInput
+from sessions_app.exceptions import BadInput, NotFound
+from sessions_app.models import Agent
 
 PREFIX = "whsec_"
 KEY_BYTES = 32
@@ -33,9 +34,25 @@ FINAL = frozenset({400, 405, 406, 410, 411, 413, 414, 415, 422, 431, 501})
 PATIENT = (429, 503)  # statuses whose Retry-After is obeyed
 
 
-def new_secret() -> str:
+def _new_secret() -> str:
     """A new signing key, as Standard Webhooks writes it."""
     return PREFIX + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def secret_of(agent_id: int) -> str:
+    """The key that signs an agent's webhooks, made when it is first needed and shown to its owner alone. NotFound."""
+    Agent.objects.filter(pk=agent_id, signing_secret="").update(signing_secret=_new_secret())
+    found = Agent.objects.filter(pk=agent_id).values_list("signing_secret", flat=True).first()
+    if found is None:
+        raise NotFound("there is no such agent")
+    return found
+
+
+def new_secret_of(agent_id: int) -> str:
+    """Replace the key. An attempt that is running may still use the old one. NotFound."""
+    if not Agent.objects.filter(pk=agent_id).update(signing_secret=_new_secret()):
+        raise NotFound("there is no such agent")
+    return secret_of(agent_id)
 
 
 def signature(secret: str, key: str, timestamp: int, body: bytes) -> str:

@@ -11,27 +11,27 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import sqlalchemy as sa
 import structlog
 from django.conf import settings
 from django.db import Error, connection, transaction
+from django.db.models import Exists, F, Q
+from django.db.models.functions import Now
 
+from agent_core.telemetry import spans
 from agent_core.text.redact import redact
-from sessions_app import events, metrics, owners
+from sessions_app import events, metrics
 from sessions_app.channels import base
 from sessions_app.channels.base import Parcel, Unsent
+from sessions_app.channels.webhook import secret_of
 from sessions_app.deliveries import outbox
-from sessions_app.deliveries.signing_key import secret_of
 from sessions_app.hints import DeliveryLane
 from sessions_app.metrics import Counted
-from sessions_app.models import Delivery, DeliveryState, Event, EventType, Message, Session
-from sessions_app.models.delivery import ON_THE_WAY
+from sessions_app.models import Delivery, DeliveryState, Event, EventType, Message
+from sessions_app.models.delivery import ON_THE_WAY, DeliveryTransitions
 from sessions_app.postgres.retry import retry_while_down
-from sessions_app.postgres.statements import Statement, table
 from sessions_app.tracing.spans import delivery_span
 
 log = structlog.get_logger(__name__)
@@ -44,61 +44,17 @@ _COUNTERS = {
     DeliveryState.SENT: Counted.DELIVERY_SENT,
     DeliveryState.FAILED: Counted.DELIVERY_FAILED,
 }
-_delivery, _session = table(Delivery), table(Session)
+# of an inactive owner it waits, and is sent late
+_IS_DUE = (Q(next_attempt_at=None) | Q(next_attempt_at__lte=Now())) & Q(session__owner__is_active=True)
 
 
-def is_open(row: Any) -> Any:
-    """The condition that a delivery is pending or being sent."""
-    return row.c.state.in_([sa.literal_column(f"'{state}'") for state in ON_THE_WAY])
+def _of(lane: DeliveryLane) -> DeliveryTransitions:
+    return Delivery.objects.filter(session_id=lane.session_id, channel=lane.channel)
 
 
-def _is_in_lane(row: Any) -> Any:
-    return sa.and_(
-        row.c.session_id == sa.bindparam("session_id", type_=sa.Uuid()),
-        row.c.channel == sa.bindparam("channel", type_=sa.Text()),
-    )
-
-
-def _head() -> sa.Select[tuple[int]]:
-    """The oldest open delivery of a lane: nothing overtakes it, also while it waits for another attempt."""
-    row = _delivery.alias()
-    return sa.select(row.c.id).where(_is_in_lane(row), is_open(row)).order_by(row.c.id).limit(1)
-
-
-def _another_is_sent() -> Any:
-    """A younger delivery of the lane is being sent: the head was a dead letter then, and was sent again since."""
-    other = _delivery.alias()
-    return sa.exists().where(
-        _is_in_lane(other),
-        other.c.state == sa.literal_column(f"'{DeliveryState.SENDING}'"),
-        other.c.id != _delivery.c.id,
-        other.c.next_attempt_at > sa.func.now(),
-    )
-
-
-_IS_DUE = sa.and_(
-    is_open(_delivery),
-    sa.or_(_delivery.c.next_attempt_at.is_(None), _delivery.c.next_attempt_at <= sa.func.now()),
-    owners.of_session_is_active(_delivery.c.session_id),  # else it waits, and is sent late
-)
-CLAIM = Statement(
-    sa.update(_delivery)
-    # _IS_DUE repeats the state: the head may have changed while the subselect waited for its row
-    .where(_delivery.c.id == _head().with_for_update().scalar_subquery(), _IS_DUE, ~_another_is_sent())
-    .values(
-        state=DeliveryState.SENDING.value,
-        claim=sa.bindparam("new_claim", type_=sa.Uuid()),
-        attempts=_delivery.c.attempts + 1,
-        tried_at=sa.func.now(),
-        next_attempt_at=sa.func.now() + sa.bindparam("lease", type_=sa.Interval()),
-    )
-    .returning(_delivery.c.id)
-)
-PEEK = Statement(
-    sa.select(_delivery.c.address, _session.c.owner_id)
-    .join(_session, _session.c.id == _delivery.c.session_id)
-    .where(_delivery.c.id == _head().scalar_subquery(), _IS_DUE)
-)
+def _open(lane: DeliveryLane) -> DeliveryTransitions:
+    """The open deliveries of a lane. Nothing overtakes the oldest, also while it waits for another attempt."""
+    return _of(lane).filter(state__in=ON_THE_WAY).order_by("pk")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,34 +66,53 @@ class Receiver:
 
 
 def receiver_of(lane: DeliveryLane) -> Receiver | None:
-    """Return the receiver of the lane's next delivery; None when nothing is to be sent now."""
-    row = PEEK.first(session_id=lane.session_id, channel=lane.channel)
-    if row is None:
+    """Return the receiver of the lane's next delivery, or None if nothing is due."""
+    head = Delivery.objects.filter(_IS_DUE, pk__in=_open(lane).values("pk")[:1])
+    found = head.values_list("address", "session__owner_id").first()
+    if found is None:
         return None
+    address, owner = found
     channel = base.sender(lane.channel)
     try:
-        place = f"{lane.channel}:{channel.place(row.address) if channel else ''}"
+        place = f"{lane.channel}:{channel.place(address) if channel else ''}"
     except Exception:  # noqa: BLE001 - an address from before a change; the attempt to send it reports why
         place = lane.channel
-    return Receiver(place=place, owner=row.owner_id)
+    return Receiver(place=place, owner=owner)
 
 
 def send_next(lane: DeliveryLane) -> bool:
-    """Try the lane's next delivery once; False when nothing is to be sent now."""
-    lease = timedelta(
-        seconds=2 * settings.RONDO_DELIVERY_SECONDS + SLACK
-    )  # after it the sender counts as dead
-    row = CLAIM.first(session_id=lane.session_id, channel=lane.channel, new_claim=uuid.uuid4(), lease=lease)
-    if row is None:
+    """Try the lane's next delivery once. False: nothing is due."""
+    # after this time without a renewal the sender counts as dead
+    lease = timedelta(seconds=2 * settings.RONDO_DELIVERY_SECONDS + SLACK)
+    delivery = _claimed(lane, lease)
+    if delivery is None:
         return False
-    delivery = Delivery.objects.select_related("message__turn", "session__agent").get(pk=row.id)
     with _renewed_claim(delivery, lease), delivery_span(delivery) as span:
         failure = _try(delivery)
         if failure is not None:
-            span.fail("final" if failure.final else "unsent")
+            spans.fail(span, "final" if failure.final else "unsent")
     # without the result, the delivery would be repeated when the lease ends: wait for the database instead
     retry_while_down(lambda: _settle(delivery, failure))
     return True
+
+
+@transaction.atomic
+def _claimed(lane: DeliveryLane, lease: timedelta) -> Delivery | None:
+    """Claim the oldest open delivery of a lane, unless it is not due. A second sender waits here for the first."""
+    head = _open(lane).select_for_update(no_key=True).first()
+    if head is None:
+        return None
+    # a younger one may be sent now, if the head was a dead letter then, and was sent again since
+    younger = _of(lane).filter(state=DeliveryState.SENDING, next_attempt_at__gt=Now()).exclude(pk=head.pk)
+    is_claimed = Delivery.objects.filter(_IS_DUE, ~Exists(younger), pk=head.pk).update(
+        state=DeliveryState.SENDING,
+        claim=uuid.uuid4(),
+        attempts=F("attempts") + 1,
+        tried_at=Now(),
+        next_attempt_at=Now() + lease,
+    )
+    rows = Delivery.objects.select_related("message__turn", "session__agent")
+    return rows.get(pk=head.pk) if is_claimed else None
 
 
 @contextmanager
@@ -176,9 +151,8 @@ def _try(delivery: Delivery) -> Unsent | None:
     connection.close()  # back to the pool: nothing is open while the receiver works
     try:
         number = channel.send(parcel)
-        delivery.number_at_channel = (
-            number if isinstance(number, int) else None
-        )  # a plugin may return anything
+        # a plugin may return anything
+        delivery.number_at_channel = number if isinstance(number, int) else None
     except Unsent as failure:
         return failure
     except Exception as error:  # a plugin's bug must not stop the lane unseen
@@ -189,43 +163,34 @@ def _try(delivery: Delivery) -> Unsent | None:
 
 def _parcel(delivery: Delivery) -> Parcel | None:
     """What is sent; None: its message or session was deleted."""
-    if delivery.session is None:
+    session, event, message = delivery.session, delivery.event or {}, delivery.message
+    if session is None or not (event or message):
         return None
-    if delivery.event is not None:
-        event = delivery.event
-        return replace(_envelope(delivery, delivery.session), type=event["type"], about=event["data"])
-    return _message_parcel(delivery, delivery.message, delivery.session) if delivery.message else None
-
-
-def _envelope(delivery: Delivery, session: Session) -> Parcel:
     return Parcel(
         key=delivery.idempotency_key,
         address=delivery.address,
-        text="",
+        text=message.content if message else "",
         secret=secret_of(session.agent_id),
         attempt=delivery.attempts,
-        created_at=delivery.created_at,
+        created_at=message.created_at if message else delivery.created_at,
         session_id=str(session.pk),
         session_key=session.key,
         agent=session.agent.name,
         meta=delivery.meta,
+        about=_about(message) if message else event["data"],
+        type="message" if message else event["type"],
         seconds=settings.RONDO_DELIVERY_SECONDS,
         user=str(session.agent.owner_id),
     )
 
 
-def _message_parcel(delivery: Delivery, message: Message, session: Session) -> Parcel:
+def _about(message: Message) -> dict[str, object]:
     turn = message.turn
     about: dict[str, object] = {"seq": message.seq}
     if turn is not None:
         about |= {"turn": turn.pk, "kind": turn.kind, "state": turn.state, "run": turn.origin_run or None}
-    about |= {
-        name: message.metadata[name]
-        for name in ("source", "late", "late_seconds", "ended_by")
-        if name in message.metadata
-    }
-    envelope = _envelope(delivery, session)
-    return replace(envelope, text=message.content, created_at=message.created_at, about=about)
+    told = ("source", "late", "late_seconds", "ended_by")
+    return about | {name: message.metadata[name] for name in told if name in message.metadata}
 
 
 def _settle(delivery: Delivery, failure: Unsent | None) -> None:
@@ -252,7 +217,7 @@ def _store_result(delivery: Delivery, failure: Unsent | None) -> bool:
         return Delivery.objects.sent(delivery)
     error = redact(str(failure))[:LONGEST_ERROR] or "it failed"
     waits = settings.RONDO_DELIVERY_RETRY_SECONDS
-    # who waited behind another delivery for as long as all attempts take gets a single one
+    # a delivery that waited longer than the whole retry schedule is attempted once
     patience = timedelta(seconds=(1 + JITTER) * sum(waits))
     is_too_old = datetime.now(UTC) - delivery.handed_over_at > patience
     if failure.final or delivery.attempts > len(waits) or is_too_old:

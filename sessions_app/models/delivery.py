@@ -46,7 +46,7 @@ ON_THE_WAY = (DeliveryState.PENDING, DeliveryState.SENDING)
 class DeliveryTransitions(models.QuerySet["Delivery"]):
     """The transitions, each a conditional UPDATE. False: the state had already changed.
 
-    PENDING → SENDING is `send.CLAIM`, which selects and claims a delivery in one statement.
+    PENDING → SENDING is made by `send.py`, which locks the oldest open delivery of a lane to claim it.
     """
 
     def sent(self, delivery: Delivery) -> bool:

@@ -73,8 +73,8 @@ def mark_news_told(message_id: int) -> None:
     ClientMessage.objects.filter(pk=message_id).update(news_told=True)
 
 
-def take_news(user: AbstractBaseUser, chat: ClientChat) -> list[int]:
-    """Ids of the automations' messages that the program was not told yet. They count as told from now on."""
+def collect_news(user: AbstractBaseUser, chat: ClientChat) -> list[int]:
+    """Return the ids of the automations' messages that the program was not told yet, and count them as told."""
     of_chat = ClientChat.objects.filter(
         limits.in_sessions(user), agent=chat.agent_id, door=chat.door, chat=chat.chat
     )

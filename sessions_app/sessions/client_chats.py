@@ -21,7 +21,7 @@ from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue.receive import program_message, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_places
-from sessions_app.sessions.client_answers import take_news
+from sessions_app.sessions.client_answers import collect_news
 from sessions_app.sessions.client_places import ClientHistory, hashed
 from sessions_app.sessions.images import with_note
 
@@ -63,7 +63,7 @@ def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> Accep
     else:
         chat, position = client_places.place_in(only, given, scope, paths)
     message = replace(program_message(with_note(given.text, len(given.images))), images=given.images)
-    news = take_news(user, chat)
+    news = collect_news(user, chat)
     turn = receive(chat.session_id, message, agent.owner_id)
     row = ClientMessage.objects.create(
         chat=chat, position=position, path=paths[-1], request_key=request_key, turn=turn, news=news

@@ -251,14 +251,7 @@ def _as_heard(rows: QuerySet[ClientMessage], heard: str) -> list[ClientMessage]:
     some = list(rows[:2])
     if len(some) < 2:
         return some
-    heard_text = heard.strip().replace("\x00", "")  # which the database cannot read, and no stored answer has
-    said = Func(F("content"), Value(_SPACE), function="btrim", output_field=TextField())
-    answers = Message.objects.filter(turn__in=rows.values("turn"), role="assistant").exclude(content="")
-    heard_here = answers.annotate(heard=Value(heard_text, output_field=TextField())).filter(
-        heard__endswith=said
-    )
-    likely = rows.filter(turn__in=heard_here.values("turn"))[:MOST_ALIKE]
-    return [row for row in likely if _was_answered(row, heard)] or some
+    return [row for row in some if _was_answered(row, heard)] or some
 
 
 def _was_answered(row: ClientMessage, heard: str) -> bool:

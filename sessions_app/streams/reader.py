@@ -14,7 +14,7 @@ from sessions_app.models.turn import OPEN_STATES
 from sessions_app.streams.event_log import Position
 from sessions_app.streams.hub import Subscription, beginning, hub
 from sessions_app.streams.items import Item, Topic
-from sessions_app.streams.rights import STREAM_SLOTS, Right, lapsed
+from sessions_app.streams.rights import OPEN_STREAMS, Right, lapsed
 
 MOST_WAITING = 500  # requests of one process that wait for a turn; more are answered at once
 RECHECK = 5.0  # seconds without items after which a turn's row is read, in case its end is lost
@@ -25,12 +25,12 @@ _waiting: set[StreamReader] = set()
 
 
 class StreamReader:
-    """Reads the items of one stream. It takes one of the user's slots (TooManyStreams), and must be closed."""
+    """Reads the items of one stream. It counts as one of the user's streams (TooManyStreams), and must be closed."""
 
     def __init__(self, right: Right) -> None:
         self._right = right
         self.subscription: Subscription | None = None  # of the last `read`
-        self._free = STREAM_SLOTS.take(right)
+        self._free = OPEN_STREAMS.take(right)
         weakref.finalize(self, self._free)  # when an error comes before a response holds it
 
     def close(self) -> None:

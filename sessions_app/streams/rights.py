@@ -36,7 +36,7 @@ class Right:
     password: str = field(default="", repr=False)  # hashed; a change of it ends the streams of browsers
 
 
-class StreamSlots:
+class OpenStreams:
     """Counts each user's open streams in this process, together with requests that wait for a turn.
 
     A limited token is counted by itself, too: it has half of them at most, so that it cannot shut its owner out.
@@ -47,12 +47,12 @@ class StreamSlots:
         self._guard = threading.RLock()  # re-entrant: the garbage collector may free a stream at any point
 
     def taken(self, user_id: int) -> int:
-        """The number of slots that the user has taken."""
+        """The number of streams that the user has open."""
         with self._guard:
             return self._taken[user_id]
 
     def take(self, right: Right) -> Callable[[], None]:
-        """Take a slot; returns the function that frees it. TooManyStreams."""
+        """Count a stream as open; returns the function that counts it as closed. TooManyStreams."""
         most: dict[int | str, int] = {right.user_id: settings.RONDO_STREAMS_PER_USER}
         if right.is_limited and right.token is not None:
             most[right.token] = share_of_limited(settings.RONDO_STREAMS_PER_USER)
@@ -75,7 +75,7 @@ class StreamSlots:
                     del self._taken[key]
 
 
-STREAM_SLOTS = StreamSlots()
+OPEN_STREAMS = OpenStreams()
 
 
 def is_revoked(right: Right) -> bool:

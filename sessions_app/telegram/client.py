@@ -7,9 +7,10 @@ calls run on the process's event loop, because the connections belong to a loop.
 from __future__ import annotations
 
 import asyncio
-import threading
+import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
@@ -17,7 +18,6 @@ import structlog
 from django.conf import settings
 
 from agent_core import process
-from agent_core.process import PerProcess
 
 T = TypeVar("T")
 
@@ -104,10 +104,6 @@ class Client:
         """Remove the buttons below a message."""
         await self._call(self._bot.edit_message_reply_markup(chat_id=chat_id, message_id=message_id))
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._bot.shutdown()
-
     async def _call(self, call: Coroutine[Any, Any, T], seconds: float = CONNECT + ANSWER) -> T:
         try:
             return await asyncio.wait_for(call, seconds)
@@ -148,29 +144,14 @@ def _connections(make: Callable[..., T], most: int) -> T:
     )
 
 
-class _Clients:
-    """The clients of a process, by server and token."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._clients: dict[tuple[str, str], Client] = {}
-
-    def get(self, token: str) -> Client:
-        key = (str(settings.RONDO_TELEGRAM_URL), token)
-        with self._guard:
-            client = self._clients.pop(key, None) or Client(token)
-            self._clients[key] = client  # the last used at the end
-            if len(self._clients) > MOST_CLIENTS:
-                process.submit(self._clients.pop(next(iter(self._clients))).close())
-            return client
-
-
-_clients: PerProcess[_Clients] = PerProcess()
-
-
 def client_of(token: str) -> Client:
     """The client for this token, made once for each process."""
-    return _clients.get(_Clients).get(token)
+    return _client(os.getpid(), str(settings.RONDO_TELEGRAM_URL), token)
+
+
+@lru_cache(maxsize=MOST_CLIENTS)
+def _client(_process: int, _server: str, token: str) -> Client:
+    return Client(token)
 
 
 def wait_for(call: Coroutine[Any, Any, T], seconds: float = CONNECT + ANSWER) -> T:

@@ -6,18 +6,19 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from opentelemetry.trace import Span, SpanContext, SpanKind
+
 from agent_core.telemetry import spans
-from agent_core.telemetry.spans import Span, Trace
 from sessions_app.models import Delivery, Turn
 from sessions_app.models.turn import RUNS_KEY
 
 
-def trace_of_run(run_id: str) -> Trace:
+def trace_of_run(run_id: str) -> SpanContext:
     """The first span of a run's trace: its slot."""
     return spans.derived("run", run_id)
 
 
-def trace_of_turn(session_id: uuid.UUID, turn_id: int, run_id: str) -> Trace:
+def trace_of_turn(session_id: uuid.UUID, turn_id: int, run_id: str) -> SpanContext:
     """The first span of a turn's trace: the slot of its run, or its own wait in the queue."""
     return trace_of_run(run_id) if run_id else spans.derived("turn", str(session_id), str(turn_id))
 
@@ -25,9 +26,6 @@ def trace_of_turn(session_id: uuid.UUID, turn_id: int, run_id: str) -> Trace:
 @contextmanager
 def turn_span(turn: Turn) -> Iterator[None]:
     """The span of this attempt of the turn; model and tool calls are below it."""
-    if not spans.is_on():
-        yield
-        return
     trace = trace_of_turn(turn.session_id, turn.pk, turn.origin_run)
     about: dict[str, str | int] = {
         "rondo.turn": turn.pk,
@@ -38,11 +36,11 @@ def turn_span(turn: Turn) -> Iterator[None]:
     if turn.attempt == 1 and not turn.origin_run:
         spans.first_span("queue", trace, turn.queued_at, about)
     about |= {"gen_ai.operation.name": "invoke_agent", "rondo.attempt": turn.attempt}
-    with spans.span("invoke_agent", about, kind="consumer", below=trace, leads=True) as span:
+    with spans.span("invoke_agent", about, kind=SpanKind.CONSUMER, below=trace, leads=True) as span:
         yield
-        span.set({"rondo.state": turn.state, **_agent(turn), **_used(turn)})
+        span.set_attributes({"rondo.state": turn.state, **_agent(turn), **_used(turn)})
         if turn.error_code:
-            span.fail(turn.error_code)
+            spans.fail(span, turn.error_code)
 
 
 def delivery_span(delivery: Delivery) -> AbstractContextManager[Span]:
@@ -52,8 +50,8 @@ def delivery_span(delivery: Delivery) -> AbstractContextManager[Span]:
         "rondo.channel": delivery.channel,
         "rondo.attempt": delivery.attempts,
     }
-    below = _trace_of_delivery(delivery) if spans.is_on() else None
-    return spans.span(f"deliver {delivery.channel}", about, kind="producer", below=below)
+    below = _trace_of_delivery(delivery)
+    return spans.span(f"deliver {delivery.channel}", about, kind=SpanKind.PRODUCER, below=below)
 
 
 def _runs(turn: Turn) -> dict[str, str]:
@@ -70,7 +68,7 @@ def _agent(turn: Turn) -> dict[str, str]:
     return {"gen_ai.agent.name": turn.session.agent.name} if is_read else {}
 
 
-def _trace_of_delivery(delivery: Delivery) -> Trace | None:
+def _trace_of_delivery(delivery: Delivery) -> SpanContext | None:
     if delivery.message is not None and delivery.message.turn is not None:
         turn = delivery.message.turn
         return trace_of_turn(turn.session_id, turn.pk, turn.origin_run)

@@ -9,7 +9,7 @@ from typing import Any
 from agent_core.execution import ConsentRequest, new_id
 from agent_core.text import fence
 from agent_core.tool_spec import ToolSpec
-from agent_core.turn.consent import NEEDED, call_to_json, question_of, shown_arguments
+from agent_core.turn.consent import NEEDED, call_to_json, question_of, shown_value
 from agent_core.turn.tool_calls import intent
 from agent_core.types import (
     Ending,
@@ -62,9 +62,7 @@ class ChatConsent:
         """Add a note to the request that lists the calls which the person's yes or no is about."""
         if self.heard.question is None or not self.heard.counts:
             return request
-        calls = [
-            f"- {each['name']} {shown_arguments(each['arguments'])}" for each in self.heard.question.calls
-        ]
+        calls = [f"- {each['name']} {shown_value(each['arguments'])}" for each in self.heard.question.calls]
         shown = fence.fenced("calls", "\n".join(calls))
         note = "\n".join(["## Consent", "", SAID[self.heard.answer], shown])
         return replace(request, message=f"{note}\n\n{request.message}")

@@ -19,7 +19,7 @@ from agent_core.mcp.server import McpServer
 from agent_core.text.redact import redact, secrets_of
 from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.agents.edit import update_agent
-from sessions_app.deliveries.signing_key import secret_of
+from sessions_app.channels.webhook import secret_of
 from sessions_app.encryption import encrypt
 from sessions_app.hooks.tokens import token_of
 from sessions_app.models import Agent, ApiToken, Connection, TelegramBot, TelegramChat, Turn

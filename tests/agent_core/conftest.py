@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_core.testing import ModelServer
+from tests.model_server import ModelServer
 
 KEY = "key-that-must-not-show-1234"
 

@@ -19,13 +19,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agent_core.testing import ModelServer
 from sessions_app.models import Turn
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.streams.hub import Hub
 from tests import warm
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until, usual_environ
+from tests.model_server import ModelServer
 from tests.tokens import token_of
 from tests.up import free_port
 

@@ -11,7 +11,7 @@ from sessions_app.connections.edit import add_connection
 from sessions_app.exceptions import TooManyStreams
 from sessions_app.models import Agent, Session
 from sessions_app.sessions.open import primary_session
-from sessions_app.streams.rights import Right, StreamSlots
+from sessions_app.streams.rights import OpenStreams, Right
 from sessions_app.tokens import tickets
 from sessions_app.tokens.limits import Limit, put_limit
 from tests.api.conftest import Caller, problem
@@ -84,7 +84,7 @@ def test_a_limited_token_leaves_half_of_the_tickets_to_its_owner(
 
 def test_a_limited_token_leaves_half_of_the_streams_to_its_owner(settings: Any) -> None:
     settings.RONDO_STREAMS_PER_USER = 4
-    slots, owner = StreamSlots(), Right(user_id=7, token="all")
+    slots, owner = OpenStreams(), Right(user_id=7, token="all")
     mine = Right(user_id=7, token="limited", is_limited=True)
     held = [slots.take(mine), slots.take(mine)]
     with pytest.raises(TooManyStreams, match="This token has 2"):

@@ -27,7 +27,7 @@ from sessions_app.events import Cursor
 from sessions_app.models import Agent, ApiToken, Session
 from sessions_app.sessions.open import open_session
 from sessions_app.streams.event_log import Position
-from sessions_app.streams.rights import STREAM_SLOTS, Right, lapsed
+from sessions_app.streams.rights import OPEN_STREAMS, Right, lapsed
 from sessions_app.tokens.issue import revoke_tokens
 from tests.api.conftest import Site, Window, start_web
 from tests.fleet import Process, until
@@ -298,10 +298,10 @@ def test_all_streams_are_asked_for_in_one_statement(transactional_db: None) -> N
 
 def test_a_stream_that_nobody_came_to_hold_leaves_its_place() -> None:
     """As when a middleware fails over an answer that the view had made already."""
-    before = STREAM_SLOTS.taken(7)
+    before = OPEN_STREAMS.taken(7)
     position = Position(session_id=uuid4(), agent_id=1, cursor=Cursor(xid=0, id=0))
     stream = Stream(uuid4(), position, "demo", Right(user_id=7))
-    assert STREAM_SLOTS.taken(7) == before + 1
+    assert OPEN_STREAMS.taken(7) == before + 1
     del stream
     gc.collect()
-    assert STREAM_SLOTS.taken(7) == before
+    assert OPEN_STREAMS.taken(7) == before

@@ -17,7 +17,7 @@ from drf_spectacular.generators import SchemaGenerator
 from interfaces.api.agents.hooks import HookMessages
 from interfaces.http.auth import required_scope
 from interfaces.http.base import ApiView
-from interfaces.mcp_server.toolbox import TOOLS
+from interfaces.mcp_server.server import TOOLS
 from sessions_app.models import Agent, ApiToken, Session, TokenScope, Turn
 from tests.api.conftest import Caller, for_each
 from tests.api.places import Place, Places, settle_places

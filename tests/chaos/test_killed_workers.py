@@ -13,7 +13,6 @@ import pytest
 import redis
 from django.db import connection, transaction
 
-from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import RunRecord, RunState
 from sessions_app.hints import Hint, flush_hints, send
@@ -37,6 +36,7 @@ from tests.automations.firing.test_fire_jobs import due_job
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside
+from tests.model_server import ModelServer
 from tests.races import waiting
 from tests.talk import ended
 

@@ -14,7 +14,6 @@ from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
 from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Message, Turn, TurnKind, Worker
 from sessions_app.queue.enqueue import enqueue
@@ -22,6 +21,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.lock import SessionLocks, lock_key
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
+from tests.model_server import ModelServer
 from tests.services import with_database
 from tests.sessions_app.worker.test_process import backends, no_connections
 from tests.talk import ended

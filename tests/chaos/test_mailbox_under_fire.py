@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 from django.db import connection
 
-from agent_core.testing import ModelServer
 from sessions_app.mailbox.bounds import TOO_MANY
 from sessions_app.mailbox.updates import SUPERSEDED, Mail, deposit, unread
 from sessions_app.models import MailboxEvent, Message, OnBusy, Priority, Session, Turn, TurnState, TurnStep
@@ -18,6 +17,7 @@ from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 from tests.races import in_thread
 
 pytestmark = [pytest.mark.full, pytest.mark.rule("6.1", "6.2")]

@@ -15,7 +15,6 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 
-from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord
 from config.database import database_settings
@@ -35,6 +34,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.lock import SessionLocks
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 from tests.proxy import Proxy
 from tests.talk import ended, say
 

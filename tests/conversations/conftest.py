@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from agent_core import tools
-from agent_core.testing import ModelServer
 from sessions_app.models import Agent
 from tests.conftest import new_person
 from tests.conversations.stage import ZONE
+from tests.model_server import ModelServer
 
 
 @pytest.fixture(scope="module")

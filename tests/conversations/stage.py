@@ -13,7 +13,6 @@ from typing import Any
 from django.db.models.functions import Now
 
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing import ModelServer
 from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
@@ -27,6 +26,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import open_session
 from sessions_app.turns.run import run_next_turn
 from sessions_app.worker.process import WorkerProcess
+from tests.model_server import ModelServer
 
 ZONE = "Europe/Berlin"
 MOST_TURNS = 10  # that one thing that happens may bring about

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from django.db.models import QuerySet
 
-from agent_core.testing import ModelServer
 from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.models import ExecutionState, Session
 from sessions_app.worker.process import WorkerProcess
@@ -24,6 +23,7 @@ from tests.conversations.chats import CHATS, SETTINGS
 from tests.conversations.conftest import agent_of
 from tests.conversations.plans import BACKGROUND, PLANS
 from tests.conversations.stage import Stage
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("7.4")
 

@@ -12,7 +12,6 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
 from automations.models import RunRecord
 from sessions_app.models import (
     ConsentQuestion,
@@ -25,6 +24,7 @@ from sessions_app.models import (
     Turn,
 )
 from tests.api.conftest import Caller, made
+from tests.model_server import ModelServer
 
 SECRETS = {"token": "the-token-that-is-shown-once", "ticket": "the-ticket", "secret": "dGhlLWtleQ=="}
 LONGEST_PREFIX = 5  # characters

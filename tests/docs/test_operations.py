@@ -15,13 +15,13 @@ import pytest
 from django.test import Client
 from jsonschema_rs import Draft202012Validator
 
-from agent_core.testing import ModelServer
 from interfaces.http.schema import openapi
 from interfaces.http.schema.naming import TAGS
 from interfaces.http.schema.openapi import answer_of
 from tests.api.conftest import new_caller
 from tests.bot_api import serving_bots
 from tests.docs.operations import Operation, World, operations, without_secrets
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.django_db
 COMMITTED = {"delete_agent", "delete_session"}  # they work in several transactions

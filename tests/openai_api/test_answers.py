@@ -11,7 +11,6 @@ import openai
 import pytest
 
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing.oddities import chat
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import JobClock
 from sessions_app.models import ApiToken, ConsentQuestion, Message, Session, Turn, TurnState
@@ -20,6 +19,7 @@ from tests import plugins
 from tests.agent_core.planner.plans import says
 from tests.api.conftest import FEW_CONNECTIONS, for_each, start_web
 from tests.fleet import until
+from tests.model_server.oddities import chat
 from tests.openai_api.conftest import Chatter, turns
 from tests.past import ago, ticking
 from tests.sessions_app.turns.test_consent import erase

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import (
@@ -26,7 +25,7 @@ from config.operations.session_checks import waiting_turns
 from config.operations.status import read_status as status
 from config.operations.status import status_lines
 from sessions_app import owners
-from sessions_app.deliveries import sweep as overdue
+from sessions_app.deliveries import dispatcher as overdue
 from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState
@@ -38,6 +37,7 @@ from tests.automations.messages import a_worker, due, later, run_turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.inside import Inside
+from tests.model_server import ModelServer
 from tests.sessions_app.deliveries.conftest import receiver
 from tests.sessions_app.deliveries.receivers import Receiver
 from tests.sessions_app.deliveries.test_send import handed_over, lane_of, states, told_by

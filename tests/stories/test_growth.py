@@ -29,8 +29,8 @@ from automations.turn_kinds import recollection
 from automations.turn_kinds.heartbeat_state import state_variables
 from config.celery import app
 from interfaces.admin.big_table import MOST_FILTERED
+from sessions_app.deliveries import dispatcher as overdue
 from sessions_app.deliveries import send
-from sessions_app.deliveries import sweep as overdue
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Agent, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive

@@ -11,7 +11,7 @@ from agent_core import prompts
 from agent_core.llm.protocol import ModelReply
 from agent_core.planner import live
 from agent_core.text import fence, phrases
-from agent_core.turn.consent import shown_arguments
+from agent_core.turn.consent import shown_value
 from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock
@@ -178,7 +178,7 @@ def test_the_calls_that_a_yes_was_for_are_data(inside: Inside) -> None:
         inside.say(session, "no")
         shown = inside.model.shown()
         [block] = fence.blocks(shown)
-        assert block == fence.Block(name="calls", text=f"- erase {shown_arguments(call[1])}")
+        assert block == fence.Block(name="calls", text=f"- erase {shown_value(call[1])}")
         assert fence.without_fences(shown).endswith("\n\nno"), text
 
 

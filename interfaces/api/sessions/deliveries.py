@@ -13,8 +13,9 @@ from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import NO_STORE, ApiView
 from interfaces.http.fields import Output, TextOrNull
 from interfaces.http.query import SESSION, Parameter, agent_parameter, search_parameter, time_parameters
+from sessions_app.channels import webhook
 from sessions_app.channels.base import all_names
-from sessions_app.deliveries import outbox, signing_key
+from sessions_app.deliveries import outbox
 from sessions_app.deliveries.system_events import EventName
 from sessions_app.models import Delivery, DeliveryState
 from sessions_app.reads import selectors
@@ -125,11 +126,11 @@ class SigningSecret(ApiView):
     @extend_schema(responses=SecretOut)
     def get(self, _request: Request, name: str) -> Response:
         """The key that signs the agent's webhooks."""
-        secret = signing_key.secret_of(selectors.agent(self.user, name).pk)
+        secret = webhook.secret_of(selectors.agent(self.user, name).pk)
         return Response({"secret": secret}, headers=NO_STORE)
 
     @extend_schema(request=None, responses=SecretOut)
     def post(self, _request: Request, name: str) -> Response:
         """Replace the signing key."""
-        secret = signing_key.new_secret_of(selectors.agent(self.user, name).pk)
+        secret = webhook.new_secret_of(selectors.agent(self.user, name).pk)
         return Response({"secret": secret}, headers=NO_STORE)

@@ -14,12 +14,12 @@ from agent_core import connections
 from agent_core.addresses import Reach
 from agent_core.connections import NOT_NAMES, PREFIXES, PROVIDERS, CallSettings, Connection
 from agent_core.policy import TurnPolicy
-from agent_core.testing import ModelServer
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, Image, TurnEventType
 from config.logs import CLIENTS, logging_config
 from tests.agent_core.fakes import QUICK, Ports, Run, assistant, drive, request, user
 from tests.agent_core.llm.test_pydantic_ai import CRON
+from tests.model_server import ModelServer
 
 SECRET = "own-key-of-the-connection-4711"
 ENVIRONMENT = {

@@ -10,13 +10,13 @@ from urllib.parse import unquote
 import pytest
 
 from agent_core.exceptions import FINAL_CODES, PASSING_CODES
-from agent_core.testing import ModelServer
 from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.types import Ending
 from tests.agent_core.conftest import KEY
 from tests.agent_core.fakes import drive, request, user
 from tests.agent_core.llm.test_connections import work
 from tests.mcp_servers import Handler, strange
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("3.6")
 

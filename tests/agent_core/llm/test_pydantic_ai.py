@@ -15,13 +15,13 @@ from agent_core import models, process
 from agent_core.exceptions import ModelNotConfigured, ModelRefused
 from agent_core.llm import protocol
 from agent_core.llm.protocol import ModelCall
-from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, ToolOutcome, Usage
 from tests.agent_core.conftest import KEY
 from tests.agent_core.fakes import Ports, assistant, drive, request, result_of, returned, spec, user
 from tests.fleet import until
+from tests.model_server import ModelServer
 
 NETWORK = "openai-chat:local-model"
 PROPERTIES = {

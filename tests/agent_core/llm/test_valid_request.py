@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from agent_core.testing import ModelServer
 from agent_core.types import Ending, Entry, Image, Role, ToolCall, ToolOutcome
 from tests.agent_core.fakes import (
     TOOLS,
@@ -23,6 +22,7 @@ from tests.agent_core.fakes import (
     user,
 )
 from tests.agent_core.llm.test_connections import ask, work
+from tests.model_server import ModelServer
 
 NAMES = ("", "functions.cron", "set alarm", "闹钟", "x" * 100, "gone_since")
 IDS = (

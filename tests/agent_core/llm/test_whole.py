@@ -14,8 +14,6 @@ from agent_core.llm import protocol
 from agent_core.llm.stream import BROKEN_OFF, CLOSED
 from agent_core.llm.thinking import ThinkingFilter
 from agent_core.policy import TurnPolicy
-from agent_core.testing import ModelServer, oddities
-from agent_core.testing.oddities import Odd, anthropic, call_piece, chat, google, plain, responses
 from agent_core.turn.judge import read_heartbeat_reply
 from agent_core.turn.transcript import NOT_WHOLE
 from agent_core.types import JSON, NOTES, Ended, Ending, Role, ToolOutcome, TurnEventType
@@ -23,6 +21,8 @@ from tests.agent_core.fakes import TOOLS, Ports, drive, request
 from tests.agent_core.llm.test_connections import ask, work
 from tests.agent_core.llm.test_pydantic_ai import NETWORK, reply_of
 from tests.fleet import until
+from tests.model_server import ModelServer, oddities
+from tests.model_server.oddities import Odd, anthropic, call_piece, chat, google, plain, responses
 
 HALF = "half an ans"
 WRITE = call_piece(0, "a", "write", '{"n": 1}')

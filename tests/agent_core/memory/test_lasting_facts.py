@@ -14,11 +14,11 @@ from agent_core.memory import task_state
 from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.relative_days import with_dates
 from agent_core.memory.task_state import SaidMessage, Speaker, TaskStateData, read_reply
-from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.turn import compress
 from agent_core.turn.control import TurnControl
 from tests.agent_core.fakes import assistant, request, result_of, says, tool_call
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("7.6")
 

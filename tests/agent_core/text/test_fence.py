@@ -15,7 +15,6 @@ from agent_core import prompts
 from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.task_state import TaskStateData
 from agent_core.strategies import DOCUMENTS, INSTRUCTING, MissingTools, Update
-from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.turn import compress
 from agent_core.turn.control import TurnControl
@@ -23,6 +22,7 @@ from agent_core.turn.judge import evaluate_response
 from agent_core.types import Ending, ToolCall, ToolOutcome, TurnResult
 from tests.agent_core.fakes import assistant, built, request, result_of, returned, says, script, user
 from tests.agent_core.forged import FORGED, holding_its_own_mark
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("3.5")
 

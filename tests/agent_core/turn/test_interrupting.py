@@ -8,7 +8,6 @@ import time
 import pytest
 
 from agent_core.exceptions import ModelUnavailable, Stale
-from agent_core.testing import ModelServer
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, ToolOutcome, TurnEvent
 from tests.agent_core.fakes import (
@@ -24,6 +23,7 @@ from tests.agent_core.fakes import (
     tool_call,
 )
 from tests.fleet import until
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("2.1")
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from agent_core.exceptions import ModelRefused, Stale
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.turn.judge import NO_REASON, evaluate_response, read_verdict
 from agent_core.types import Ended, Ending, TurnResult, Usage, Verdict
 from tests.agent_core.fakes import QUICK, assistant, request, says, script, user
 from tests.fleet import until
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("4.1")
 

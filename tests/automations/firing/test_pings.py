@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from sessions_app.deliveries.system_events import fail_address
@@ -14,6 +13,7 @@ from sessions_app.models import Delivery
 from tests.api.conftest import Caller, new_caller, problem
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.3")]

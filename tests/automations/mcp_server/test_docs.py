@@ -16,7 +16,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from config.mcp_bridge import mcp_parser
-from interfaces.mcp_server.toolbox import TOOLS
+from interfaces.mcp_server.server import TOOLS
 from tests.automations.mcp_server.conftest import Door
 from tests.docs.pages import section
 from tests.up import ROOT, clean_environ

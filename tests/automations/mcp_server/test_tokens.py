@@ -10,7 +10,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from automations.models import CronJob
-from interfaces.mcp_server.toolbox import TOOLS
+from interfaces.mcp_server.server import TOOLS
 from sessions_app.models import Agent, ApiToken, Session, Turn
 from sessions_app.sessions.open import open_session
 from sessions_app.tokens.issue import revoke_tokens

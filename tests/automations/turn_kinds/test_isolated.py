@@ -11,7 +11,6 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelUnavailable, ToolFailed
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing import ModelServer
 from agent_core.types import EMPTY, NOTES, Ended
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock, RunRecord, RunState
@@ -30,6 +29,7 @@ from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, call, makes
+from tests.model_server import ModelServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.3")]
 

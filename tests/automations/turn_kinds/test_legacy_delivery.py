@@ -9,7 +9,6 @@ from django.db import connection, transaction
 
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, RunRecord, RunState
 from sessions_app.deliveries.send import send_next
@@ -19,6 +18,7 @@ from tests.automations.turn_kinds.test_legacy import again, legacy_job
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, Reply, during
+from tests.model_server import ModelServer
 from tests.races import waiting
 
 pytestmark = pytest.mark.rule("4.1", "9.3")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent_core.testing import ModelServer
 from tests.api.conftest import start_web
 from tests.config.operations.watching import Watched
 from tests.fleet import QUICK, Fleet
+from tests.model_server import ModelServer
 from tests.sessions_app.deliveries.receivers import http_receiver
 
 

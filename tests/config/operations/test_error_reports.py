@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from agent_core.testing import ModelServer
 from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 from tests.talk import ended
 
 pytestmark = pytest.mark.django_db(transaction=True)

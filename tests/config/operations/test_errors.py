@@ -34,7 +34,6 @@ NOT_LOGGED = {
     "agent_core/mcp/offer.py": "an answer of a user's own server, in the warning and in the agent's settings",
     "agent_core/turn/exchange.py": "raised in the turn's thread",
     "automations/firing/beat_ping.py": "the operator's own receiver; its address may be a secret",
-    "interfaces/mcp_server/caller.py": "raised on the event loop",
     "interfaces/http/server/handler.py": "Django logs it, as it logs one of a view",
     "config/mcp_bridge.py": "a client's program: the answer to its user says it",
     "config/operations/checks.py": "the finding of doctor",

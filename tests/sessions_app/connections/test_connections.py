@@ -16,7 +16,6 @@ from django.db import IntegrityError, transaction
 
 from agent_core.connections import PREFIXES, PROVIDERS
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing import ModelServer
 from agent_core.types import ToolCall
 from automations.jobs.edit import NewJob, create_job
 from automations.jobs.explain import explain
@@ -31,6 +30,7 @@ from tests.api.conftest import problem
 from tests.conftest import Person, new_person
 from tests.doors import caller
 from tests.inside import Inside
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from sessions_app.deliveries import sweep as overdue
+from sessions_app.deliveries import dispatcher as overdue
 from sessions_app.deliveries.dispatcher import DeliveryDispatcher
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery, Session

@@ -14,10 +14,10 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock
 from config import env_values
-from sessions_app.channels import base
+from sessions_app.channels import base, webhook
 from sessions_app.channels.mail import Email
 from sessions_app.channels.webhook import signature
-from sessions_app.deliveries import outbox, signing_key
+from sessions_app.deliveries import outbox
 from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import BadInput, NotDead
 from sessions_app.hints import DeliveryLane
@@ -108,7 +108,7 @@ def test_an_answer_is_posted_signed_by_the_standard_scheme(inside: Inside, recei
         "seq": answer.seq,
         "run": None,
     }
-    secret, stamp = signing_key.secret_of(inside.person.agent.pk), int(got.headers["webhook-timestamp"])
+    secret, stamp = webhook.secret_of(inside.person.agent.pk), int(got.headers["webhook-timestamp"])
     assert got.headers["webhook-signature"] == signature(secret, got.key, stamp, got.body)
     assert got.headers["rondo-attempt"] == "1"
     event = Event.objects.get(type="delivery")

@@ -15,10 +15,9 @@ from agent_core.text.formats import utc_text
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
-from sessions_app.channels.webhook import signature
+from sessions_app.channels.webhook import secret_of, signature
 from sessions_app.deliveries import outbox, system_events
 from sessions_app.deliveries.send import send_next
-from sessions_app.deliveries.signing_key import secret_of
 from sessions_app.deliveries.system_events import EventName, report_event
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Agent, Delivery, DeliveryState, Message, Session

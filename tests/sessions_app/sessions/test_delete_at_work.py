@@ -9,7 +9,6 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord
@@ -18,6 +17,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.doors import BLOCKED, DELETED, door_of
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 from tests.races import UPDATE, gate, orphans
 from tests.sessions_app.sessions.test_delete_races import nothing_is_left_of, state
 from tests.talk import ended

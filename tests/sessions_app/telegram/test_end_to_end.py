@@ -10,7 +10,6 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing import ModelServer
 from agent_core.types import ToolCall
 from sessions_app.models import Agent, Delivery, Message, Session, TelegramBot, TelegramChat, Turn
 from sessions_app.telegram.binding import issue_code
@@ -20,6 +19,7 @@ from tests.agent_core.planner.plans import says
 from tests.bot_api import TOKEN, BotApi, Sent
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
+from tests.model_server import ModelServer
 from tests.sessions_app.telegram.conftest import CHAT
 
 pytestmark = [pytest.mark.processes, pytest.mark.rule("9.5")]

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfaces.telegram.channel import Telegram
-from interfaces.telegram.splitting import LONGEST, split, units
+from interfaces.telegram.channel import LONGEST, Telegram, split, units
 from sessions_app.channels.base import Unsent
 from sessions_app.channels.testing import TEXTS, ChannelContract, Stage, Taken, parcel
 from sessions_app.models import Session, TelegramBot, TelegramChat

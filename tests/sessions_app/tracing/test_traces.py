@@ -7,15 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from agent_core.connections import Connection, model_attributes
-from agent_core.telemetry import spans
-from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine
@@ -24,6 +21,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from tests import plugins
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 from tests.sessions_app.deliveries.receivers import http_receiver
 from tests.talk import ended
 
@@ -205,19 +203,3 @@ def test_a_model_is_named_by_its_provider() -> None:
     ):
         named = model_attributes(model, Connection(name="mine", provider=provider) if provider else None)
         assert (named["gen_ai.provider.name"], named["gen_ai.request.model"]) == expected
-
-
-def test_a_broken_sink_breaks_no_work() -> None:
-    class Broken:
-        def start(self, *_: Any) -> Any:
-            raise RuntimeError("broken")
-
-        first = start
-
-    spans.use_sink(Broken())
-    try:
-        spans.first_span("slot", spans.derived("run", "1"), datetime.now(UTC), {})
-        with spans.span("chat", {}) as span:
-            span.set({"a": 1})
-    finally:
-        spans.use_sink(None)

@@ -12,7 +12,7 @@ from agent_core import tools
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
 from agent_core.tools import Effect, Tool
-from agent_core.turn.consent import shown_arguments
+from agent_core.turn.consent import shown_value
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import QuestionTaken
 from sessions_app.hooks.edit import NewHook, add_hook, update_hook
@@ -211,10 +211,10 @@ def test_a_call_reusing_another_calls_id_is_not_a_repeat(inside: Inside) -> None
 
 @pytest.mark.parametrize("hidden", ["\u3164", "\uffa0", "\u2800", "\ufe0f", "\U000e0101", "\u034f", "\u180b"])
 def test_what_cannot_be_seen_of_the_arguments_is_spelled_out(hidden: str) -> None:
-    shown = shown_arguments({"url": f"https://a.invalid/\U0001f600{hidden}"})
+    shown = shown_value({"url": f"https://a.invalid/\U0001f600{hidden}"})
     assert hidden not in shown
     assert "\\u" in shown
-    assert shown_arguments({"n": "é 漢字 한글 \U0001f600"}) == '{"n": "é 漢字 한글 \U0001f600"}'
+    assert shown_value({"n": "é 漢字 한글 \U0001f600"}) == '{"n": "é 漢字 한글 \U0001f600"}'
 
 
 def test_a_repeated_request_does_not_release_a_taken_question(inside: Inside) -> None:

@@ -13,7 +13,7 @@ from django.test import Client
 
 from agent_core.execution import new_id
 from agent_core.llm.protocol import ModelReply
-from agent_core.turn.consent import shown_arguments
+from agent_core.turn.consent import shown_value
 from interfaces.web.rendering import render, render_growing
 from sessions_app.agents.edit import update_agent
 from sessions_app.hooks.edit import NewHook, add_hook
@@ -85,7 +85,7 @@ def test_what_is_asked_is_shown_to_the_letter(inside: Inside, engine: str) -> No
         replies: list[ModelReply] = [makes(call("erase", name=name)), says(before)]
         inside.model.answer_with(*replies if engine == "chat" else [plan(tool("erase", name=name), RESPOND)])
         inside.say(session, "Tidy up.")
-        asked = f"erase with {shown_arguments({'name': name})}"
+        asked = f"erase with {shown_value({'name': name})}"
         said = last_said(session)
         assert asked in said, name
         closed, _, growing = render_growing(said)

@@ -10,7 +10,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.turn.transcript import NOT_WHOLE
 from agent_core.types import EMPTY, NOTES, Ended
 from interfaces.web.transcript import ENDED, newest
-from sessions_app.deliveries.send import _message_parcel
+from sessions_app.deliveries.send import _parcel
 from sessions_app.models import Delivery, Message, Turn
 from tests.doors import caller
 from tests.inside import Inside, call
@@ -67,9 +67,8 @@ def test_a_delivery_says_it_below_the_text_and_in_its_own_field(inside: Inside) 
     session = inside.person.session(channel="webhook", address="https://8.8.8.8/hook")
     inside.model.answer_with(ModelReply(text="Half", ended_by=Ended.LENGTH))
     inside.say(session, "hello")
-    [delivery] = Delivery.objects.select_related("message")
-    assert delivery.message is not None
-    made = _message_parcel(delivery, delivery.message, session)
+    made = _parcel(Delivery.objects.get())
+    assert made is not None
     assert (made.text, made.about["ended_by"]) == ("Half", "length")
     assert made.shown_text == f"Half\n\n({NOTES[Ended.LENGTH]})"
 

@@ -10,7 +10,6 @@ from django.db.models.functions import Now
 from agent_core.exceptions import ModelUnavailable
 from agent_core.execution import Status
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock
 from sessions_app.memory.task_state import remember
@@ -35,6 +34,7 @@ from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, during, listening
+from tests.model_server import ModelServer
 from tests.talk import ended, last_said, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("7.1", "7.6")]

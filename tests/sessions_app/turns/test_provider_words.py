@@ -9,13 +9,13 @@ import pytest
 from django.core import serializers
 from django.test import Client
 
-from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.jobs.explain import explain
 from automations.models import JobClock, RunRecord
 from sessions_app.models import Delivery, Event, MailboxEvent, Message, Session, Turn, TurnState
 from tests.doors import caller
 from tests.inside import Inside
+from tests.model_server import ModelServer
 from tests.sessions_app.turns.test_strict_provider import home, inside, isolated, server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.6")]

@@ -10,7 +10,6 @@ import pytest
 from django.conf import settings
 
 from agent_core.exceptions import ModelRefused
-from agent_core.testing import ModelServer
 from sessions_app.exceptions import SessionBusy, TurnEnded
 from sessions_app.models import Lane, Message, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.postgres.connection import connect_directly
@@ -22,6 +21,7 @@ from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, Reply, call, during, listening, makes
+from tests.model_server import ModelServer
 from tests.talk import ended, queue_turn
 
 pytestmark = pytest.mark.rule("2.1", "2.2")

@@ -12,7 +12,6 @@ import redis
 from django.db import connection
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
 from sessions_app import hints, owners
 from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.queue.receive import MessageInput, receive
@@ -24,6 +23,7 @@ from sessions_app.worker.process import WorkerProcess
 from tests.automations.messages import a_worker
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 from tests.races import before
 from tests.sessions_app.turns.test_receive import automation
 from tests.sessions_app.turns.test_run import Observed

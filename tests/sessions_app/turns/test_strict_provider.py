@@ -13,7 +13,6 @@ from django.db.models.functions import Now
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.mcp.offer import MOST_OF_ALL
-from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock
 from sessions_app.agents.documents import put_document
@@ -24,6 +23,7 @@ from sessions_app.sessions.open import primary_session
 from tests.conftest import new_person
 from tests.inside import Inside, begun, call, makes
 from tests.mcp_servers import Docs
+from tests.model_server import ModelServer
 from tests.sessions_app.turns.test_receive import automation
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.3")]

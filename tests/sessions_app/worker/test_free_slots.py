@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 import redis
 
-from agent_core.testing import ModelServer
 from sessions_app import hints
 from sessions_app.models import Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("1.7")
 

@@ -15,7 +15,6 @@ from django.conf import settings
 from django.db import connection as django_connection
 from kombu import Connection
 
-from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from sessions_app.hints import shard_of
@@ -32,6 +31,7 @@ from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, call, makes
+from tests.model_server import ModelServer
 from tests.services import with_database
 from tests.sessions_app.turns.test_receive import automation
 from tests.talk import ended

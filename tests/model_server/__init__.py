@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_core.testing.server import ModelServer
-from agent_core.testing.wire import Received
+from tests.model_server.server import ModelServer
+from tests.model_server.wire import Received
 
 __all__ = ["ModelServer", "Received"]

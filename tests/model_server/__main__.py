@@ -1,4 +1,4 @@
-"""`python -m agent_core.testing`: runs the model server until it is killed."""
+"""`python -m tests.model_server`: runs the model server until it is killed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import threading
 from pathlib import Path
 
-from agent_core.testing import ModelServer
+from tests.model_server import ModelServer
 
 
 def main() -> None:
     """Serve on a free port, or the given one, and write the port to the given file."""
-    parser = argparse.ArgumentParser(prog="agent_core.testing", description="A model server for tests.")
+    parser = argparse.ArgumentParser(prog="tests.model_server", description="A model server for tests.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--port-file", type=Path)

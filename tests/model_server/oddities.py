@@ -10,8 +10,8 @@ from itertools import chain, pairwise
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from agent_core.testing.wire import Responses
 from agent_core.types import JSON
+from tests.model_server.wire import Responses
 
 _HEAD: Final[JSON] = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 DONE: Final = "data: [DONE]\n\n"

@@ -20,7 +20,7 @@ from tests.up import ROOT
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port_file = tmp_path_factory.mktemp("model") / "port"
-    command = [sys.executable, "-m", "agent_core.testing", "--port", "0", "--port-file", str(port_file)]
+    command = [sys.executable, "-m", "tests.model_server", "--port", "0", "--port-file", str(port_file)]
     with subprocess.Popen(command, cwd=ROOT) as process:
         try:
             until(port_file.exists)

@@ -18,7 +18,7 @@ the prompt contained. The last user message may contain marks, which are removed
 | ``[[think:TEXT]]`` | streams TEXT as reasoning first |
 | ``[[judge-hold:NAME]]`` and so on | the same, only for requests for a verdict on a reply |
 
-As a process: ``python -m agent_core.testing --port 0 --port-file FILE`` writes its port to the file.
+As a process: ``python -m tests.model_server --port 0 --port-file FILE`` writes its port to the file.
 It is controlled over HTTP: ``POST /control/release`` ``{"name": NAME}`` or ``{"all": true}``;
 ``GET /control/requests`` lists ``{number, body, state, authorized}`` of every request, state being
 received, held, answered, failed or gone; ``GET /control/held`` counts the held ones by name;
@@ -45,10 +45,10 @@ from urllib.parse import urlsplit
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.offline import duties, model
-from agent_core.testing import oddities, wire
-from agent_core.testing.oddities import DONE, Odd
-from agent_core.testing.wire import Dialect, Received, dialect_of
 from agent_core.types import JSON, Ended
+from tests.model_server import oddities, wire
+from tests.model_server.oddities import DONE, Odd
+from tests.model_server.wire import Dialect, Received, dialect_of
 
 
 def _is_gone(client: socket.socket) -> bool:

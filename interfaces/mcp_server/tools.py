@@ -1,0 +1,123 @@
+"""What a tool is: a function whose docstring and annotations are the description that clients read."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar, get_type_hints
+
+from django.contrib.auth.models import User
+from mcp_types import (
+    CallToolResult,
+    ElicitResult,
+    InputRequiredResult,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+
+from interfaces.mcp_server.arguments import Arguments
+from interfaces.mcp_server.results import AskResult, Result
+from sessions_app.streams.reader import Run
+from sessions_app.streams.rights import Right
+
+READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+ASKS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
+SETS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+SKIPS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+DELETES = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+
+Answer = CallToolResult | InputRequiredResult | dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """The user of a request's token. `right`: what gave access, which is checked again while the request waits.
+
+    `allows`: whether the token has a scope. `threads` runs a function in a thread that may use the database.
+    """
+
+    user: User
+    allows: Callable[[str], bool]
+    right: Right
+    threads: Run
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`, run in a thread. NoThreadFree, and what `work` raises."""
+        result: T = await self.threads(work)
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """What a request says of its client, and what it brings along for a call that it repeats.
+
+    `takes_tasks`: it knows the Tasks extension. `asks_people`: it shows questions to a person (elicitation). `elicit`:
+    sends it a question while the request waits. `progress`: tells it that the request goes on.
+    """
+
+    caller: Caller
+    takes_tasks: bool = False
+    asks_people: bool = False
+    elicit: Callable[[bytes], Awaitable[None]] | None = None
+    progress: Callable[[float, None, str], Awaitable[None]] | None = None
+    responses: Mapping[str, ElicitResult] = field(default_factory=dict)
+    state: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpTool:
+    """A tool: `run` gets the checked arguments. `scope`: what the token needs for it."""
+
+    name: str
+    scope: str
+    about: str
+    takes: type[Arguments]
+    gives: type[Result]
+    hints: ToolAnnotations
+    run: Callable[[Client, Any], Awaitable[Answer]]
+
+    def described(self) -> Tool:
+        """The tool as clients list it."""
+        return Tool(
+            name=self.name,
+            description=self.about,
+            input_schema=self.takes.schema_for_clients(),
+            output_schema=self.gives.model_json_schema(),
+            annotations=self.hints,
+        )
+
+
+def tool(scope: str, hints: ToolAnnotations) -> Callable[[Callable[[Any, Any], Any]], McpTool]:
+    """Make a tool of a function of the caller, which runs in a thread, or of a coroutine function of the client."""
+
+    def made(work: Callable[[Any, Any], Any]) -> McpTool:
+        waits = inspect.iscoroutinefunction(work)
+        types = get_type_hints(work)
+        return McpTool(
+            name=work.__name__,
+            scope=scope,
+            about=inspect.getdoc(work) or "",
+            takes=types["given"],
+            gives=AskResult if waits else types["return"],
+            hints=hints,
+            run=work if waits else partial(_in_thread, work),
+        )
+
+    return made
+
+
+async def _in_thread(work: Callable[[Caller, Any], Result], client: Client, given: Any) -> Answer:
+    found = await client.caller.run(partial(work, client.caller, given))
+    plain = found.model_dump(mode="json")
+    text = json.dumps(plain, ensure_ascii=False)
+    return CallToolResult(content=[TextContent(text=text)], structured_content=plain)
