@@ -75,7 +75,7 @@ def explain_appointment(caller: Caller, given: arguments.Explain) -> results.Exp
         now=found.now,
         next=list(found.next),
         last=[
-            results.ExplainedRun(scheduled_for=each.scheduled_for, state=each.state, text=each.text)
+            results.ExplainedRun(scheduled_for=each.scheduled_for, state=each.run_state, text=each.text)
             for each in found.last
         ],
         warnings=list(found.warnings),

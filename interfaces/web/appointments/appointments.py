@@ -15,13 +15,12 @@ from django.urls import reverse
 from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, is_of_session, why
-from automations.appointments.slots import slot_of, slot_state
 from automations.jobs.edit import delete_job, update_job
 from automations.jobs.skip import MOST_SKIPPED, skip_slots
 from automations.models import CronJob, RunRecord
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
-from automations.runs.describe import describe_run
+from automations.runs.describe import slot_of
 from automations.scheduled_messages import cancel_message
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.http.headers import is_fragment
@@ -65,13 +64,8 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     """Why the last slots did or did not run, and what comes next."""
     session = place_of(request, session_id, kind, key)
     found = why(person(request), kind, key)
-    runs = RunRecord.objects.filter(pk__in=[each.run_id for each in found.last])
-    states = {run.pk: slot_state(run).value for run in runs.only("state", "reason", "lag_ms")}
-    slots = [(each, states.get(each.run_id, each.state)) for each in found.last]
     skipping = {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "most_skipped": MOST_SKIPPED}
-    return show_part(
-        request, session, "why.html", explanation=found, slots=slots, kind=kind, key=key, **skipping
-    )
+    return show_part(request, session, "why.html", explanation=found, key=key, **skipping)
 
 
 @person_page("GET", "HEAD")
@@ -89,7 +83,7 @@ def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpRe
     zone = zone_or_utc(found.job.timezone if found.job else session.agent.timezone)
     about: dict[str, Any] = {
         "run": found,
-        "slot": slot_of(found, describe_run(found, zone), zone),
+        "slot": slot_of(found, zone),
         "zone": str(zone),
         "told": str(found.snapshot.get("message") or ""),
         "is_here": found.turn_id is not None and found.session_id == session.pk,
