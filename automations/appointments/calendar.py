@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time, timedelta, tzinfo
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
-import sqlalchemy as sa
 from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import Count, F, Max, Min, OuterRef, Subquery, Sum, Window
+from django.db.models.functions import Coalesce, TruncDate
 
-from automations.appointments import messages
-from automations.appointments.jobs import MOST_JOBS, Kind, appointment_kind, job_rows
-from automations.appointments.slots import SlotState, slot_of, slot_state
+from automations.appointments.jobs import MOST_JOBS, about_job, job_rows
+from automations.appointments.messages import about_message, message_now, slots_of, with_run
 from automations.jobs.clock import database_now
-from automations.jobs.explain import takes_no_runs
-from automations.jobs.facts import RUN_COLUMNS
-from automations.models import MessageStatus, RunRecord, ScheduledMessage
-from automations.runs.describe import describe_run
+from automations.jobs.explain import RUN_COLUMNS, takes_no_runs
+from automations.models import CronJob, MessageStatus, RunRecord, ScheduledMessage
+from automations.runs.describe import SlotState, slot_of, slot_state
 from automations.schedules.describe import describe_job
 from automations.schedules.plan import JobPlan, plan_of
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import zone_or_utc
 from sessions_app.exceptions import BadInput
-from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
 MOST_ENTRIES = 500
 MOST_MESSAGES = 200
+LISTED = 6  # slots of a job on a day that are listed one by one; more are folded
 LONGEST_RANGE = timedelta(days=62)
 MOST_COMING = 86_400  # coming slots of a day that are counted: one each second
 _TICK = timedelta(milliseconds=1)
@@ -38,13 +38,13 @@ _WORST = (SlotState.FAILED, SlotState.MISSED, SlotState.WAITING, SlotState.LATE,
 class Entry:
     """A slot of a day, or a day's slots of one job that has many: then `count` is their number and `until` the last.
 
-    Instants are in the caller's zone. `state`: of SlotState; for several slots the one that needs most attention.
-    `count`: None for a single slot, and when there are too many to count. `run_id`: empty for a coming slot.
+    Instants are in the caller's zone. `state`: for several slots the one that needs most attention. `count`: None for a
+    single slot, and when there are too many to count. `run_id`: empty for a coming slot.
     """
 
     at: datetime
     until: datetime | None
-    state: str
+    state: SlotState
     text: str
     kind: str
     id: str
@@ -65,11 +65,10 @@ def upcoming(user: AbstractBaseUser, since: datetime, until: datetime, *, zone: 
     """
     if not timedelta(0) < until - since <= LONGEST_RANGE:
         raise BadInput(f"the range must be positive and at most {LONGEST_RANGE.days} days", code="bad_range")
-    now, days = database_now(), list(_days(since, until, zone))
-    jobs = {job.pk: job for job in job_rows(user)[:MOST_JOBS]}
-    entries = [*_past(jobs, days, zone)]
+    now, jobs = database_now(), {job.pk: job for job in job_rows(user)[:MOST_JOBS]}
+    entries = [*_past(jobs, since, until, zone)]
     for job in jobs.values():
-        entries += _coming(job, days, now, zone)
+        entries += _coming(job, since, until, now, zone)
     entries += _messages(user, since, until, zone)
     return sorted(entries, key=lambda each: (each.at, each.name, each.id))[:MOST_ENTRIES]
 
@@ -80,34 +79,30 @@ def worst_state(states: Iterable[str]) -> SlotState:
     return next((each for each in (*_WORST, SlotState.NEXT) if each in given), SlotState.RAN)
 
 
-def _days(since: datetime, until: datetime, zone: tzinfo) -> Iterator[Day]:
-    """The days of the zone within the range; the first and the last one may be cut."""
-    begin = since
-    while begin < until:
-        tomorrow = begin.astimezone(zone).date() + timedelta(days=1)
-        end = min(until, datetime.combine(tomorrow, time(), zone).astimezone(UTC))
-        yield Day(begin=begin, end=end)
-        begin = end
-
-
-def _entry(job: Any, **fields: Any) -> Entry:
-    return Entry(
-        kind=appointment_kind(job).value,
-        id=job.pk,
-        name=job.name,
-        session_id=job.lives_in,
-        title=job.lives_title or "",
-        agent=job.agent.name,
-        **fields,
-    )
-
-
-def _past(jobs: Mapping[str, Any], days: Sequence[Day], zone: tzinfo) -> Iterator[Entry]:
-    runs, folds = past_slots(list(jobs), days) if jobs else ([], [])
-    for run in runs:
-        slot = slot_of(run, describe_run(run, zone), zone)
-        yield _entry(
-            jobs[run.job_id],
+def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
+    in_range = RunRecord.objects.filter(job__in=[*jobs], scheduled_for__gte=since, scheduled_for__lt=until)
+    runs = in_range.annotate(day=TruncDate("scheduled_for", tzinfo=zone))
+    by_state = runs.values("job_id", "day", "state", "reason").order_by()
+    groups: dict[tuple[str, date], list[Any]] = defaultdict(list)
+    for group in by_state.annotate(
+        rows=Count("pk"),
+        slots=Sum(Coalesce("slots_count", 1)),
+        first=Min("scheduled_for"),
+        last=Max("scheduled_for"),
+    ):
+        groups[group["job_id"], group["day"]].append(group)
+    few = set()
+    for (job_id, _), found in groups.items():
+        if sum(each["rows"] for each in found) > LISTED:
+            yield _folded(jobs[job_id], found, zone)
+        else:
+            few.add(job_id)
+    of_day = Window(Count("pk"), partition_by=[F("job_id"), F("day")])
+    listed = runs.filter(job__in=few).annotate(of_day=of_day).filter(of_day__lte=LISTED)
+    for run in (*listed.only(*RUN_COLUMNS), *_gaps_before(jobs, since)):
+        slot = slot_of(run, zone)
+        yield Entry(
+            **about_job(jobs[str(run.job_id)]),
             at=slot.at,
             until=slot.until,
             state=slot.state,
@@ -116,26 +111,28 @@ def _past(jobs: Mapping[str, Any], days: Sequence[Day], zone: tzinfo) -> Iterato
             run_id=slot.run_id,
             turn_id=slot.turn_id,
         )
-    for job_id, _day, fold in folds:
-        yield _folded(jobs[job_id], fold, zone)
 
 
-def _folded(job: Any, fold: Fold, zone: tzinfo) -> Entry:
-    """A day of a job with many runs: `every minute: 1,438 ran, 2 failed`."""
-    found: dict[SlotState, int] = {}
-    for (state, reason), number in fold.states.items():
-        word = slot_state(RunRecord(state=state, reason=reason))
-        found[word] = found.get(word, 0) + number
-    worst = worst_state(state for state in found if found[state])
-    parts = ", ".join(f"{found[state]:,} {state.value}" for state in SlotState if found.get(state))
-    is_cut = sum(found.values()) >= MOST_COUNTED
-    return _entry(
-        job,
-        at=fold.first.astimezone(zone),
-        until=fold.last.astimezone(zone),
-        state=worst.value,
-        text=f"{_words(job)}: {parts}{' at least' if is_cut else ''}",
-        count=None if is_cut else fold.slots,
+def _gaps_before(job_ids: Iterable[str], since: datetime) -> Iterable[RunRecord]:
+    """The last run of each job before an instant, if it is a gap that reaches it."""
+    before = RunRecord.objects.filter(job=OuterRef("pk"), scheduled_for__lt=since).order_by("-scheduled_for")
+    last = CronJob.objects.filter(pk__in=job_ids).annotate(last=Subquery(before.values("pk")[:1]))
+    return RunRecord.objects.filter(pk__in=last.values("last"), slots_to__gte=since).only(*RUN_COLUMNS)
+
+
+def _folded(job: Any, groups: Sequence[Any], zone: tzinfo) -> Entry:
+    """A day of a job with many runs: `every minute: 1,438 ran, 2 failed`. `groups`: its runs by state and reason."""
+    found: dict[SlotState, int] = defaultdict(int)
+    for each in groups:
+        found[slot_state(RunRecord(state=each["state"], reason=each["reason"]))] += each["rows"]
+    parts = ", ".join(f"{found[state]:,} {state.value}" for state in SlotState if state in found)
+    return Entry(
+        **about_job(job),
+        at=min(each["first"] for each in groups).astimezone(zone),
+        until=max(each["last"] for each in groups).astimezone(zone),
+        state=worst_state(found),
+        text=f"{_words(job)}: {parts}",
+        count=sum(each["slots"] for each in groups),
     )
 
 
@@ -143,44 +140,44 @@ def _words(job: Any) -> str:
     return describe_job(job, zone_or_utc(job.timezone).key)
 
 
-def _coming(job: Any, days: Sequence[Day], now: datetime, zone: tzinfo) -> Iterator[Entry]:
+def _coming(job: Any, since: datetime, until: datetime, now: datetime, zone: tzinfo) -> Iterator[Entry]:
     firing = job.clock.next_run_at
     if firing is None or not job.enabled or takes_no_runs(job):
         return
     try:
-        yield from _planned(job, plan_of(job, job.clock.runs_started), days, now, zone)
+        plan = plan_of(job, job.clock.runs_started)
+        # a due slot is no coming one
+        yield from _planned(job, plan, max(since, now + _TICK, firing), until, zone)
     except ScheduleError:  # the explanation says so
         return
 
 
-def _planned(job: Any, plan: JobPlan, days: Sequence[Day], now: datetime, zone: tzinfo) -> Iterator[Entry]:
-    """The coming slots of each day: one by one, or folded when a day has many. A due slot is no coming one."""
-    first, left = job.clock.next_run_at, plan.runs_left
-    for day in days:
-        begin = max(day.begin, now + _TICK, first)
-        if begin >= day.end or left == 0:
-            continue
-        found = _slots(plan, begin - _TICK, day.end - _TICK, first)
+def _planned(job: Any, plan: JobPlan, since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
+    """The coming slots of each day: one by one, or folded when a day has many."""
+    left, words = plan.runs_left, _words(job)
+    coming = {**about_job(job), "state": SlotState.NEXT}
+    while since < until and left != 0:
+        tomorrow = since.astimezone(zone).date() + timedelta(days=1)
+        end = min(until, datetime.combine(tomorrow, time(), zone).astimezone(UTC))
+        found = _slots(plan, since - _TICK, end - _TICK, job.clock.next_run_at)
         number = len(found)
         if number <= LISTED:
-            found = found if left is None else found[:left]
-            for firing in found:
-                yield _entry(job, at=firing.astimezone(zone), until=None, state="next", text=_words(job))
+            for firing in found[:left]:
+                yield Entry(**coming, at=firing.astimezone(zone), until=None, text=words)
         else:
-            after, end = begin - _TICK - plan.jitter, day.end - _TICK - plan.jitter
-            counted = plan.slots.count(after, end, MOST_COMING)
+            slots = (since - _TICK - plan.jitter, end - _TICK - plan.jitter)
+            counted = plan.slots.count(*slots, MOST_COMING)
             number = min(counted or MOST_COMING, MOST_COMING if left is None else left)
-            last = plan.slots.last(after, end) or found[-1]
-            times = f"{number:,} times" if counted else f"more than {MOST_COMING:,} times"
-            yield _entry(
-                job,
+            last = plan.slots.last(*slots) or found[-1]
+            yield Entry(
+                **coming,
                 at=found[0].astimezone(zone),
                 until=(last + plan.jitter).astimezone(zone),
-                state="next",
-                text=f"{_words(job)}, {times}",
+                text=f"{words}, {number:,} times" if counted else f"{words}, more than {MOST_COMING:,} times",
                 count=number if counted else None,
             )
-        left = left if left is None else max(0, left - number)
+        left = None if left is None else max(0, left - number)
+        since = end
 
 
 def _slots(plan: JobPlan, after: datetime, until: datetime, first: datetime) -> list[datetime]:
@@ -198,132 +195,14 @@ def _messages(user: AbstractBaseUser, since: datetime, until: datetime, zone: tz
         session__owner_id=user.pk, send_at__gte=since, send_at__lt=until
     ).exclude(status=MessageStatus.CANCELLED)
     now = datetime.now(UTC)
-    found = messages.with_run(rows).order_by("send_at", "pk")
-    for message in found[:MOST_MESSAGES]:
-        entry = Entry(
+    for message in with_run(rows).order_by("send_at", "pk")[:MOST_MESSAGES]:
+        slots = slots_of(message, now)
+        yield Entry(
+            **about_message(message),
             at=message.send_at.astimezone(zone),
             until=None,
-            state=SlotState.NEXT.value,
-            text=messages.message_now(message, now),
-            kind=Kind.MESSAGE.value,
-            id=message.pk,
-            name=messages.name_of(message),
-            session_id=message.session_id,
-            title=message.session.title,
-            agent=message.session.agent.name,
+            state=slots[0].state if slots else SlotState.NEXT,
+            text=message_now(message, now),
+            run_id=slots[0].run_id if slots else "",
+            turn_id=slots[0].turn_id if slots else None,
         )
-        slots = messages.slots_of(message, now)
-        if slots:
-            slot = slots[0]
-            entry = replace(entry, state=slot.state, run_id=slot.run_id, turn_id=slot.turn_id)
-        yield entry
-
-
-LISTED = 6  # slots of a job on a day that are listed one by one; more are folded
-MOST_COUNTED = 1_500  # runs of a job on a day: a job every minute has 1,440
-
-
-@dataclass(frozen=True, kw_only=True)
-class Day:
-    """The slots of one day, within the range that was asked for: `begin` is included, `end` is not."""
-
-    begin: datetime
-    end: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fold:
-    """The runs of a job on one day. `states`: number of rows by state and reason; `slots`: of skipped slots."""
-
-    first: datetime
-    last: datetime
-    states: Mapping[tuple[str, str], int]
-    slots: int
-
-
-_run = table(RunRecord)
-_DAYS = {"n": sa.Integer(), "begin": sa.DateTime(timezone=True), "end": sa.DateTime(timezone=True)}
-_PAIRS = {"job": sa.Text()} | _DAYS
-
-
-def _of_day(given: Any) -> Any:
-    return sa.and_(
-        _run.c.job_id == given.c.job,
-        _run.c.scheduled_for >= given.c.begin,
-        _run.c.scheduled_for < given.c.end,
-    )
-
-
-def _counts() -> Statement:
-    days = recordset("days", _DAYS).subquery("days")
-    ids: Any = sa.func.unnest(sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text())))
-    jobs = ids.table_valued("job", name="jobs").render_derived()
-    pairs = sa.select(jobs.c.job, *days.c).select_from(jobs).join(days, sa.true()).subquery("pairs")
-    columns = [_run.c[name] for name in ("state", "reason", "scheduled_for", "slots_count")]
-    found = sa.select(*columns).where(_of_day(pairs)).order_by(_run.c.scheduled_for).limit(MOST_COUNTED)
-    rows = found.lateral("found")
-    return Statement(
-        sa.select(pairs.c.job, pairs.c.n, rows.c.state, rows.c.reason)
-        .add_columns(
-            sa.func.count().label("rows"),
-            sa.func.sum(sa.func.coalesce(rows.c.slots_count, 1)).label("slots"),
-            sa.func.min(rows.c.scheduled_for).label("first"),
-            sa.func.max(rows.c.scheduled_for).label("last"),
-        )
-        .select_from(pairs)
-        .join(rows, sa.true())
-        .group_by(pairs.c.job, pairs.c.n, rows.c.state, rows.c.reason)
-    )
-
-
-def _listed() -> Statement:
-    pairs = recordset("pairs", _PAIRS).subquery("pairs")
-    columns = [_run.c[name] for name in RUN_COLUMNS]
-    found = sa.select(*columns).where(_of_day(pairs)).order_by(_run.c.scheduled_for).limit(LISTED)
-    rows = found.lateral("found")
-    return Statement(sa.select(*rows.c).select_from(pairs).join(rows, sa.true()))
-
-
-def _earlier() -> Statement:
-    """The last run of each job before an instant, if it is a gap that reaches it."""
-    since = sa.bindparam("since", type_=sa.DateTime(timezone=True))
-    ids: Any = sa.func.unnest(sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text())))
-    jobs = ids.table_valued("job", name="jobs").render_derived()
-    columns = [_run.c[name] for name in RUN_COLUMNS]
-    before = sa.select(*columns).where(_run.c.job_id == jobs.c.job, _run.c.scheduled_for < since)
-    last = before.order_by(_run.c.scheduled_for.desc()).limit(1).lateral("before")
-    reaching = last.c.slots_to >= since
-    return Statement(sa.select(*last.c).select_from(jobs).join(last, sa.true()).where(reaching))
-
-
-COUNTS, LISTING, EARLIER = _counts(), _listed(), _earlier()
-
-
-def past_slots(job_ids: Sequence[str], days: Sequence[Day]) -> tuple[list[Any], list[tuple[str, int, Fold]]]:
-    """The runs of these jobs on these days: as rows with RUN_COLUMNS where a day has few, else one fold of the day.
-
-    A gap that began before the first day and reaches it is among them. Three statements.
-    """
-    given = [
-        {"n": n, "begin": day.begin.isoformat(), "end": day.end.isoformat()} for n, day in enumerate(days)
-    ]
-    groups: dict[tuple[str, int], list[Any]] = {}
-    for row in COUNTS.all(job_ids=list(job_ids), **recordset_of("days", given)):
-        groups.setdefault((row.job, row.n), []).append(row)
-    thin = [{"job": job, **given[n]} for (job, n), rows in groups.items() if _total(rows) <= LISTED]
-    runs = LISTING.all(**recordset_of("pairs", thin)) if thin else []
-    runs += EARLIER.all(job_ids=list(job_ids), since=days[0].begin)
-    return runs, [(job, n, _fold(rows)) for (job, n), rows in groups.items() if _total(rows) > LISTED]
-
-
-def _total(rows: Sequence[Any]) -> int:
-    return sum(row.rows for row in rows)
-
-
-def _fold(rows: Sequence[Any]) -> Fold:
-    return Fold(
-        first=min(row.first for row in rows),
-        last=max(row.last for row in rows),
-        states={(row.state, row.reason): row.rows for row in rows},
-        slots=int(sum(row.slots for row in rows)),
-    )

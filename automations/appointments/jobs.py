@@ -14,13 +14,13 @@ from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, Wh
 from django.db.models.functions import Coalesce
 
 from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
-from automations.jobs.facts import JobFacts, read_facts
+from automations.jobs.explain import JobFacts, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.category import Category, category
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.selectors import paused_until, state_of, with_runs
-from sessions_app.models import PRIMARY_KEY, Agent, Session
+from sessions_app.models import PRIMARY_KEY, Session
 from sessions_app.tokens.limits import in_agents, limit_of
 
 MOST_JOBS = 100
@@ -116,6 +116,18 @@ def appointment_kind(job: Any) -> Kind:
     return Kind.AUTOMATION
 
 
+def about_job(job: Any) -> dict[str, Any]:
+    """What a row of `job_rows` is and where it lives, as entries and notices name it."""
+    return {
+        "kind": appointment_kind(job).value,
+        "id": job.pk,
+        "name": job.name,
+        "session_id": job.lives_in,
+        "title": job.lives_title or "",
+        "agent": job.agent.name,
+    }
+
+
 def is_failing(job: Any) -> bool:
     """Whether an error has disabled the job, or its last run failed."""
     return bool(job.fault) or (job.enabled and has_failed(job))
@@ -135,30 +147,20 @@ def appointment_state(job: Any) -> str:
 
 def job_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows, with what holds back due inline routines."""
-    facts = read_facts(jobs)
-    if not facts:
-        return []
-    now = facts[0].now
-    agents = {each.job.agent_id: each.job.agent for each in facts if _is_due_inline(each.job, now)}
-    held = {agent_id: _why_held(agent, now) for agent_id, agent in agents.items()}
-    return [
-        replace(each, held_by=_held(each.job, held)) if _is_due_inline(each.job, now) else each
-        for each in facts
-    ]
+    held: dict[int, WaitReason | None] = {}
+    found = []
+    for facts in read_facts(jobs):
+        job, due = facts.job, facts.job.clock.next_run_at
+        if job.clock.inline and due is not None and due <= facts.now:
+            if job.agent_id not in held:
+                wait = why_routines_wait(job.agent, facts.now)
+                held[job.agent_id] = None if wait is None else wait.reason
+            found.append(replace(facts, held_by=_held_by(job, held[job.agent_id])))
+        else:
+            found.append(facts)
+    return found
 
 
-def _is_due_inline(job: Any, now: datetime) -> bool:
-    due = job.clock.next_run_at
-    return job.clock.inline and due is not None and due <= now
-
-
-def _why_held(agent: Agent, now: datetime) -> WaitReason | None:
-    wait = why_routines_wait(agent, now)
-    return None if wait is None else wait.reason
-
-
-def _held(job: Any, held: dict[int, WaitReason | None]) -> str:
-    reason = held.get(job.agent_id)
-    if reason is None or (reason is WaitReason.MODEL_DOWN and job.task_type in MODEL_FREE_TASKS):
-        return ""
-    return _HOLDS[reason]
+def _held_by(job: Any, reason: WaitReason | None) -> str:
+    needs_model = job.task_type not in MODEL_FREE_TASKS
+    return _HOLDS[reason] if reason and (needs_model or reason is not WaitReason.MODEL_DOWN) else ""

@@ -9,9 +9,8 @@ from typing import Any
 
 from django.db.models import Prefetch, Q, QuerySet
 
-from automations.appointments.slots import Slot, SlotState, slot_of
 from automations.models import MessageStatus, RunRecord, ScheduledMessage
-from automations.runs.describe import describe_run, when
+from automations.runs.describe import Slot, SlotState, describe_run, slot_of, when
 from automations.schedules.zone_files import zone_or_utc
 
 RECENT = timedelta(hours=24)  # how long a message that was sent or has failed is still shown
@@ -44,10 +43,16 @@ def name_of(message: ScheduledMessage) -> str:
     return words if len(words) <= LONGEST_NAME else f"{words[: LONGEST_NAME - 1]}…"
 
 
-def run_of(message: ScheduledMessage) -> RunRecord | None:
-    """The run that sends the message, if it was due already."""
-    runs: Iterable[Any] = message.runs.all()
-    return next(iter(runs), None)
+def about_message(message: ScheduledMessage) -> dict[str, Any]:
+    """What a message is and where it is sent, as entries and notices name it."""
+    return {
+        "kind": "message",
+        "id": message.pk,
+        "name": name_of(message),
+        "session_id": message.session_id,
+        "title": message.session.title,
+        "agent": message.session.agent.name,
+    }
 
 
 def is_to_come(message: ScheduledMessage) -> bool:
@@ -58,7 +63,6 @@ def is_to_come(message: ScheduledMessage) -> bool:
 def message_now(message: ScheduledMessage, now: datetime) -> str:
     """The current state in one sentence."""
     zone = zone_or_utc(zone_name(message))
-    at = when(message.send_at, zone)
     match message.status:
         case MessageStatus.SENT:
             return f"Sent: {when(message.sent_at or message.send_at, zone)}."
@@ -66,23 +70,27 @@ def message_now(message: ScheduledMessage, now: datetime) -> str:
             return f"Not sent: {message.last_error.rstrip('.')}."
         case MessageStatus.CANCELLED:
             return "Cancelled."
-    run = run_of(message)
-    if run is not None and run.finished_at is None:
-        return describe_run(run, zone)
-    if run is not None:
-        return "It is in the conversation, and is being delivered."
+    if run := _run(message):
+        is_open = run.finished_at is None
+        return describe_run(run, zone) if is_open else "It is in the conversation, and is being delivered."
+    at = when(message.send_at, zone)
     return f"Will be sent: {at}." if message.send_at > now else f"Due since {at}: beat has not queued it yet."
 
 
 def slots_of(message: ScheduledMessage, now: datetime) -> tuple[Slot, ...]:
     """Its one slot when it was due already, else nothing."""
-    run = run_of(message)
+    run = _run(message)
     if run is None:
         return ()
-    zone = zone_or_utc(zone_name(message))
-    slot = slot_of(run, describe_run(run, zone), zone)
+    slot = slot_of(run, zone_or_utc(zone_name(message)))
     if (
         message.status == MessageStatus.FAILED
-    ):  # the turn may have succeeded, but the channel refused the text
-        return (replace(slot, state=SlotState.FAILED.value, text=message_now(message, now)),)
+    ):  # its turn may have succeeded, but the channel refused the text
+        slot = replace(slot, state=SlotState.FAILED, text=message_now(message, now))
     return (slot,)
+
+
+def _run(message: ScheduledMessage) -> RunRecord | None:
+    """The run that sends the message, if it was due already."""
+    runs: Iterable[RunRecord] = message.runs.all()
+    return next(iter(runs), None)

@@ -15,10 +15,10 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import F, Q
 
 from agent_core.execution import WAITING
-from automations.appointments import messages
 from automations.appointments.jobs import (
     MOST_JOBS,
     Kind,
+    about_job,
     appointment_kind,
     appointment_state,
     has_failed,
@@ -28,25 +28,28 @@ from automations.appointments.jobs import (
     jobs_of_sessions,
     lives_in_sessions,
 )
-from automations.appointments.messages import RECENT, message_now, name_of, with_run
-from automations.appointments.slots import Slot, slot_of
+from automations.appointments.messages import (
+    RECENT,
+    about_message,
+    is_to_come,
+    message_now,
+    name_of,
+    shown_messages,
+    slots_of,
+    with_run,
+    zone_name,
+)
 from automations.exceptions import JobNotFound, MessageNotFound, RoutineNotFound
 from automations.jobs.clock import database_now
 from automations.jobs.explain import (
-    ExplainedRun,
     Explanation,
-    coming_firings,
-    described_runs,
+    JobFacts,
     explain_facts,
     fault_in_words,
-    now_of,
     undeliverable,
-    warnings_of,
 )
-from automations.jobs.facts import JobFacts
 from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.runs.describe import describe_run
-from automations.schedules.describe import describe_job
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until
@@ -62,30 +65,22 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Appointment:
+class Appointment(Explanation):
     """An automation, routine, heartbeat or scheduled message of a conversation.
 
-    `words`: the schedule. Instants are in `zone`. `state`: scheduled, running, paused, done, failed or cancelled.
-    `session_id`: the conversation that it lives in. `editable`: whether people change it by itself; a heartbeat is
-    changed with its agent, and a message is only cancelled. `last`: oldest first, at most 20. `next`: at most 3.
-    `now`: one sentence.
+    Instants are in `zone`. `state`: scheduled, running, paused, done, failed or cancelled. `session_id`: the
+    conversation that it lives in. `editable`: whether people change it by itself; a heartbeat is changed with its
+    agent, and a message is only cancelled. `last`: oldest first. `next`: at most 3.
     """
 
     kind: str
     id: str
-    name: str
-    words: str
     zone: str
-    state: str
     is_failing: bool
     session_id: uuid.UUID | None
     enabled: bool
     paused_until: datetime | None
     editable: bool
-    last: tuple[Slot, ...]
-    next: tuple[datetime, ...]
-    now: str
-    warnings: tuple[str, ...]
 
     @property
     def is_on(self) -> bool:
@@ -102,7 +97,7 @@ def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appoi
     found = [_of_job(each) for each in job_facts(jobs_of_sessions(user, sessions))]
     now = database_now()
     texts = ScheduledMessage.objects.filter(session__owner_id=user.pk, session_id__in=sessions)
-    found += [_of_message(each, now) for each in messages.shown_messages(texts, now)]
+    found += [_of_message(each, now) for each in shown_messages(texts, now)]
     return sorted(found, key=lambda each: (not each.is_failing, each.next[0] if each.next else _FAR, each.id))
 
 
@@ -120,10 +115,10 @@ def why(user: AbstractBaseUser, kind: str, appointment_id: str) -> Explanation:
         rows = ScheduledMessage.objects.filter(
             in_sessions(user), session__owner_id=user.pk, pk=appointment_id
         )
-        message = messages.with_run(rows).first()
+        message = with_run(rows).first()
         if message is None:
             raise MessageNotFound
-        return _explain_message(message, database_now())
+        return _of_message(message, database_now())
     missing = RoutineNotFound if kind == Kind.ROUTINE else JobNotFound
     if kind not in set(Kind):
         raise missing
@@ -135,37 +130,31 @@ def why(user: AbstractBaseUser, kind: str, appointment_id: str) -> Explanation:
 
 
 def _of_job(facts: JobFacts) -> Appointment:
-    job, zone, kind = facts.job, zone_or_utc(facts.job.timezone), appointment_kind(facts.job)
-    coming, until = coming_firings(job, facts.now), paused_until(job)
-    runs = list(described_runs(facts.runs, zone, facts.waiting))
+    job, until = facts.job, paused_until(facts.job)
+    zone, kind = zone_or_utc(job.timezone), appointment_kind(job)
+    found = vars(explain_facts(facts))
+    shown = {"state": appointment_state(job), "last": found["last"][::-1], "next": found["next"][:NEXT]}
     return Appointment(
+        **found | shown,
         kind=kind.value,
         id=job.pk,
-        name=job.name,
-        words=describe_job(job, zone.key),
         zone=zone.key,
-        state=appointment_state(job),
         is_failing=is_failing(job),
         session_id=job.lives_in,
         enabled=job.enabled,
         paused_until=until and until.astimezone(zone),
         editable=kind is not Kind.HEARTBEAT,
-        last=tuple(slot_of(run, text, zone) for run, text in reversed(runs)),
-        next=tuple(firing.astimezone(zone) for firing in coming[:NEXT]),
-        now=now_of(facts, zone),
-        warnings=tuple(warnings_of(facts, coming)),
     )
 
 
 def _of_message(message: ScheduledMessage, now: datetime) -> Appointment:
-    name = messages.zone_name(message)
-    zone = zone_or_utc(name)
-    coming = messages.is_to_come(message)
+    name, coming = zone_name(message), is_to_come(message)
     return Appointment(
         kind=Kind.MESSAGE.value,
         id=message.pk,
-        name=messages.name_of(message),
+        name=name_of(message),
         words=AtSchedule(at=message.send_at).in_words(name),
+        timezone=name,
         zone=name,
         state=_STATES.get(MessageStatus(message.status), message.status),
         is_failing=message.status == MessageStatus.FAILED,
@@ -173,24 +162,10 @@ def _of_message(message: ScheduledMessage, now: datetime) -> Appointment:
         enabled=coming,
         paused_until=None,
         editable=False,
-        last=messages.slots_of(message, now),
-        next=(message.send_at.astimezone(zone),) if coming and message.send_at > now else (),
-        now=messages.message_now(message, now),
+        last=slots_of(message, now),
+        next=(message.send_at.astimezone(zone_or_utc(name)),) if coming and message.send_at > now else (),
+        now=message_now(message, now),
         warnings=tuple(undeliverable(message.session)) if coming else (),
-    )
-
-
-def _explain_message(message: ScheduledMessage, now: datetime) -> Explanation:
-    shown, run = _of_message(message, now), messages.run_of(message)
-    return Explanation(
-        name=shown.name,
-        words=shown.words,
-        timezone=shown.zone,
-        state=shown.state,
-        now=shown.now,
-        next=shown.next,
-        last=() if run is None else (ExplainedRun.of(run, shown.last[0].text, zone_or_utc(shown.zone)),),
-        warnings=shown.warnings,
     )
 
 
@@ -238,35 +213,21 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
     runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(failed)
     for job in jobs:
         if job.fault:
-            yield _notice(job, "disabled", fault_in_words(job, now), job.updated_at)
+            yield Notice(what="disabled", text=fault_in_words(job, now), at=job.updated_at, **about_job(job))
             continue
         run = runs.get(job.ended_run) if has_failed(job) else None
         if run is not None and _is_current(job, run, now):
             text = describe_run(run, zone_or_utc(job.timezone))
-            yield _notice(job, "failing", text, run.finished_at)
+            yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
         if job.clock.next_run_at is not None:
             for text in undeliverable(job.session):
-                yield _notice(job, "undeliverable", text, None)
+                yield Notice(what="undeliverable", text=text, at=None, **about_job(job))
 
 
 def _is_current(job: Any, run: RunRecord, now: datetime) -> bool:
     """Whether the job will run again, or ended a short time ago."""
     ended = run.finished_at
     return job.clock.next_run_at is not None or (ended is not None and ended > now - ENDED_FOR)
-
-
-def _notice(job: Any, what: str, text: str, at: datetime | None) -> Notice:
-    return Notice(
-        what=what,
-        text=text,
-        at=at,
-        session_id=job.lives_in,
-        title=job.lives_title or "",
-        agent=job.agent.name,
-        kind=appointment_kind(job).value,
-        id=job.pk,
-        name=job.name,
-    )
 
 
 def _of_messages(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
@@ -278,12 +239,7 @@ def _of_messages(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
             what="undeliverable",
             text=message_now(message, now),
             at=message.updated_at,
-            session_id=message.session_id,
-            title=message.session.title,
-            agent=message.session.agent.name,
-            kind="message",
-            id=message.pk,
-            name=name_of(message),
+            **about_message(message),
         )
 
 

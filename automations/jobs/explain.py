@@ -1,21 +1,27 @@
-"""Explain an automation: why its last slots did or did not run, its current state, its next runs. Reads only."""
+"""Explain an automation: why its last slots did or did not run, its current state, its next runs. Reads only.
+
+The number of statements does not depend on the number of jobs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Case, Count, Exists, F, OuterRef, Q, Subquery, Value, When
 
 from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound
-from automations.jobs.facts import JobFacts, read_facts
+from automations.jobs.clock import database_now
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
-from automations.runs.describe import Waiting, describe_run, span, when
+from automations.models.run import OPEN_RUNS
+from automations.runs.describe import QueueWait, Slot, describe_run, slot_of, span, when
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
@@ -23,44 +29,47 @@ from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import automations, paused_until, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
-from sessions_app.models import Session, SessionState
+from sessions_app.connections.usable import warnings_of_agents
+from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
 NEXT = 5  # runs
+LAST = 20  # runs of a job
+RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
+    *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
+    *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
+    "provider_message",
+)
+_BUSY_WITH = {
+    TurnKind.MESSAGE: "a person's message",
+    TurnKind.HEARTBEAT: "a heartbeat",
+    TurnKind.JOB: "a background job",
+    TurnKind.SCHEDULED_MESSAGE: "a scheduled message",
+    TurnKind.LEGACY: "a legacy job",
+    TurnKind.SYSTEM: "a system job",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainedRun:
-    """A run, with `text` as one sentence about it."""
+class JobFacts:
+    """A row of `selectors.with_runs`, and what was read about it at `now`.
 
-    run_id: str
-    scheduled_for: datetime
-    state: str
-    reason: str
-    slots_from: datetime | None
-    slots_to: datetime | None
-    count: int | None
-    attempt: int
-    text: str
+    `runs`: the last ones as rows with RUN_COLUMNS, newest first. `open_run`: the running one, else the first queued.
+    `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it. `model_warnings`: why
+    the models of its agent cannot be called.
+    """
 
-    @classmethod
-    def of(cls, run: RunRecord, text: str, zone: tzinfo) -> Self:
-        """This run, with its sentence and its instants in the zone."""
-        return cls(
-            run_id=run.run_id,
-            scheduled_for=run.scheduled_for.astimezone(zone),
-            state=run.state,
-            reason=run.reason,
-            slots_from=run.slots_from and run.slots_from.astimezone(zone),
-            slots_to=run.slots_to and run.slots_to.astimezone(zone),
-            count=run.slots_count,
-            attempt=run.attempt,
-            text=text,
-        )
+    job: Any
+    now: datetime
+    runs: Sequence[Any] = ()
+    open_run: Any = None
+    waiting: QueueWait = field(default_factory=QueueWait)
+    held_by: str = ""
+    model_warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """The explanation of one automation. Instants are in the schedule's zone."""
+    """What is to be said of a job. Instants are in the schedule's zone. `last`: newest first, at most 20."""
 
     name: str
     words: str
@@ -68,7 +77,7 @@ class Explanation:
     state: str
     now: str
     next: tuple[datetime, ...]
-    last: tuple[ExplainedRun, ...]
+    last: tuple[Slot, ...]
     warnings: tuple[str, ...]
 
 
@@ -84,31 +93,90 @@ def explain(user: AbstractBaseUser, job_id: str) -> Explanation:
 def explain_facts(facts: JobFacts) -> Explanation:
     """Explain a job from what was read of it."""
     job, zone = facts.job, zone_or_utc(facts.job.timezone)
-    coming = coming_firings(job, facts.now)
+    coming = _coming_firings(job, facts.now)
+    following = [None, *facts.runs]  # a gap names the run of the next slot
     return Explanation(
         name=job.name,
         words=describe_job(job, zone.key),
         timezone=job.timezone,
         state=state_of(job),
-        now=now_of(facts, zone),
+        now=_now(facts, zone),
         next=tuple(firing.astimezone(zone) for firing in coming),
         last=tuple(
-            ExplainedRun.of(run, text, zone) for run, text in described_runs(facts.runs, zone, facts.waiting)
+            slot_of(run, zone, waiting=facts.waiting, instead=instead)
+            for run, instead in zip(facts.runs, following, strict=False)
         ),
-        warnings=tuple(warnings_of(facts, coming)),
+        warnings=tuple(_warnings(facts, coming)),
     )
 
 
-def described_runs(
-    runs: Sequence[RunRecord], zone: tzinfo, waiting: Waiting
-) -> Iterator[tuple[RunRecord, str]]:
-    """Each of a job's runs with its sentence. `runs`: newest first, so that a gap can name the slot run instead."""
-    following: list[RunRecord | None] = [None, *runs]
-    for run, instead in zip(runs, following, strict=False):
-        yield run, describe_run(run, zone, waiting=waiting, instead=instead)
+def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
+    """The facts of these rows of `selectors.with_runs`, in their order."""
+    now, waiting = database_now(), _waiting(jobs)
+    warnings = warnings_of_agents(job.agent for job in jobs)
+    of_job = RunRecord.objects.filter(job=OuterRef("pk"))
+    running_first = Case(When(state=RunState.RUNNING, then=Value(0)), default=Value(1))
+    ids = CronJob.objects.filter(pk__in=[job.pk for job in jobs]).annotate(
+        last=ArraySubquery(of_job.order_by("-scheduled_for").values("pk")[:LAST]),
+        open_run=Subquery(
+            of_job.filter(state__in=OPEN_RUNS).order_by(running_first, "scheduled_for").values("pk")[:1]
+        ),
+    )
+    found = {pk: (last, open_run) for pk, last, open_run in ids.values_list("pk", "last", "open_run")}
+    wanted = {pk for last, open_run in found.values() for pk in (*last, open_run)}
+    rows = RunRecord.objects.filter(pk__in=wanted).values_list(*RUN_COLUMNS, named=True)
+    runs = {run.run_id: run for run in rows}
+    facts = []
+    for job in jobs:
+        last, open_run = found.get(job.pk, ((), None))
+        facts.append(
+            JobFacts(
+                job=job,
+                now=now,
+                runs=[runs[pk] for pk in last if pk in runs],
+                open_run=runs.get(open_run),
+                waiting=waiting.get(job.pk, QueueWait()),
+                model_warnings=warnings[job.agent_id],
+            )
+        )
+    return facts
 
 
-def coming_firings(job: Any, now: datetime) -> list[datetime]:
+def _waiting(jobs: Iterable[Any]) -> dict[str, QueueWait]:
+    """What the first queued turn of each job waits for in its session."""
+    pending = {job.pk: job for job in jobs if job.pending}
+    if not pending:
+        return {}
+    queue = Turn.objects.filter(session=OuterRef("session"), state=TurnState.QUEUED, host__isnull=True)
+    earlier = Q(due_at__lt=OuterRef("due_at")) | Q(due_at=OuterRef("due_at"), id__lt=OuterRef("pk"))
+    ahead = queue.filter(~Q(lane=OuterRef("lane")) | earlier).order_by().values("session")
+    at_work = Turn.objects.filter(share_of=OuterRef("share_of"), state=TurnState.RUNNING)
+    own = Turn.objects.filter(runs__job__in=pending, runs__state=RunState.QUEUED, state=TurnState.QUEUED)
+    of_jobs = own.annotate(
+        waiting_job=F("runs__job_id"),
+        ahead=Subquery(ahead.annotate(number=Count("pk")).values("number")),
+        behind_others=Exists(at_work),
+    )
+    turns: list[Any] = list(of_jobs.order_by("waiting_job", "due_at", "id").distinct("waiting_job"))
+    sessions = {turn.session_id for turn in turns}
+    running = Turn.objects.filter(session__in=sessions, state=TurnState.RUNNING)
+    busy = {turn.session_id: turn for turn in running.only("session_id", "kind", "metadata", "started_at")}
+    found = {turn.waiting_job: _waits(turn, busy.get(turn.session_id)) for turn in turns}
+    idle = [job.pk for job in pending.values() if not job.owner_is_active]
+    return found | dict.fromkeys(idle, QueueWait(owner_inactive=True))
+
+
+def _waits(turn: Any, running: Turn | None) -> QueueWait:
+    if running is None:
+        ahead = turn.ahead or 0
+        return QueueWait(ahead=ahead, queued_at=turn.queued_at, behind_others=turn.behind_others)
+    name = running.metadata.get("automation_name", "")
+    is_automation = running.kind == TurnKind.AUTOMATION
+    what = f"the automation {name!r}" if is_automation else _BUSY_WITH[TurnKind(running.kind)]
+    return QueueWait(busy_with=what, busy_since=running.started_at)
+
+
+def _coming_firings(job: Any, now: datetime) -> list[datetime]:
     """The next firings after now, with jitter, within the end date and the number of runs."""
     firing = job.clock.next_run_at
     if firing is None or not job.enabled or takes_no_runs(job):
@@ -129,7 +197,7 @@ def coming_firings(job: Any, now: datetime) -> list[datetime]:
     return found
 
 
-def now_of(facts: JobFacts, zone: tzinfo) -> str:
+def _now(facts: JobFacts, zone: tzinfo) -> str:
     """The current state in one sentence."""
     job, now = facts.job, facts.now
     if job.fault:
@@ -183,7 +251,7 @@ def _done(job: Any, zone: tzinfo) -> str:
     return "its schedule has no more runs"
 
 
-def warnings_of(facts: JobFacts, coming: list[datetime]) -> list[str]:
+def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
     """Sentences about what will go wrong. `coming`: the next firings."""
     job = facts.job
     if job.fault or not job.enabled:

@@ -1,15 +1,19 @@
-"""The result of a run in one sentence for a person: each state, and each reason that the code writes.
+"""What became of a slot, in one word and one sentence: for each state of a run, and each reason that the code writes.
 
 No sentence has content for operators only, such as an exception's text or a prompt.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
+from enum import StrEnum
+from typing import Any
 
 from agent_core.exceptions import FINAL_CODES, PASSING_CODES
 from automations.models import RunRecord, RunState
+from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.skips import LATE_AFTER, GapReason
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -74,7 +78,7 @@ _UNKNOWN_FAILURE = "an error occurred"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
+class QueueWait:
     """What a queued run waits for.
 
     `owner_inactive`: the owner's account. `behind_others`: other turns of the owner, which run now. `busy_with`: the
@@ -117,15 +121,107 @@ def span(length: timedelta) -> str:
     return " ".join(parts[:2])
 
 
+class SlotState(StrEnum):
+    """What became of a slot.
+
+    `late`: it ran, but started more than 60 s after its time. `missed`: nothing was there to run it. `skipped`: the
+    rules or a person kept it from running, or a person cancelled it. `failed`: also cancelled by an error. `waiting`:
+    queued, running or waiting for a retry. `next`: it is still to come.
+    """
+
+    RAN = "ran"
+    LATE = "late"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+    FAILED = "failed"
+    WAITING = "waiting"
+    NEXT = "next"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """A slot, or consecutive slots that were not run. Instants are in the zone of the job or message.
+
+    `state`, `text`: what became of it in one word and in one sentence. `run_state`, `reason`: of its run. `count`: of
+    slots that were not run; None for a run, and above 1,000. `session_id`: where it ran. `turn_id`: None when it has no
+    turn, or that was deleted.
+    """
+
+    run_id: str
+    scheduled_for: datetime
+    state: SlotState
+    text: str
+    run_state: str
+    reason: str
+    slots_from: datetime | None
+    slots_to: datetime | None
+    count: int | None
+    attempt: int
+    lag_ms: int | None
+    duration_ms: int | None
+    turn_id: int | None
+    session_id: uuid.UUID | None
+
+    @property
+    def at(self) -> datetime:
+        """Where it begins."""
+        return self.slots_from or self.scheduled_for
+
+    @property
+    def until(self) -> datetime | None:
+        """The last of several slots; None for a single one."""
+        return self.slots_to if self.slots_to != self.at else None
+
+
+def slot_state(run: Any) -> SlotState:
+    """What became of the slot of this run, in one word."""
+    match run.state:
+        case RunState.SUCCEEDED:
+            return SlotState.LATE if timedelta(milliseconds=run.lag_ms or 0) > LATE_AFTER else SlotState.RAN
+        case RunState.FAILED:
+            return SlotState.FAILED
+        case RunState.CANCELLED:
+            return SlotState.FAILED if run.reason in CANCELLED_BY_ERROR else SlotState.SKIPPED
+        case RunState.SKIPPED:
+            return _WHY_SKIPPED.get(run.reason, SlotState.SKIPPED)
+    return SlotState.WAITING
+
+
+_WHY_SKIPPED: dict[str, SlotState] = {
+    GapReason.MISSED: SlotState.MISSED,
+    GapReason.SCHEDULE_ERROR: SlotState.FAILED,
+}
+
+
+def slot_of(run: Any, zone: tzinfo, *, waiting: QueueWait | None = None, instead: Any = None) -> Slot:
+    """The slot of this run. `waiting`, `instead`: see `describe_run`."""
+    return Slot(
+        run_id=run.run_id,
+        scheduled_for=run.scheduled_for.astimezone(zone),
+        state=slot_state(run),
+        text=describe_run(run, zone, waiting=waiting, instead=instead),
+        run_state=run.state,
+        reason=run.reason,
+        slots_from=run.slots_from and run.slots_from.astimezone(zone),
+        slots_to=run.slots_to and run.slots_to.astimezone(zone),
+        count=run.slots_count,
+        attempt=run.attempt,
+        lag_ms=run.lag_ms,
+        duration_ms=run.duration_ms,
+        turn_id=run.turn_id,
+        session_id=run.session_id,
+    )
+
+
 def describe_run(
-    run: RunRecord, zone: tzinfo, *, waiting: Waiting | None = None, instead: RunRecord | None = None
+    run: RunRecord, zone: tzinfo, *, waiting: QueueWait | None = None, instead: RunRecord | None = None
 ) -> str:
     """One sentence. `waiting`: for a queued run. `instead`: for a gap, the run of the next slot, if there is one."""
     match run.state:
         case RunState.SKIPPED:
             return f"{_gap(run, zone)}{_instead(run, zone, instead)}."
         case RunState.QUEUED:
-            return _waits(run, zone, waiting or Waiting())
+            return _waits(run, zone, waiting or QueueWait())
         case RunState.RUNNING:
             since = f" since {when(run.started_at, zone)}" if run.started_at else ""
             return f"Running{since}{_attempt(run)}."
@@ -153,7 +249,7 @@ def _instead(run: RunRecord, zone: tzinfo, following: RunRecord | None) -> str:
     return f"; the slot at {when(following.scheduled_for, zone)} was run instead"
 
 
-def _waits(run: RunRecord, zone: tzinfo, waiting: Waiting) -> str:
+def _waits(run: RunRecord, zone: tzinfo, waiting: QueueWait) -> str:
     if run.not_before is not None:
         begin = when(run.not_before, zone)
         return f"Waits for a retry: attempt {run.attempt} starts at {begin}, because {why_failed(run)}."

@@ -130,7 +130,7 @@ class AppointmentList(Result):
 
 class ExplainedRun(Result):
     scheduled_for: datetime
-    state: str
+    state: Annotated[str, Field(validation_alias="run_state")]
     text: str
 
 

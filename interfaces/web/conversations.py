@@ -10,9 +10,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Left
 
-from sessions_app.models import ReadMark, Session, SessionState, SessionType
+from sessions_app.models import Message, ReadMark, Session, SessionState, SessionType
 from sessions_app.questions.question_reads import a_question
 from sessions_app.reads.session_reads import shown_sessions
 from sessions_app.single_line import one_line
@@ -22,21 +23,10 @@ MOST_SHOWN = 600  # that a list has when it is loaded again
 MOST_COUNTED = 1_000
 SEARCHED = 200  # the latest conversations whose messages are searched
 SEARCHED_MESSAGES = 200  # of each of them, the newest
+LONGEST_SEARCHED = 20_000  # characters of each message
 LONGEST_QUERY = 100  # characters
 LONGEST_PREVIEW = 90  # characters
-_PEOPLE = (SessionType.PRIMARY, SessionType.SUB)
-# `strpos` takes the text as it is: there is no pattern that somebody could write
-_FIND = """
-SELECT s.id, found.content
-FROM (SELECT id, last_seq FROM sessions_app_session
-      WHERE owner_id = %(owner)s AND type = ANY(%(types)s) AND state <> 'deleting'
-      ORDER BY updated_at DESC LIMIT %(sessions)s) AS s
-CROSS JOIN LATERAL (
-  SELECT left(m.content, 20000) AS content FROM sessions_app_message AS m
-  WHERE m.session_id = s.id AND m.seq > s.last_seq - %(messages)s AND m.role IN ('user', 'assistant')
-    AND strpos(lower(left(m.content, 20000)), lower(%(query)s)) > 0
-  ORDER BY m.seq DESC LIMIT 1) AS found
-LIMIT %(most)s"""
+PEOPLE = (SessionType.PRIMARY, SessionType.SUB)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +92,15 @@ def search(user: User, query: str) -> Listing:
     query = query.strip()[:LONGEST_QUERY].replace("\x00", "")
     if not query:
         return conversations(user)
-    titled = list(_latest(user).filter(title__icontains=query).values_list("pk", flat=True)[:MOST])
-    bounds = {"sessions": SEARCHED, "messages": SEARCHED_MESSAGES, "most": MOST}
-    with connection.cursor() as cursor:
-        cursor.execute(_FIND, bounds | {"owner": user.pk, "types": [*_PEOPLE], "query": query})
-        found = dict(cursor.fetchall())
+    titled = _latest(user).filter(title__icontains=query).values_list("pk", flat=True)[:MOST]
+    newest = Message.objects.filter(
+        session=OuterRef("pk"),
+        seq__gt=OuterRef("last_seq") - SEARCHED_MESSAGES,
+        role__in=["user", "assistant"],
+    )
+    said = newest.annotate(text=Left("content", LONGEST_SEARCHED)).filter(text__icontains=query)
+    latest = _latest(user).annotate(said=Subquery(said.order_by("-seq").values("text")[:1]))
+    found = {key: text for key, text in latest.values_list("pk", "said")[:SEARCHED] if text}
     ids = list(dict.fromkeys([*titled, *found]))[:MOST]
     return Listing(rows=_shown(user, ids, {key: _around(text, query) for key, text in found.items()}))
 
@@ -123,7 +117,7 @@ def mark_read(session_id: uuid.UUID, seq: int) -> None:
 
 
 def _latest(user: User) -> QuerySet[Session]:
-    rows = Session.objects.filter(owner_id=user.pk, type__in=_PEOPLE)
+    rows = Session.objects.filter(owner_id=user.pk, type__in=PEOPLE)
     return rows.exclude(state=SessionState.DELETING).order_by("-updated_at", "-id")
 
 
@@ -139,19 +133,23 @@ def _shown(
 
 
 def _line(row: Any, read: dict[uuid.UUID, int], text: str | None) -> Conversation:
-    is_primary = row.type == SessionType.PRIMARY
-    words = one_line(row.last_words or "", LONGEST_PREVIEW)
     return Conversation(
         id=row.pk,
-        title=row.title or (row.agent_name if is_primary else "New conversation"),
+        title=title_of(row),
         agent=row.agent_name,
-        preview=words if text is None else text,
+        preview=one_line(row.last_words or "", LONGEST_PREVIEW) if text is None else text,
         state=row.shown_state,
-        is_primary=is_primary,
+        is_primary=row.type == SessionType.PRIMARY,
         is_unread=(row.shown_seq or 0) > read.get(row.target_id, 0),
         is_waiting=row.a_question is not None,
         at=row.updated_at,
     )
+
+
+def title_of(session: Any) -> str:
+    """The title that people see."""
+    is_primary = session.type == SessionType.PRIMARY
+    return session.title or (session.agent_name if is_primary else "New conversation")
 
 
 def _around(text: str, query: str) -> str:

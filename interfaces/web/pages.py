@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, cast
 
@@ -10,7 +11,6 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
-from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
@@ -20,17 +20,26 @@ from interfaces.web.conversations import conversations
 from sessions_app.reads import selectors
 
 View = Callable[..., HttpResponseBase]
-PARTS = {
-    "Appointments": "appointments"
-}  # of the side of a conversation: pages that are loaded when they are opened
-_PLACES = {"Agents": "agents", "Upcoming": "upcoming"}  # links below the list of conversations
+LARGEST_NUMBER = 2**31 - 1  # that a column of the database holds, such as a revision
 
 
-def _shown_places(request: HttpRequest) -> list[dict[str, Any]]:
-    found = {title: reverse(name) for title, name in _PLACES.items()}
-    if person(request).is_staff:
-        found["Admin"] = reverse("admin:index")
-    return [{"title": title, "url": url, "is_here": request.path == url} for title, url in found.items()]
+@dataclass(frozen=True, kw_only=True)
+class FormResult:
+    """What became of a form, when it was not simply stored.
+
+    `typed`: its fields as the person filled them in, if it was refused. `is_conflict`: somebody else changed the values
+    meanwhile. `found`: the result of a test.
+    """
+
+    typed: Mapping[str, Any] | None = None
+    problem: str = ""
+    is_conflict: bool = False
+    found: Mapping[str, Any] = field(default_factory=dict)
+
+    def shown(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the form's fields: as they were typed, else as they are stored."""
+        typed = self.typed
+        return dict(stored) if typed is None else {name: typed.get(name, "") for name in stored}
 
 
 def person_page(*methods: str) -> Callable[[View], View]:
@@ -59,26 +68,19 @@ def person(request: HttpRequest) -> User:
 
 
 def page(request: HttpRequest, template: str, status: int = 200, **context: Any) -> HttpResponse:
-    """A whole page with the user's conversations beside it."""
+    """A whole page with the user's conversations beside it. Scripts are sent 200: they show no other answers."""
     user = person(request)
     beside = {
         "listing": conversations(user),
         "agents": selectors.agents(user).order_by("name"),
-        "places": _shown_places(request),
     }
-    return render(request, f"web/{template}", beside | context, status=status)
+    shown = 200 if is_fragment(request) else status
+    return render(request, f"web/{template}", beside | context, status=shown)
 
 
 def fragment(request: HttpRequest, template: str, status: int = 200, **context: Any) -> HttpResponse:
     """A part of a page."""
     return render(request, f"web/{template}", context, status=status)
-
-
-def done(request: HttpRequest, url: str, event: str = "refresh") -> HttpResponse:
-    """The answer to a form: an event for the script that sent it, or a redirect for a browser without scripts."""
-    if is_fragment(request):
-        return HttpResponse(status=204, headers={"HX-Trigger": event})
-    return HttpResponseRedirect(url, status=303)
 
 
 def leave_to(request: HttpRequest, url: str) -> HttpResponse:
@@ -87,3 +89,15 @@ def leave_to(request: HttpRequest, url: str) -> HttpResponse:
     if is_fragment(request):
         return HttpResponse(status=204, headers={"HX-Redirect": url})
     return HttpResponseRedirect(url, status=303)
+
+
+def whole_number(given: str, most: int = LARGEST_NUMBER) -> int | None:
+    """The number that an address or a form has; None if it is none from 0 to `most`."""
+    is_number = given.isascii() and given.isdigit() and len(given) <= len(str(most)) and int(given) <= most
+    return int(given) if is_number else None
+
+
+def given_revision(request: HttpRequest) -> int:
+    """The revision that the form was made with; one that never was when it is missing."""
+    number = whole_number(request.POST.get("revision", ""))
+    return -1 if number is None else number

@@ -33,26 +33,9 @@ LANGUAGES = frozenset(
     " shell sql swift toml ts tsx typescript xml yaml yml zsh".split()
 )
 _LINE_END = re.compile(r"\r\n?|\n")  # as the parser counts lines
-_TAGS = {
-    *(
-        "p",
-        "br",
-        "hr",
-        "em",
-        "strong",
-        "s",
-        "code",
-        "pre",
-        "blockquote",
-        "ul",
-        "ol",
-        "li",
-        "a",
-        "span",
-        "div",
-    ),
-    *("h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
-}
+_TAGS = set(
+    "p br hr em strong s code pre blockquote ul ol li a span div h1 h2 h3 h4 h5 h6 table thead tbody tr th td".split()  # noqa: SIM905
+)
 _ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}, "code": {"class"}, "span": {"class"}}
 
 

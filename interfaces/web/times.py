@@ -12,8 +12,6 @@ from django.utils.safestring import SafeString, mark_safe
 
 register = template.Library()
 NEAR = {-1: "yesterday", 0: "today", 1: "tomorrow"}
-DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # how sentences of `automations` write an instant
 _IN_TEXT = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d(?::\d\d)?)\b")
 
@@ -21,12 +19,10 @@ _IN_TEXT = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d(?::\d\d)?)\b")
 def words(at: datetime, now: datetime) -> str:
     """The instant in words, on the clock of its own zone; the year only if it is another than that of `now`."""
     here = now.astimezone(at.tzinfo)
-    clock = f"{at.hour:02}:{at.minute:02}"
-    near = NEAR.get((at.date() - here.date()).days)
-    if near:
-        return f"{near} {clock}"
+    if near := NEAR.get((at.date() - here.date()).days):
+        return f"{near} {at:%H:%M}"
     year = "" if at.year == here.year else f" {at.year}"
-    return f"{DAYS[at.weekday()]} {at.day} {MONTHS[at.month - 1]}{year} {clock}"
+    return f"{at:%a} {at.day} {at:%b}{year} {at:%H:%M}"
 
 
 def _zone(name: object) -> tzinfo:

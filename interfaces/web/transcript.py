@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -43,7 +43,7 @@ STOPPED = "Stopped."  # the closure of a turn that a person stopped
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ShownCall:
     """A call of a tool. `outcome` is empty while there is no result, and `asked` if it needed the person's consent."""
 
     name: str
@@ -53,7 +53,7 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ShownMessage:
     """One message. `who`: person, agent, automation (an automation's input) or tool (results without their call).
 
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
@@ -70,7 +70,7 @@ class Entry:
     html: SafeString | None = None
     asked: str = ""
     chips: tuple[str, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ShownCall, ...] = ()
     deliveries: tuple[Mapping[str, Any], ...] = ()
     name: str = ""
     run: str = ""
@@ -79,28 +79,27 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
+class MessagePage:
     """Messages, oldest first. `before`: where the page before begins; None: there is none. `last`: of the newest."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ShownMessage, ...] = ()
     before: str | None = None
     last: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
+class OpenTurn:
     """A turn that waits or runs. `note` says what will happen to its message."""
 
     id: int
     text: str
     state: str
     note: str
-    at: datetime
-    by_person: bool = True
-    stopping: bool = field(default=False)
+    by_person: bool
+    stopping: bool
 
 
-def newest(user: User, session_id: uuid.UUID, before: str = "") -> Page:
+def newest(user: User, session_id: uuid.UUID, before: str = "") -> MessagePage:
     """The newest messages of a session, or those before a place. NotFound; ValueError for a malformed place."""
     found, more = some_messages(user, session_id, PAGE, before=before)
     while more and len(found) > 1 and found[-1].role == Role.TOOL:
@@ -108,20 +107,20 @@ def newest(user: User, session_id: uuid.UUID, before: str = "") -> Page:
     return _page(found[::-1], str(found[-1].place) if more else None)
 
 
-def after(user: User, session_id: uuid.UUID, place: str) -> Page | None:
+def after(user: User, session_id: uuid.UUID, place: str) -> MessagePage | None:
     """The messages after a place; None if there are more than a page. NotFound; ValueError."""
     found, more = some_messages(user, session_id, PAGE, after=place or "0")
     return None if more else _page(found)
 
 
-def shown_turns(user: User, session_id: uuid.UUID) -> list[Waiting]:
+def open_turns(user: User, session_id: uuid.UUID) -> list[OpenTurn]:
     """The session's turns that run or wait, the running one first. NotFound."""
     rows = Turn.objects.filter(session=owned(user, shown_id(user, session_id)), state__in=OPEN_STATES)
     found = sorted(rows[:MOST_OPEN], key=lambda turn: (turn.state != TurnState.RUNNING, turn.pk))
-    return [_waiting(turn) for turn in found]
+    return [_open_turn(turn) for turn in found]
 
 
-def _page(rows: Sequence[Any], before: str | None = None) -> Page:
+def _page(rows: Sequence[Any], before: str | None = None) -> MessagePage:
     results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
     told, said = _updates(rows), _provider_messages(rows)
@@ -135,7 +134,9 @@ def _page(rows: Sequence[Any], before: str | None = None) -> Page:
         left -= len(row.content)
         if entry.text or entry.asked or entry.calls or entry.chips:
             entries.append(entry)
-    return Page(entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else "")
+    return MessagePage(
+        entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else ""
+    )
 
 
 def _updates(rows: Sequence[Any]) -> dict[int, list[str]]:
@@ -162,7 +163,7 @@ def _entry(
     updates: Iterable[str] = (),
     *,
     is_rendered: bool,
-) -> Entry:
+) -> ShownMessage:
     about = row.metadata
     who, text = _who(row), row.content
     if about.get("closure") == "cancelled" and text == STOPPED:
@@ -176,7 +177,7 @@ def _entry(
     if row.role == Role.TOOL:
         text = ""
         calls = [_call(each, each) for each in row.parts.get("results", ()) if each["id"] not in with_call]
-    return Entry(
+    return ShownMessage(
         id=row.pk,
         place=str(row.place),
         who=who,
@@ -213,23 +214,17 @@ def _chips(about: Mapping[str, Any]) -> Iterable[str]:
         yield f"From {via.get('name') or via.get('hook') or 'another system'}"
 
 
-def _call(asked: Mapping[str, Any], result: Mapping[str, Any] | None) -> Call:
+def _call(asked: Mapping[str, Any], result: Mapping[str, Any] | None) -> ShownCall:
     arguments = asked.get("arguments")
-    return Call(
-        name=str(asked["name"]),
-        arguments=""
-        if not arguments
-        else json.dumps(arguments, indent=2, ensure_ascii=False)[:LONGEST_OUTPUT],
-        outcome=_outcome(result) if result else "",
-        output=str(result["output"])[:LONGEST_OUTPUT] if result else "",
-    )
+    shown = json.dumps(arguments, indent=2, ensure_ascii=False)[:LONGEST_OUTPUT] if arguments else ""
+    call = ShownCall(name=str(asked["name"]), arguments=shown)
+    if result is None:
+        return call
+    outcome = "asked" if result.get("error_class") == NEEDED else str(result["outcome"])
+    return replace(call, outcome=outcome, output=str(result["output"])[:LONGEST_OUTPUT])
 
 
-def _outcome(result: Mapping[str, Any]) -> str:
-    return "asked" if result.get("error_class") == NEEDED else str(result["outcome"])
-
-
-def _waiting(turn: Turn) -> Waiting:
+def _open_turn(turn: Turn) -> OpenTurn:
     by_person = turn.kind == TurnKind.MESSAGE
     if turn.state == TurnState.RUNNING:
         note = "Stopping…" if turn.cancel_requested_at else ""
@@ -238,12 +233,11 @@ def _waiting(turn: Turn) -> Waiting:
     else:
         note = "Queued"
     name = turn.metadata.get("automation_name") or turn.get_kind_display()
-    return Waiting(
+    return OpenTurn(
         id=turn.pk,
         text=turn.content if by_person else str(name),
         state=turn.state,
         note=note,
-        at=turn.queued_at,
         by_person=by_person,
         stopping=turn.cancel_requested_at is not None,
     )

@@ -3,9 +3,11 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path, register_converter
 
-from interfaces.web import actions, chat
-from interfaces.web.account import pages as account
-from interfaces.web.account.enter import enter_by_link
+from interfaces.web import account, conversation
+from interfaces.web.agent import channels, connections, documents, heartbeat, settings, tools
+from interfaces.web.agent.page import agent_list, agent_page, section_form
+from interfaces.web.appointments import edit, panel, upcoming
+from interfaces.web.sign_in_links import enter_by_link
 
 
 class Key:
@@ -24,26 +26,71 @@ class Key:
 
 register_converter(Key, "key")
 
+of_conversation = [
+    path("", conversation.conversation, name="conversation"),
+    path("messages/", conversation.send_message, name="send"),
+    path("older/", conversation.older, name="older"),
+    path("updates/", conversation.updates, name="updates"),
+    path("read/", conversation.read, name="read"),
+    path("title/", conversation.rename, name="rename"),
+    path("archive/", conversation.archive, name="archive"),
+    path("unarchive/", conversation.unarchive, name="unarchive"),
+    path("deleting/", conversation.about_deleting, name="about-deleting"),
+    path("delete/", conversation.delete_conversation, name="delete"),
+    path("appointments/", panel.panel, name="appointments"),
+    path("appointments/<slug:kind>/<key:key>/", panel.explained, name="why"),
+    path("appointments/<slug:kind>/<key:key>/switch/", panel.switch, name="switch"),
+    path("appointments/<slug:kind>/<key:key>/delete/", panel.delete_appointment, name="delete-appointment"),
+    path("runs/<key:run_id>/", panel.run_page, name="run"),
+    path("automations/new/", edit.new, name="new-automation"),
+    path("automations/coming/", edit.coming, name="coming"),
+    path("automations/<key:job_id>/", edit.change, name="change-automation"),
+    path("routines/<key:job_id>/", edit.change_routine, name="change-routine"),
+    path("automations/<key:job_id>/skip/", panel.skip_next, name="skip-slot"),
+    path("messages/later/", edit.later, name="later"),
+    path("messages/<key:message_id>/withdraw/", panel.withdraw, name="withdraw-message"),
+]
+of_agent = [
+    path("", agent_page, name="agent"),
+    path("model/", section_form("model", settings.change_model), name="agent-model"),
+    path("events/", section_form("hooks", settings.change_events_url), name="agent-events"),
+    path("preferences/", section_form("memory", settings.change_preferences), name="agent-preferences"),
+    path("connections/", section_form("connections", connections.add_connection), name="add-connection"),
+    path("documents/<key:document>/", documents.document_page, name="document"),
+    path("heartbeat/", section_form("heartbeat", heartbeat.change_heartbeat), name="agent-heartbeat"),
+    path("tools/", section_form("tools", tools.change_allowed), name="agent-tools"),
+    path("mcp/test/", section_form("tools", tools.try_server), name="test-mcp-server"),
+    path(
+        "channels/<uuid:session_id>/test/", section_form("channels", channels.send_test), name="test-channel"
+    ),
+    path("telegram/", section_form("telegram", channels.change_bot), name="agent-telegram"),
+    path("telegram/code/", section_form("telegram", channels.make_code), name="telegram-code"),
+    path(
+        "telegram/chats/<int:chat_id>/disconnect/",
+        section_form("telegram", channels.disconnect_chat),
+        name="disconnect-telegram-chat",
+    ),
+]
+of_connection = [
+    path("", section_form("connections", connections.change_connection), name="change-connection"),
+    path("delete/", section_form("connections", connections.delete_connection), name="delete-connection"),
+    path("test/", section_form("connections", connections.try_connection), name="test-connection"),
+]
+
 urlpatterns = [
-    path("", chat.home, name="home"),
-    path("sessions/", chat.listing, name="conversations"),
-    path("sessions/rendered/", chat.rendered, name="rendered"),
-    path("sessions/new/", actions.begin_conversation, name="begin"),
-    path("sessions/<uuid:session_id>/", chat.conversation, name="conversation"),
-    path("sessions/<uuid:session_id>/messages/", actions.send_message, name="send"),
-    path("sessions/<uuid:session_id>/older/", chat.older, name="older"),
-    path("sessions/<uuid:session_id>/updates/", chat.updates, name="updates"),
-    path("sessions/<uuid:session_id>/read/", chat.read, name="read"),
-    path("sessions/<uuid:session_id>/title/", actions.rename, name="rename"),
-    path("sessions/<uuid:session_id>/archive/", actions.put_away, name="archive"),
-    path("sessions/<uuid:session_id>/unarchive/", actions.take_back, name="unarchive"),
-    path("sessions/<uuid:session_id>/deleting/", chat.about_deleting, name="about-deleting"),
-    path("sessions/<uuid:session_id>/delete/", actions.delete_conversation, name="delete"),
-    path("turns/<int:turn_id>/stop/", actions.stop_turn, name="stop"),
-    path("questions/<key:question_id>/answer/", actions.allow_or_refuse, name="answer-consent"),
-    path("executions/<key:execution_id>/answer/", actions.answer_plan, name="answer-plan"),
-    path("", include("interfaces.web.appointments.urls")),
-    path("agents/", include("interfaces.web.agent.urls")),
+    path("", conversation.home, name="home"),
+    path("sessions/", conversation.listing, name="conversations"),
+    path("sessions/rendered/", conversation.rendered, name="rendered"),
+    path("sessions/new/", conversation.begin_conversation, name="begin"),
+    path("sessions/<uuid:session_id>/", include(of_conversation)),
+    path("turns/<int:turn_id>/stop/", conversation.stop_turn, name="stop"),
+    path("questions/<key:question_id>/answer/", conversation.allow_or_refuse, name="answer-consent"),
+    path("executions/<key:execution_id>/answer/", conversation.answer_plan, name="answer-plan"),
+    path("upcoming/", upcoming.week, name="upcoming"),
+    path("agents/", agent_list, name="agents"),
+    path("agents/-/tests/<key:message_id>/", channels.test_state, name="test-channel-state"),
+    path("agents/<key:name>/", include(of_agent)),
+    path("agents/<key:name>/connections/<key:connection>/", include(of_connection)),
     path("enter/<str:token>/", enter_by_link, name="enter"),
     path("sign-in/", account.SignIn.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),

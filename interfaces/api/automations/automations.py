@@ -193,7 +193,7 @@ class RunOut(Output):
     routine = serializers.CharField(source="routine_id", allow_null=True)
     scheduled_message = serializers.CharField(source="scheduled_message_id", allow_null=True)
     scheduled_for = serializers.DateTimeField()
-    state = serializers.ChoiceField(choices=RunState.choices)
+    state = serializers.ChoiceField(choices=RunState.choices, source="run_state")
     reason = TextOrNull(allow_null=True)
     slots_from = serializers.DateTimeField(allow_null=True)
     slots_to = serializers.DateTimeField(allow_null=True)
@@ -231,7 +231,7 @@ class LocalMoment(serializers.Field[Any, Any, Any, Any]):
 class ExplainedRunOut(Output):
     run_id = serializers.CharField()
     scheduled_for = LocalMoment(help_text="The slot, with the offset of the schedule's zone.")
-    state = serializers.ChoiceField(choices=RunState.choices)
+    state = serializers.ChoiceField(choices=RunState.choices, source="run_state")
     reason = TextOrNull(allow_null=True)
     slots_from = LocalMoment(allow_null=True)
     slots_to = LocalMoment(allow_null=True)

@@ -1,1 +1,1 @@
-"""The page of an agent: one module for each of its sections."""
+"""The page of an agent: its frame, and the sections."""

@@ -1,4 +1,4 @@
-"""The section of an agent's page about channels, with a test message that goes the way of a scheduled one."""
+"""Sections of an agent's page: its channels with a test message that goes the way of a scheduled one, and Telegram."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any
 
 from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 
 from automations import selectors as automation_selectors
 from automations.exceptions import MessageNotFound
 from automations.jobs.clock import database_now
 from automations.models import MessageStatus, ScheduledMessage
 from automations.scheduled_messages import schedule_in_thread
-from interfaces.web.agent.sections import Outcome, Section, section_url
-from interfaces.web.pages import fragment, person, person_page
+from interfaces.web.pages import FormResult, fragment, person, person_page
 from sessions_app.allowance import Rate, take_allowance
 from sessions_app.channels import base as channels
 from sessions_app.exceptions import BadInput, NotFound, TooSoon
-from sessions_app.models import Agent, Delivery, Session, SessionState, SessionType
+from sessions_app.models import Agent, Delivery, Session, SessionState, SessionType, TelegramBot
 from sessions_app.models.session import WEB, ChatType
 from sessions_app.reads import selectors
+from sessions_app.telegram import binding, bots
+from sessions_app.telegram.client import MISSING, is_installed
 
 TEXT = "This is a test message. It was sent from the page of the agent, to see whether messages arrive here."
 TESTS = Rate(limit=1, seconds=10)  # test messages of each person
@@ -32,11 +34,9 @@ WATCHED = timedelta(minutes=3)  # for which a page asks for the state of a test 
 LONGEST_ID = 32
 
 
-@person_page("POST")
-def send_test(request: HttpRequest, name: str, session_id: uuid.UUID) -> HttpResponse:
+def send_test(request: HttpRequest, agent: Agent, session_id: uuid.UUID) -> HttpResponse:
     """Send a test message to where the session's messages go. BadInput, TooSoon."""
     user = person(request)
-    agent = selectors.agent(user, name)
     session = selectors.session(user, session_id)
     if session.agent_id != agent.pk:
         raise NotFound(selectors.NO_SESSION)
@@ -46,7 +46,8 @@ def send_test(request: HttpRequest, name: str, session_id: uuid.UUID) -> HttpRes
         raise TooSoon(f"A test was sent a moment ago; try again in {wait:.0f} seconds.")
     at = (database_now() + SOON).isoformat()
     sent = schedule_in_thread(session.pk, send_at=at, message_text=TEXT).message
-    return HttpResponseRedirect(section_url(agent, "channels", test=sent.pk), status=303)
+    address = reverse("agent", args=[agent.name], query={"test": sent.pk}, fragment="channels")
+    return HttpResponseRedirect(address, status=303)
 
 
 @person_page("GET")
@@ -65,7 +66,8 @@ def _why_untestable(session: Any) -> str:
     return channels.why_unserved(route, session.agent_id)
 
 
-def _channels(request: HttpRequest, agent: Agent, _outcome: Outcome | None) -> dict[str, Any]:
+def shown_channels(request: HttpRequest, agent: Agent, _outcome: FormResult) -> dict[str, Any]:
+    """The channels of this server, and the conversations whose messages leave it."""
     return {
         "known": [WEB, *sorted(channels.known())],
         "chats": _chats(agent),
@@ -105,11 +107,8 @@ def _asked_for(request: HttpRequest) -> dict[str, Any] | None:
 
 def _state(message: ScheduledMessage) -> dict[str, Any]:
     """`state` is the delivery's, once there is one; `is_open`: it can still change by itself."""
-    delivery = (
-        Delivery.objects.filter(message_id=message.sent_message_id).first()
-        if message.sent_message_id
-        else None
-    )
+    sent = message.sent_message_id
+    delivery = Delivery.objects.filter(message_id=sent).first() if sent else None
     is_open = message.status == MessageStatus.PENDING
     return {
         "id": message.pk,
@@ -118,11 +117,47 @@ def _state(message: ScheduledMessage) -> dict[str, Any]:
         "state": delivery.state if delivery else "waiting" if is_open else message.status,
         "attempts": delivery.attempts if delivery else 0,
         "error": (delivery.last_error if delivery else "") or message.last_error,
-        "channel": delivery.channel if delivery else "",
-        "address": delivery.address if delivery else "",
         "is_open": is_open,
         "is_watched": is_open and datetime.now(UTC) - message.created_at < WATCHED,
     }
 
 
-SECTION = Section(anchor="channels", title="Channels", template="web/agent/channels.html", read=_channels)
+def change_bot(request: HttpRequest, agent: Agent) -> None:
+    """Give the agent a bot, replace its token, switch it on or off, or delete it."""
+    action = request.POST.get("action", "")
+    if action in {"on", "off"}:
+        bots.update_bot(agent.pk, enabled=action == "on")
+    elif action == "delete":
+        bots.delete_bot(agent.pk)
+    else:
+        if wait := take_allowance(f"test-telegram:{person(request).pk}", bots.TESTS):
+            raise TooSoon(f"Too many tokens were tried; try again in {wait:.0f} seconds.")
+        checked = bots.check_token(request.POST.get("token", "").strip())
+        try:
+            bots.update_bot(agent.pk, checked=checked)
+        except NotFound:
+            bots.add_bot(agent, checked)
+
+
+def make_code(_request: HttpRequest, agent: Agent) -> dict[str, Any]:
+    """Make a code that connects a chat. It is shown in this answer only."""
+    code = binding.issue_code(agent.pk)
+    return {"code": code.code, "link": code.link}
+
+
+def disconnect_chat(_request: HttpRequest, agent: Agent, chat_id: int) -> None:
+    """Disconnect a chat. NotFound."""
+    binding.disconnect(agent.pk, chat_id)
+
+
+def telegram(_request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
+    """The bot with its chats."""
+    bot = TelegramBot.objects.filter(agent=agent).first()
+    return {
+        "bot": bot,
+        "problem": bots.why_unusable(bot) if bot is not None else "",
+        "missing": "" if is_installed() else MISSING,
+        "chats": list(bots.chats_of(bot)) if bot is not None else [],
+        "found": outcome.found,
+        "minutes": int(binding.VALID.total_seconds() // 60),
+    }

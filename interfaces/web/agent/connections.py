@@ -2,140 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
-from django.views.decorators.debug import sensitive_post_parameters
+from django.http import HttpRequest
 
 from agent_core.connections import PROVIDERS, Provider
-from interfaces.web.agent.sections import (
-    Outcome,
-    Section,
-    agent_page,
-    given_revision,
-    saved,
-)
-from interfaces.web.pages import person, person_page
+from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.allowance import take_allowance
 from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once
-from sessions_app.exceptions import BadInput, RevisionConflict, SessionsError, TooSoon
+from sessions_app.exceptions import BadInput, TooSoon
 from sessions_app.models import Agent, Connection
-from sessions_app.reads import selectors
 
-ANCHOR = "connections"
 SHOWN = ("name", "provider", "base_url", "models", "requests_per_minute")  # the secret is never shown again
 LONGEST_FIELD = 40_000  # characters of the names of models
 MOST_NAMED = 12  # models of a connection that its line names
 
 
-@sensitive_post_parameters("secret")
-@person_page("POST")
-def add_connection(request: HttpRequest, name: str) -> HttpResponse:
+def add_connection(request: HttpRequest, _agent: Agent) -> None:
     """Add a connection of one's own."""
-    given = request.POST.get("name", "").strip()
-    return _do(request, name, lambda: edit.add_connection(person(request), given, _settings(request)))
+    edit.add_connection(person(request), request.POST.get("name", "").strip(), _settings(request))
 
 
-@sensitive_post_parameters("secret")
-@person_page("POST")
-def change_connection(request: HttpRequest, name: str, connection: str) -> HttpResponse:
+def change_connection(request: HttpRequest, _agent: Agent, connection: str) -> None:
     """Change a connection of one's own. An empty key keeps the stored one."""
     row = reads.own_connection(person(request), connection)
-    revision = given_revision(request)
-    return _do(
-        request,
-        name,
-        lambda: edit.update_connection(row.pk, _settings(request), revision=revision),
-        connection,
-    )
+    edit.update_connection(row.pk, _settings(request), revision=given_revision(request))
 
 
-@person_page("POST")
-def delete_connection(request: HttpRequest, name: str, connection: str) -> HttpResponse:
+def delete_connection(request: HttpRequest, _agent: Agent, connection: str) -> None:
     """Delete a connection of one's own that no agent uses."""
-    row = reads.own_connection(person(request), connection)
-    return _do(request, name, lambda: edit.delete_connection(row.pk), connection)
+    edit.delete_connection(reads.own_connection(person(request), connection).pk)
 
 
-@person_page("POST")
-def test_connection(request: HttpRequest, name: str, connection: str) -> HttpResponse:
+def try_connection(request: HttpRequest, _agent: Agent, connection: str) -> dict[str, Any]:
     """Call a model of the connection once. BadInput, TooSoon."""
-    user = person(request)
-    agent, row = selectors.agent(user, name), reads.connection(user, connection)
-    if wait := take_allowance(f"test-model:{user.pk}", TESTS):
+    row = reads.connection(person(request), connection)
+    if wait := take_allowance(f"test-model:{person(request).pk}", TESTS):
         raise TooSoon(f"Too many tests; try again in {wait:.0f} seconds.")
-    tested = call_once(row, request.POST.get("model", "").strip())
-    found = {"connection": connection, "test": tested}
-    return agent_page(request, agent, Outcome(anchor=ANCHOR, found=found))
-
-
-def _do(request: HttpRequest, name: str, change: Callable[[], object], connection: str = "") -> HttpResponse:
-    """Change a connection. What is refused is shown again with what was typed, without the key."""
-    agent = selectors.agent(person(request), name)
-    typed = {field: request.POST[field][:LONGEST_FIELD] for field in SHOWN if field in request.POST}
-    found = {"connection": connection}
-    try:
-        change()
-    except RevisionConflict:
-        text = "somebody changed this connection meanwhile: what is stored now is shown below"
-        return agent_page(request, agent, Outcome(anchor=ANCHOR, problem=text, found=found), status=412)
-    except SessionsError as error:
-        again = Outcome(anchor=ANCHOR, typed=typed, problem=str(error), found=found)
-        return agent_page(request, agent, again, status=400)
-    return saved(agent, ANCHOR)
+    return {"test": call_once(row, request.POST.get("model", "").strip())}
 
 
 def _settings(request: HttpRequest) -> dict[str, Any]:
     """The settings of a form as `add_connection` and `update_connection` take them. BadInput."""
     given = {field: request.POST.get(field, "").strip() for field in (*SHOWN, "secret")}
-    limit = given["requests_per_minute"] or "0"
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 9):
+    limit = whole_number(given["requests_per_minute"] or "0")
+    if limit is None:
         raise BadInput("requests per minute must be a whole number", code="bad_limits")
     secret = {"secret": given["secret"]} if given["secret"] else {}
     return secret | {
         "provider": given["provider"],
         "base_url": given["base_url"],
         "models": given["models"].replace(",", " ").split(),
-        "limits": {"requests_per_minute": int(limit)},
+        "limits": {"requests_per_minute": limit},
     }
 
 
-def _connections(request: HttpRequest, _agent: Agent, outcome: Outcome | None) -> dict[str, Any]:
-    found = outcome.found if outcome else {}
-    typed = outcome.typed if outcome else {}
+def connections(request: HttpRequest, _agent: Agent, outcome: FormResult) -> dict[str, Any]:
+    """The connections, of which one may have a form that was refused or the result of a test."""
+    meant = outcome.found.get("connection", "")
+    # after a conflict a form begins again with what is stored
+    given = {} if outcome.is_conflict else outcome.typed or {}
+    typed = {name: given[name][:LONGEST_FIELD] for name in SHOWN if name in given}
     rows = list(reads.connections(person(request)))
     own = {row.name for row in rows if row.owner_id is not None}
     return {
-        "rows": [_line(row, found, typed) for row in rows if row.owner_id is not None or row.name not in own],
-        "new": typed if not found.get("connection") else {},
-        "is_adding": bool(typed) and not found.get("connection"),
+        "rows": [
+            _line(row, typed, outcome.found.get("test")) if row.name == meant else _line(row, {}, None)
+            for row in rows
+            if row.owner_id is not None or row.name not in own
+        ],
+        "new": {} if meant else typed,
+        "is_adding": bool(typed) and not meant,
         "providers": [name for name, provider in PROVIDERS.items() if not provider.missing],
         "longest_secret": edit.LONGEST_SECRET,
     }
 
 
-def _line(row: Connection, found: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
-    is_meant = found.get("connection") == row.name
+def _line(row: Connection, typed: dict[str, str], test: Any) -> dict[str, Any]:
+    models = row.allowed_models
     stored = {
         "provider": row.provider,
         "base_url": row.base_url,
-        "models": " ".join(row.allowed_models),
+        "models": " ".join(models),
         "requests_per_minute": row.requests_per_minute or "",
     }
-    models = row.allowed_models
     return {
         "row": row,
-        "form": typed if is_meant and typed else stored,
+        "form": typed or stored,
         "is_own": row.owner_id is not None,
-        "is_open": is_meant and bool(typed),
+        "is_open": bool(typed),
         "address": row.base_url or PROVIDERS.get(row.provider, Provider()).base_url,
         "models": ", ".join(models[:MOST_NAMED]) + (" and more" if len(models) > MOST_NAMED else ""),
-        "test": found.get("test") if is_meant else None,
+        "test": test,
     }
-
-
-SECTION = Section(
-    anchor=ANCHOR, title="Connections", template="web/agent/connections.html", read=_connections
-)

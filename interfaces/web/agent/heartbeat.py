@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from agent_core.types import Usage
 from automations.jobs.system import HEARTBEAT
@@ -16,13 +16,14 @@ from automations.models.category import heartbeat_key
 from automations.runs.describe import describe_run
 from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
-from interfaces.web.agent.sections import Outcome, Section, change_agent
-from interfaces.web.pages import person_page
+from interfaces.web.pages import FormResult, given_revision, whole_number
+from sessions_app.agents.edit import update_agent
 from sessions_app.connections.prices import Cost, costs_of
 from sessions_app.connections.prices import Used as Tokens
 from sessions_app.exceptions import BadInput
-from sessions_app.models import Agent, MailboxEvent, Session, Turn, TurnKind
+from sessions_app.models import Agent, MailboxEvent, Turn, TurnKind
 
+LARGEST = 99_999_999
 LAST = 10  # beats that are listed
 MOST_COUNTED = 5_000  # turns whose tokens are added up
 UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
@@ -50,33 +51,33 @@ class Used:
     cost: Cost
 
 
-@person_page("POST")
-def change_heartbeat(request: HttpRequest, name: str) -> HttpResponse:
+def change_heartbeat(request: HttpRequest, agent: Agent) -> None:
     """Switch the heartbeat, change its interval and its active hours."""
-    return change_agent(request, name, "heartbeat", lambda: {"heartbeat": _given(request)})
-
-
-def _given(request: HttpRequest) -> dict[str, Any]:
     seconds = dict(UNITS).get(request.POST.get("unit", ""), 60)
-    return {
+    given = {
         "enabled": request.POST.get("enabled") == "yes",
         "interval_seconds": _number(request, "interval", "the interval") * seconds,
         "active_hours": [_number(request, "from", "the first hour"), _number(request, "to", "the last hour")],
     }
+    update_agent(agent.pk, {"heartbeat": given}, revision=given_revision(request))
 
 
 def _number(request: HttpRequest, field: str, what: str) -> int:
-    given = request.POST.get(field, "").strip()
-    if not (given.isascii() and given.isdigit() and len(given) < 9):
+    number = whole_number(request.POST.get(field, "").strip(), LARGEST)
+    if number is None:
         raise BadInput(f"{what} must be a whole number", code="bad_heartbeat")
-    return int(given)
+    return number
 
 
-def _heartbeat(_request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[str, Any]:
+def heartbeat(_request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
+    """The settings, the next beat, the last ones and what they used."""
     job = CronJob.objects.filter(agent=agent, system_event=HEARTBEAT).select_related("clock").first()
-    stored = _form(agent)
+    seconds, (first, end) = agent.heartbeat["interval_seconds"], agent.heartbeat["active_hours"]
+    unit, size = next(each for each in UNITS if seconds % each[1] == 0)
+    enabled = "yes" if agent.heartbeat["enabled"] else ""
+    stored = {"enabled": enabled, "interval": seconds // size, "unit": unit, "from": first, "to": end}
     return {
-        "form": {each: outcome.typed.get(each, "") for each in stored} if outcome else stored,
+        "form": outcome.shown(stored),
         "stored": stored,
         "units": [unit for unit, _ in UNITS],
         "zone": agent.timezone,
@@ -85,13 +86,6 @@ def _heartbeat(_request: HttpRequest, agent: Agent, outcome: Outcome | None) -> 
         "beats": _last_beats(job) if job else [],
         "used": _used(agent),
     }
-
-
-def _form(agent: Agent) -> dict[str, Any]:
-    seconds, (first, end) = agent.heartbeat["interval_seconds"], agent.heartbeat["active_hours"]
-    unit, size = next(each for each in UNITS if seconds % each[1] == 0)
-    enabled = "yes" if agent.heartbeat["enabled"] else ""
-    return {"enabled": enabled, "interval": seconds // size, "unit": unit, "from": first, "to": end}
 
 
 def _last_beats(job: CronJob) -> list[Beat]:
@@ -111,45 +105,31 @@ def _beat(run: RunRecord, job: CronJob, *, is_delivered: bool) -> Beat:
 
 
 def _used(agent: Agent) -> list[Used]:
-    session = Session.objects.filter(agent=agent, key=heartbeat_key(agent.name)).first()
-    turns = Turn.objects.filter(session=session, kind=TurnKind.HEARTBEAT).order_by("-id")
-    recent = list(turns.values_list("queued_at", "usage", "model")[:MOST_COUNTED]) if session else []
+    turns = Turn.objects.filter(session__agent=agent, session__key=heartbeat_key(agent.name))
+    of_heartbeat = turns.filter(kind=TurnKind.HEARTBEAT).order_by("-id")
+    recent = list(of_heartbeat.values_list("queued_at", "usage", "model")[:MOST_COUNTED])
     now, is_all = datetime.now(UTC), len(recent) < MOST_COUNTED
-    spans = [[turn for turn in recent if turn[0] >= now - length] for _, length in SPANS]
-    by_model = [_by_model(turns) for turns in spans]
-    costs = costs_of(_priced(each, agent.owner_id) for each in by_model)
-    return [
-        Used(
-            span=span,
-            runs=len(turns),
-            usage=sum(used.values(), Usage()),
-            is_more=not is_all and len(turns) == len(recent),
-            cost=cost,
+    found = []
+    for span, length in SPANS:
+        used = [(Usage.from_json(usage), model) for at, usage, model in recent if at >= now - length]
+        [cost] = costs_of([_by_model(used, agent.owner_id)])
+        found.append(
+            Used(
+                span=span,
+                runs=len(used),
+                usage=sum((usage for usage, _ in used), Usage()),
+                is_more=not is_all and len(used) == len(recent),
+                cost=cost,
+            )
         )
-        for (span, _), turns, used, cost in zip(SPANS, spans, by_model, costs, strict=True)
-    ]
-
-
-def _by_model(turns: Iterable[tuple[datetime, Any, str]]) -> dict[str, Usage]:
-    found: dict[str, Usage] = {}
-    for _, usage, model in turns:
-        found[model] = found.get(model, Usage()) + Usage.from_json(usage)
     return found
 
 
-def _priced(used: Mapping[str, Usage], owner_id: int) -> list[Tokens]:
-    return [
-        Tokens(
-            owner_id=owner_id, model=model, input_tokens=each.input_tokens, output_tokens=each.output_tokens
+def _by_model(used: Iterable[tuple[Usage, str]], owner_id: int) -> Iterator[Tokens]:
+    found: dict[str, Usage] = {}
+    for usage, model in used:
+        found[model] = found.get(model, Usage()) + usage
+    for model, usage in found.items():
+        yield Tokens(
+            owner_id=owner_id, model=model, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens
         )
-        for model, each in used.items()
-    ]
-
-
-SECTION = Section(
-    anchor="heartbeat",
-    title="Heartbeat",
-    template="web/agent/heartbeat.html",
-    read=_heartbeat,
-    has_revision=True,
-)

@@ -6,19 +6,18 @@ import re
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from agent_core import tools
 from agent_core.mcp.offer import LIST_SECONDS, offer_tools
 from agent_core.tool_spec import Effect
 from agent_core.tools import SEPARATOR
-from interfaces.web.agent.sections import Outcome, Section, agent_page, change_agent
-from interfaces.web.pages import person, person_page
+from interfaces.web.pages import FormResult, given_revision, person
 from sessions_app.agents import mcp_servers
+from sessions_app.agents.edit import update_agent
 from sessions_app.allowance import Rate, take_allowance
 from sessions_app.exceptions import NotFound, TooSoon
 from sessions_app.models import Agent
-from sessions_app.reads import selectors
 from sessions_app.single_line import one_line
 
 LONGEST_LINE = 300  # characters of a tool's description
@@ -34,11 +33,9 @@ SOMETIMES = "Some calls ask first"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
-@person_page("POST")
-def change_allowed(request: HttpRequest, name: str) -> HttpResponse:
+def change_allowed(request: HttpRequest, agent: Agent) -> None:
     """Change which tools the agent may use without asking."""
-
-    return change_agent(request, name, "tools", lambda: {"allow_tools": _ticked(request)})
+    update_agent(agent.pk, {"allow_tools": _ticked(request)}, revision=given_revision(request))
 
 
 def _ticked(request: HttpRequest) -> list[str]:
@@ -46,19 +43,17 @@ def _ticked(request: HttpRequest) -> list[str]:
     return [*request.POST.getlist("tool"), *others]
 
 
-@person_page("POST")
-def test_server(request: HttpRequest, name: str) -> HttpResponse:
+def try_server(request: HttpRequest, agent: Agent) -> dict[str, Any]:
     """Connect to an MCP server and list its tools, within LIST_SECONDS. TooSoon."""
-    user, server = person(request), request.POST.get("server", "")
-    agent = selectors.agent(user, name)
+    server = request.POST.get("server", "")
     chosen = [each for each in mcp_servers.servers(agent) if each.name == server]
     if not chosen:
         raise NotFound("there is no such server")
-    if wait := take_allowance(f"test-mcp:{user.pk}", TESTS):
+    if wait := take_allowance(f"test-mcp:{person(request).pk}", TESTS):
         raise TooSoon(f"Too many tests; try again in {wait:.0f} seconds.")
     offered = offer_tools(chosen, mcp_servers.reach(agent.owner_id), LIST_SECONDS)
     names = [tool.name.partition(SEPARATOR)[2] for tool in offered.tools]
-    found = {
+    return {
         "server": server,
         "problem": offered.missing[0].reason if offered.missing else "",
         "count": len(names),
@@ -66,18 +61,18 @@ def test_server(request: HttpRequest, name: str) -> HttpResponse:
         "more_left_out": max(0, len(offered.left_out) - MOST_NAMED),
         "names": ", ".join(names[:MOST_NAMED]) + (" and more" if len(names) > MOST_NAMED else ""),
     }
-    return agent_page(request, agent, Outcome(anchor="tools", found=found))
 
 
-def _tools(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[str, Any]:
-    allowed = set(_ticked(request) if outcome and outcome.typed else agent.allow_tools)
+def allowed_tools(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
+    """All tools with their rights, and the MCP servers."""
+    allowed = set(agent.allow_tools if outcome.typed is None else _ticked(request))
     known = {tool.name for tool in tools.all()}
-    found = outcome.found if outcome else {}
+    found = outcome.found
     return {
         "tools": [
             {
                 "name": tool.name,
-                "line": _first_sentence(tool.description),
+                "line": one_line(_SENTENCE_END.split(tool.description.strip(), 1)[0], LONGEST_LINE),
                 "right": SOMETIMES if tool.effect_of else RIGHTS[tool.effect],
                 "is_free": tool.effect is Effect.READ,
                 "is_allowed": tool.name in allowed,
@@ -91,12 +86,3 @@ def _tools(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[
         ],
         "connects": settings.RONDO_MCP,
     }
-
-
-def _first_sentence(text: str) -> str:
-    return one_line(_SENTENCE_END.split(text.strip(), 1)[0], LONGEST_LINE)
-
-
-SECTION = Section(
-    anchor="tools", title="Tools", template="web/agent/tools.html", read=_tools, has_revision=True
-)

@@ -19,15 +19,18 @@ from automations.models import CronJob
 from automations.routines import reads as routine_reads
 from automations.routines.edit import update_routine
 from automations.scheduled_messages import schedule_in_thread
-from automations.schedules.describe import Preview, preview
+from automations.schedules.describe import preview
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until
-from interfaces.web.agent.sections import given_revision
-from interfaces.web.appointments.appointments import changed, place_of, show_part
-from interfaces.web.appointments.change_forms import ChangeForm, RoutineForm
-from interfaces.web.appointments.forms import AutomationForm, LaterForm, ScheduleForm, schedule_fields
-from interfaces.web.appointments.moment_field import local_time, wall_time
-from interfaces.web.pages import fragment, person, person_page
+from interfaces.web.appointments.forms import (
+    AutomationForm,
+    ChangeForm,
+    LaterForm,
+    RoutineForm,
+    ScheduleForm,
+    wall_time,
+)
+from interfaces.web.appointments.panel import changed, session_with, show_part
+from interfaces.web.pages import fragment, given_revision, person, person_page
 from sessions_app.agents.edit import known_zones
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Session
@@ -35,17 +38,6 @@ from sessions_app.reads.selectors import session as session_of
 
 CONFLICT = "It was changed meanwhile. Save again to replace that by what stands here, or cancel to see it."
 COMING = 5  # times that are shown while one types
-KEPT = (
-    "name",
-    "message",
-    "max_runs",
-    "overlap",
-    "catch_up",
-    "max_retry",
-    "timeout_seconds",
-    "jitter_seconds",
-    "ping_url",
-)
 
 
 @person_page("GET", "HEAD", "POST")
@@ -55,37 +47,45 @@ def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     zone = session.agent.timezone
     start = {"timezone": zone, "at": _next_hour(zone), "message": request.GET.get("message", "")[:1000]}
     form = AutomationForm(_sent(request), initial=start)
-    if form.is_valid() and _stored(form, lambda: _create(session_id, form)):
-        return changed(request, session)
-    return _shown(request, session, form)
+    return _answer(
+        request, session, form, lambda: bind_job(NewJob(session_id=session_id, **form.values())), "form.html"
+    )
 
 
 @person_page("GET", "HEAD", "POST")
 def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
     """Change an automation. Only the fields that differ are replaced."""
-    session = place_of(request, session_id, Kind.AUTOMATION, job_id)
-    automation = selectors.automation_to_change(person(request), job_id)
-    job = CronJob.objects.select_related("agent", "clock").get(pk=automation.id)
-    form = ChangeForm(_sent(request), initial=_initial(job))
-    seen = given_revision(request)
-    if form.is_valid() and _stored(form, lambda: update_job(job.pk, form.changes(), revision=seen)):
-        return changed(request, session)
-    return _shown(request, session, form, job=job)
+    session = session_with(request, session_id, Kind.AUTOMATION, job_id)
+    job = _job(selectors.automation_to_change(person(request), job_id).id)
+    zone, seen = job.agent.timezone, given_revision(request)
+    start = {"timezone": zone, "at": _next_hour(zone)}  # of the other ways to repeat
+    form = ChangeForm(_sent(request), initial=start | ChangeForm.stored(job))
+    return _answer(
+        request,
+        session,
+        form,
+        lambda: update_job(job.pk, form.changes(), revision=seen),
+        "form.html",
+        job,
+    )
 
 
 @person_page("GET", "HEAD", "POST")
 def change_routine(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
     """Change a routine. Only the fields that differ are replaced."""
-    session = place_of(request, session_id, Kind.ROUTINE, job_id)
-    routine = routine_reads.routine(person(request), job_id)
-    job = CronJob.objects.select_related("agent").get(pk=routine.id)
-    form = RoutineForm(
-        _sent(request), initial=_of_repeats(job.agent.timezone, job.timezone) | RoutineForm.stored(job)
-    )
+    session = session_with(request, session_id, Kind.ROUTINE, job_id)
+    job = _job(routine_reads.routine(person(request), job_id).id)
     seen = given_revision(request)
-    if form.is_valid() and _stored(form, lambda: update_routine(job.pk, form.changes(), revision=seen)):
-        return changed(request, session)
-    return _shown(request, session, form, job=job, part="routine.html")
+    start = {"timezone": job.timezone, "at": _next_hour(job.agent.timezone)}
+    form = RoutineForm(_sent(request), initial=start | RoutineForm.stored(job))
+    return _answer(
+        request,
+        session,
+        form,
+        lambda: update_routine(job.pk, form.changes(), revision=seen),
+        "routine.html",
+        job,
+    )
 
 
 @person_page("GET", "HEAD", "POST")
@@ -93,11 +93,13 @@ def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Schedule a fixed text."""
     session = session_of(person(request), session_id)
     form = LaterForm(_sent(request), initial={"send_at": _next_hour(session.agent.timezone)})
-    if form.is_valid() and _stored(form, lambda: _schedule(session_id, form)):
-        return changed(request, session)
-    return show_part(
-        request, session, "later.html", status=_status(form), form=form, zone=session.agent.timezone
-    )
+
+    def store() -> object:
+        text = form.cleaned_data["message_text"].replace("\r\n", "\n")
+        at = wall_time(form.cleaned_data["send_at"])
+        return schedule_in_thread(session_id, send_at=at, message_text=text)
+
+    return _answer(request, session, form, store, "later.html")
 
 
 @person_page("POST")
@@ -105,10 +107,11 @@ def coming(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """The schedule in words and the next times, while one types. Nothing is stored."""
     session = session_of(person(request), session_id)
     form = ScheduleForm(request.POST)
-    found, error, zone = None, "", session.agent.timezone
+    found, error, zone, now = None, "", session.agent.timezone, datetime.now(UTC)
     if form.is_valid():
         try:
-            found = _preview(form.cleaned_data["schedule"], zone)
+            schedule = parse_api_schedule(form.cleaned_data["schedule"], zone, now)
+            found = preview(schedule, now, COMING, zone=zone)
         except BadJob as refused:
             error = str(refused)
     else:
@@ -116,26 +119,8 @@ def coming(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     return fragment(request, "appointments/coming.html", preview=found, error=error, zone=zone)
 
 
-def _preview(schedule: dict[str, Any], zone: str) -> Preview:
-    now = datetime.now(UTC)
-    return preview(parse_api_schedule(schedule, zone, now), now, COMING, zone=zone)
-
-
-def _shown(
-    request: HttpRequest,
-    session: Session,
-    form: ScheduleForm,
-    job: CronJob | None = None,
-    part: str = "form.html",
-) -> HttpResponse:
-    context = {
-        "form": form,
-        "job": job,
-        "revision": _revision_to_send(request, form, job) if job else None,
-        "zones": sorted(known_zones()),
-        "zone": session.agent.timezone,
-    }
-    return show_part(request, session, part, status=_status(form), **context)
+def _job(job_id: str) -> CronJob:
+    return CronJob.objects.select_related("agent", "clock").get(pk=job_id)
 
 
 def _sent(request: HttpRequest) -> QueryDict | None:
@@ -143,25 +128,28 @@ def _sent(request: HttpRequest) -> QueryDict | None:
     return request.POST if request.method == "POST" else None
 
 
-def _status(form: forms.Form) -> int:
-    return 422 if form.is_bound else 200
-
-
-def _revision_to_send(request: HttpRequest, form: forms.Form, job: CronJob) -> int:
-    """What the person has seen: the stored values, also when told that these were changed meanwhile."""
-    if form.is_bound and not form.has_error(NON_FIELD_ERRORS, RevisionConflict.code):
-        return given_revision(request)
-    return job.revision
-
-
-def _create(session_id: uuid.UUID, form: AutomationForm) -> CronJob:
-    return bind_job(NewJob(session_id=session_id, **form.values()))
-
-
-def _schedule(session_id: uuid.UUID, form: LaterForm) -> object:
-    given = form.cleaned_data
-    text = given["message_text"].replace("\r\n", "\n")
-    return schedule_in_thread(session_id, send_at=wall_time(given["send_at"]), message_text=text)
+def _answer(
+    request: HttpRequest,
+    session: Session,
+    form: forms.Form,
+    store: Callable[[], object],
+    part: str,
+    job: CronJob | None = None,
+) -> HttpResponse:
+    """Store what the form has. Unless it is stored, the form is shown, and says why not."""
+    if form.is_valid() and _stored(form, store):
+        return changed(request, session)
+    context: dict[str, Any] = {
+        "form": form,
+        "job": job,
+        "zone": session.agent.timezone,
+        "zones": sorted(known_zones()),
+    }
+    if job:
+        # what the person has seen: the stored values, also when told that these were changed meanwhile
+        is_told = form.has_error(NON_FIELD_ERRORS, RevisionConflict.code)
+        context["revision"] = given_revision(request) if form.is_bound and not is_told else job.revision
+    return show_part(request, session, part, status=422 if form.is_bound else 200, **context)
 
 
 def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
@@ -179,18 +167,6 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
         form.add_error(field, text[:1].upper() + text[1:])
         return False
     return True
-
-
-def _initial(job: CronJob) -> dict[str, Any]:
-    start = {name: getattr(job, name) for name in KEPT}
-    for name, at in (("ends_at", job.ends_at), ("paused_until", paused_until(job))):
-        start[name] = at and local_time(at, job.agent.timezone)
-    return _of_repeats(job.agent.timezone, job.agent.timezone) | start | schedule_fields(job)
-
-
-def _of_repeats(own_zone: str, zone: str) -> dict[str, Any]:
-    """What the fields of the other ways to repeat begin with."""
-    return {"timezone": zone, "at": _next_hour(own_zone)}
 
 
 def _next_hour(zone: str) -> datetime:

@@ -1,4 +1,4 @@
-"""The form of an automation: how often, in the words of people, to a schedule of the API and back."""
+"""The forms of appointments: how often, in the words of people, to a schedule of the API and back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db.models import TextChoices
 
 from automations.jobs.validate import (
     LONGEST_JITTER,
@@ -15,183 +17,198 @@ from automations.jobs.validate import (
     LONGEST_PING_URL,
     MOST_RETRIES,
 )
-from automations.models import CatchUp, CronJob, Overlap, ScheduleKind
+from automations.models import CatchUp, CronJob, ExecutionMode, Overlap, ScheduleKind
 from automations.scheduled_messages import LONGEST_TEXT
-from interfaces.web.appointments.moment_field import MomentField, local_time, wall_time
+from automations.schedules.zone_files import zone_or_utc
+from automations.selectors import paused_until
 
-ONCE, DAILY, WEEKDAYS, WEEKLY, MONTHLY, EVERY, CRON = (
-    "once",
-    "daily",
-    "weekdays",
-    "weekly",
-    "monthly",
-    "every",
-    "cron",
-)
-REPEATS = (
-    (ONCE, "Once"),
-    (DAILY, "Every day"),
-    (WEEKDAYS, "Monday to Friday"),
-    (WEEKLY, "On days of the week"),
-    (MONTHLY, "On a day of the month"),
-    (EVERY, "At an interval"),
-    (CRON, "Cron expression"),
-)
+
+class Repeat(TextChoices):
+    """How often something runs."""
+
+    ONCE = "once", "Once"
+    DAILY = "daily", "Every day"
+    WEEKDAYS = "weekdays", "Monday to Friday"
+    WEEKLY = "weekly", "On days of the week"
+    MONTHLY = "monthly", "On a day of the month"
+    EVERY = "every", "At an interval"
+    CRON = "cron", "Cron expression"
+
+
+LOCAL = "%Y-%m-%dT%H:%M"  # how browsers send a date with a time
+# with years of four digits, who types goes on to the hour; browsers would take six
+MOMENT = {"type": "datetime-local", "max": "9999-12-31T23:59"}
 DAYS = (("1", "Mon"), ("2", "Tue"), ("3", "Wed"), ("4", "Thu"), ("5", "Fri"), ("6", "Sat"), ("0", "Sun"))
 UNITS = (("60", "minutes"), ("3600", "hours"), ("86400", "days of 24 hours"), ("1", "seconds"))
 NEEDS = {  # the fields that each way to repeat reads, and what to say when one of them is empty
-    ONCE: {"at": "Choose a date and a time."},
-    DAILY: {"time": "Choose a time."},
-    WEEKDAYS: {"time": "Choose a time."},
-    WEEKLY: {"days": "Choose at least one day.", "time": "Choose a time."},
-    MONTHLY: {"day": "Choose a day of the month, from 1 to 31.", "time": "Choose a time."},
-    EVERY: {"count": "Enter a number.", "unit": "Choose a unit."},
-    CRON: {"expr": "Enter five fields, such as 0 9 * * 1-5."},
+    Repeat.ONCE: {"at": "Choose a date and a time."},
+    Repeat.DAILY: {"time": "Choose a time."},
+    Repeat.WEEKDAYS: {"time": "Choose a time."},
+    Repeat.WEEKLY: {"days": "Choose at least one day.", "time": "Choose a time."},
+    Repeat.MONTHLY: {"day": "Choose a day of the month, from 1 to 31.", "time": "Choose a time."},
+    Repeat.EVERY: {"count": "Enter a number.", "unit": "Choose a unit."},
+    Repeat.CRON: {"expr": "Enter five fields, such as 0 9 * * 1-5."},
 }
+WITHOUT_ZONE = {Repeat.ONCE, Repeat.EVERY}
+SAME = (  # fields of an automation that are stored as they are in the form
+    *("name", "message", "max_runs", "overlap", "catch_up", "max_retry", "timeout_seconds", "jitter_seconds"),
+    "ping_url",
+)
+WHEN_EMPTY = {"overlap": Overlap.SKIP, "catch_up": CatchUp.ONE, "max_retry": 0, "jitter_seconds": 0}
 
-# and those that may be empty
-READ = {
-    repeat: {*needed, *(() if repeat in {ONCE, EVERY} else ("timezone",))} for repeat, needed in NEEDS.items()
-}
+
+def wall_time(at: datetime) -> str:
+    """The time that was typed, without an offset: the API reads it in the agent's zone."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def local_time(at: datetime, zone: str) -> datetime:
+    """The time on the clock of this zone, as the field takes it."""
+    return at.astimezone(zone_or_utc(zone)).replace(tzinfo=None)
+
+
+class MomentInput(forms.DateTimeInput):
+    """The seconds are shown if there are any, so that a form sends them back as they were."""
+
+    def format_value(self, value: Any) -> str | None:
+        """As browsers want it; what was typed stays."""
+        if not isinstance(value, datetime):
+            return value or None
+        return value.strftime(f"{LOCAL}:%S" if value.second else LOCAL)
+
+
+class MomentField(forms.DateTimeField):
+    """A date with a time, on the clock of the agent's zone.
+
+    It has changed if the clock shows another time: Django would compare a time with a zone and one without.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(input_formats=[LOCAL, f"{LOCAL}:%S"], widget=MomentInput(MOMENT), **options)
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Whether another time was typed."""
+        try:
+            given = self.to_python(data)
+        except ValidationError:
+            return True
+        before = wall_time(initial) if initial else ""
+        return before != (wall_time(given) if given else "")
+
+
+def _text(label: str, most: int, hint: str = "", *, rows: int = 3, required: bool = True) -> forms.CharField:
+    widget = forms.Textarea({"rows": rows} | ({"placeholder": hint} if hint else {}))
+    return forms.CharField(max_length=most, label=label, widget=widget, required=required)
+
+
+def _number(label: str, least: int, most: int, hint: str = "", **options: Any) -> forms.IntegerField:
+    widget = forms.NumberInput({"placeholder": hint} if hint else {})
+    return forms.IntegerField(
+        label=label, min_value=least, max_value=most, widget=widget, **{"required": False} | options
+    )
+
+
+def _line(
+    label: str, most: int, attributes: dict[str, str], widget: Any = forms.TextInput
+) -> forms.CharField:
+    return forms.CharField(required=False, max_length=most, label=label, widget=widget(attributes))
+
+
+def _time_limit() -> forms.IntegerField:
+    return _number("Time limit in seconds", 1, settings.RONDO_TURN_SECONDS, "as for all turns")
 
 
 class ScheduleForm(forms.Form):
     """When an automation runs. `cleaned_data["schedule"]` is the API's JSON."""
 
-    repeat = forms.ChoiceField(choices=REPEATS, initial=DAILY, label="Repeat")
-    at = MomentField(
-        required=False,
-        label="When",
-    )
+    repeat = forms.ChoiceField(choices=Repeat.choices, initial=Repeat.DAILY, label="Repeat")
+    at = MomentField(required=False, label="When")
     days = forms.MultipleChoiceField(
         required=False, choices=DAYS, widget=forms.CheckboxSelectMultiple, label="Days"
     )
-    day = forms.IntegerField(required=False, min_value=1, max_value=31, label="Day of the month")
+    day = _number("Day of the month", 1, 31)
     time = forms.TimeField(
         required=False, widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"), initial=time(9)
     )
-    count = forms.IntegerField(required=False, min_value=1, max_value=1_000_000, label="Every", initial=30)
+    count = _number("Every", 1, 1_000_000, initial=30)
     unit = forms.ChoiceField(required=False, choices=UNITS, label="Unit")
-    expr = forms.CharField(
-        required=False,
-        max_length=200,
-        label="Cron expression",
-        widget=forms.TextInput({"placeholder": "0 9 * * 1-5"}),
-    )
-    timezone = forms.CharField(
-        required=False,
-        max_length=64,
-        label="Time zone",
-        widget=forms.TextInput({"list": "zones", "autocomplete": "off"}),
-    )
+    expr = _line("Cron expression", 200, {"placeholder": "0 9 * * 1-5"})
+    timezone = _line("Time zone", 64, {"list": "zones", "autocomplete": "off"})
 
     def is_replanned(self) -> bool:
         """Whether a field that the chosen way to repeat reads has another value; browsers send all of them."""
         repeat = self.cleaned_data["repeat"]
-        return not {"repeat", *READ[repeat]}.isdisjoint(self.changed_data)
+        zone = set() if repeat in WITHOUT_ZONE else {"timezone"}
+        return not ({"repeat", *NEEDS[repeat]} | zone).isdisjoint(self.changed_data)
 
     def clean(self) -> dict[str, Any]:
         """Add the schedule, or say which field it needs."""
         given: dict[str, Any] = super().clean() or {}
         repeat = given.get("repeat", "")
-        missing = {
-            name: text for name, text in NEEDS.get(repeat, {}).items() if given.get(name) in (None, "", [])
-        }
-        for name, text in missing.items():
-            if name not in self.errors:
+        for name, text in NEEDS.get(repeat, {}).items():
+            if given.get(name) in (None, "", []) and name not in self.errors:
                 self.add_error(name, text)
         if repeat and not self.errors:
-            given["schedule"] = schedule_json(given)
+            given["schedule"] = _schedule_json(given)
         return given
 
 
-def schedule_json(given: dict[str, Any]) -> dict[str, Any]:
+def _schedule_json(given: dict[str, Any]) -> dict[str, Any]:
     """The API's JSON of a schedule that the form has checked."""
     match given["repeat"]:
-        case "once":
+        case Repeat.ONCE:
             return {"kind": "at", "at": wall_time(given["at"])}
-        case "every":
+        case Repeat.EVERY:
             return {"kind": "every", "seconds": given["count"] * int(given["unit"])}
+        case Repeat.CRON:
+            expr = given["expr"]
+        case repeat:
+            days = {
+                Repeat.WEEKDAYS: "* * 1-5",
+                Repeat.WEEKLY: f"* * {','.join(given['days'])}",
+                Repeat.MONTHLY: f"{given['day']} * *",
+            }
+            expr = f"{given['time'].minute} {given['time'].hour} {days.get(repeat, '* * *')}"
     zone = {"timezone": given["timezone"]} if given["timezone"] else {}
-    return {"kind": "cron", "expr": _expression(given), **zone}
-
-
-def _expression(given: dict[str, Any]) -> str:
-    if given["repeat"] == CRON:
-        return str(given["expr"])
-    days = {WEEKDAYS: "* * 1-5", WEEKLY: f"* * {','.join(given['days'])}", MONTHLY: f"{given['day']} * *"}
-    return f"{given['time'].minute} {given['time'].hour} {days.get(given['repeat'], '* * *')}"
+    return {"kind": "cron", "expr": expr, **zone}
 
 
 def schedule_fields(job: CronJob) -> dict[str, Any]:
     """The values of the schedule's fields for a job, so that its form shows what is stored."""
     if job.schedule_kind == ScheduleKind.AT and job.at is not None:
-        return {"repeat": ONCE, "at": local_time(job.at, job.agent.timezone)}
+        return {"repeat": Repeat.ONCE, "at": local_time(job.at, job.agent.timezone)}
     if job.schedule_kind == ScheduleKind.EVERY and job.every_seconds is not None:
-        return _interval_fields(job.every_seconds)
+        size = max(int(size) for size, _name in UNITS if job.every_seconds % int(size) == 0)
+        return {"repeat": Repeat.EVERY, "count": job.every_seconds // size, "unit": str(size)}
     return {"timezone": job.timezone, "expr": job.expr} | _cron_fields(job.expr)
 
 
-def _interval_fields(seconds: int) -> dict[str, Any]:
-    size = max(int(size) for size, _name in UNITS if seconds % int(size) == 0)
-    return {"repeat": EVERY, "count": seconds // size, "unit": str(size)}
-
-
 def _cron_fields(expr: str) -> dict[str, Any]:
-    """How people would say it; any other expression stays one."""
+    """The schedule in words, or the cron expression if there are none."""
     minute, hour, day, month, weekday = expr.split()
     if not (minute.isdecimal() and hour.isdecimal() and month == "*"):
-        return {"repeat": CRON}
+        return {"repeat": Repeat.CRON}
     at = {"time": time(int(hour), int(minute))}
     days = weekday.split(",")
     match day, weekday:
         case "*", "*":
-            return {"repeat": DAILY, **at}
+            return {"repeat": Repeat.DAILY, **at}
         case "*", "1-5":
-            return {"repeat": WEEKDAYS, **at}
+            return {"repeat": Repeat.WEEKDAYS, **at}
         case "*", _ if set(days) <= {value for value, _name in DAYS}:
-            return {"repeat": WEEKLY, "days": days, **at}
+            return {"repeat": Repeat.WEEKLY, "days": days, **at}
         case _, "*" if day.isdecimal():
-            return {"repeat": MONTHLY, "day": int(day), **at}
-    return {"repeat": CRON}
-
-
-def timeout_field() -> forms.IntegerField:
-    """The time limit of an automation's or a routine's turns, in seconds."""
-    return forms.IntegerField(
-        required=False,
-        min_value=1,
-        max_value=settings.RONDO_TURN_SECONDS,
-        label="Time limit in seconds",
-        widget=forms.NumberInput({"placeholder": "as for all turns"}),
-    )
+            return {"repeat": Repeat.MONTHLY, "day": int(day), **at}
+    return {"repeat": Repeat.CRON}
 
 
 class AutomationForm(ScheduleForm):
     """What an automation does and when. The functions that store it check the values once more."""
 
-    message = forms.CharField(
-        max_length=LONGEST_MESSAGE,
-        label="What should the agent do?",
-        widget=forms.Textarea({"rows": 3, "placeholder": "Summarise the news of the night"}),
-    )
-    name = forms.CharField(
-        required=False,
-        max_length=LONGEST_NAME,
-        label="Name",
-        widget=forms.TextInput({"placeholder": "The first words of the text"}),
-    )
-    ends_at = MomentField(
-        required=False,
-        label="No runs after",
-    )
-    max_runs = forms.IntegerField(
-        required=False,
-        min_value=1,
-        max_value=1_000_000,
-        label="Stop after this many runs",
-        widget=forms.NumberInput({"placeholder": "never"}),
-    )
+    message = _text("What should the agent do?", LONGEST_MESSAGE, "Summarise the news of the night")
+    name = _line("Name", LONGEST_NAME, {"placeholder": "The first words of the text"})
+    ends_at = MomentField(required=False, label="No runs after")
+    max_runs = _number("Stop after this many runs", 1, 1_000_000, "never")
     overlap = forms.ChoiceField(
         required=False,
         initial=Overlap.SKIP,
@@ -208,58 +225,99 @@ class AutomationForm(ScheduleForm):
         ),
         label="If the server was down",
     )
-    max_retry = forms.IntegerField(
-        required=False, min_value=0, max_value=MOST_RETRIES, label="Retries after a failure", initial=0
+    max_retry = _number("Retries after a failure", 0, MOST_RETRIES, initial=0)
+    timeout_seconds = _time_limit()
+    jitter_seconds = _number(
+        "Delay each run by a fixed time, up to so many seconds", 0, LONGEST_JITTER, initial=0
     )
-    timeout_seconds = timeout_field()
-    jitter_seconds = forms.IntegerField(
-        required=False,
-        min_value=0,
-        max_value=LONGEST_JITTER,
-        label="Delay each run by a fixed time, up to so many seconds",
-        initial=0,
+    ping_url = _line(
+        "Call this address after each run",
+        LONGEST_PING_URL,
+        {"placeholder": "https://hc-ping.com/…"},
+        forms.URLInput,
     )
-    ping_url = forms.CharField(
-        required=False,
-        max_length=LONGEST_PING_URL,
-        label="Call this address after each run",
-        widget=forms.URLInput({"placeholder": "https://hc-ping.com/…"}),
-    )
-
-    def changes(self) -> dict[str, Any]:
-        """Those of the values that differ from the initial ones, so that nothing else is replaced."""
-        changed = set(self.changed_data)
-        is_replanned = self.is_replanned()
-        values = self.values()
-        return {
-            name: value
-            for name, value in values.items()
-            if name in changed or (name == "schedule" and is_replanned)
-        }
 
     def values(self) -> dict[str, Any]:
         """What `bind_job` and `update_job` take."""
-        given = self.cleaned_data
-        end: datetime | None = given["ends_at"]
-        return {
-            "message": given["message"].replace("\r\n", "\n").strip(),
-            "name": given["name"],
+        given, end = self.cleaned_data, self.cleaned_data["ends_at"]
+        found = {name: given[name] or WHEN_EMPTY.get(name, given[name]) for name in SAME}
+        return found | {
+            "message": _plain(given["message"]),
             "schedule": given["schedule"],
             "ends_at": wall_time(end) if end else None,
-            "max_runs": given["max_runs"],
-            "overlap": given["overlap"] or Overlap.SKIP,
-            "catch_up": given["catch_up"] or CatchUp.ONE,
-            "max_retry": given["max_retry"] or 0,
-            "timeout_seconds": given["timeout_seconds"],
-            "jitter_seconds": given["jitter_seconds"] or 0,
-            "ping_url": given["ping_url"],
         }
+
+
+class ChangeForm(AutomationForm):
+    """An automation that exists: its runs can pause until a time."""
+
+    paused_until = MomentField(required=False, label="Pause until")
+
+    @staticmethod
+    def stored(job: CronJob) -> dict[str, Any]:
+        """The values of the fields for an automation."""
+        found = {name: getattr(job, name) for name in SAME}
+        for name, at in (("ends_at", job.ends_at), ("paused_until", paused_until(job))):
+            found[name] = at and local_time(at, job.agent.timezone)
+        return found | schedule_fields(job)
+
+    def changes(self) -> dict[str, Any]:
+        """Those of the values that differ from the stored ones, so that nothing else is replaced."""
+        until = self.cleaned_data["paused_until"]
+        values = self.values() | {"paused_until": wall_time(until) if until else None}
+        changed = {*self.changed_data, *(["schedule"] if self.is_replanned() else [])}
+        return {name: value for name, value in values.items() if name in changed}
+
+
+class RoutineForm(ScheduleForm):
+    """What a routine does and when. `update_routine` checks the values once more."""
+
+    title = forms.CharField(max_length=LONGEST_NAME, label="Name")
+    description = _text("What should the agent do?", LONGEST_MESSAGE, required=False)
+    instructions = _text("Standing instructions", LONGEST_MESSAGE, required=False)
+    execution_mode = forms.ChoiceField(
+        choices=(
+            (ExecutionMode.INLINE, "With the heartbeat"),
+            (ExecutionMode.ISOLATED, "By itself, in a session of its own"),
+        ),
+        label="Where it runs",
+    )
+    max_retry = _number("Retries after a failure", 0, MOST_RETRIES, required=True)
+    timeout_seconds = _time_limit()
+
+    @staticmethod
+    def stored(job: CronJob) -> dict[str, Any]:
+        """The values of the fields for a routine."""
+        same = ("description", "execution_mode", "max_retry", "timeout_seconds")
+        found = {name: getattr(job, name) for name in same}
+        return found | {"title": job.name, "instructions": job.message} | schedule_fields(job)
+
+    def changes(self) -> dict[str, Any]:
+        """What `update_routine` takes: those of the values that differ from the stored ones."""
+        given = self.cleaned_data
+        own = set(self.changed_data) - ScheduleForm.base_fields.keys()
+        found = {name: _plain(given[name]) if name in TEXTS else given[name] for name in own}
+        return found | (self._plan() if self.is_replanned() else {})
+
+    def _plan(self) -> dict[str, Any]:
+        given = self.cleaned_data
+        if given["repeat"] == Repeat.ONCE:
+            return {"schedule": None, "next_run_at": wall_time(given["at"]), "timezone": ""}
+        if given["repeat"] == Repeat.EVERY:
+            return {"schedule": f"{given['schedule']['seconds']}s"}
+        return {"schedule": given["schedule"]["expr"], "timezone": given["timezone"]}
+
+
+TEXTS = {"description", "instructions"}  # of a routine, of several lines
+
+
+def _plain(text: str) -> str:
+    """The text of a form, with the line ends of a database."""
+    return text.replace("\r\n", "\n").strip()
 
 
 class LaterForm(forms.Form):
     """A fixed text at a set time."""
 
-    message_text = forms.CharField(max_length=LONGEST_TEXT, label="Text", widget=forms.Textarea({"rows": 3}))
-    send_at = MomentField(
-        label="When",
-    )
+    message_text = _text("Text", LONGEST_TEXT)
+    send_at = MomentField(label="When")

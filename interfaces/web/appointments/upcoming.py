@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -20,52 +19,6 @@ from sessions_app.reads import selectors
 DAYS = 7  # that are shown; the first is yesterday
 FARTHEST = timedelta(days=366)  # from now
 HALF = 480  # width of half a day on the lane of today, in its own units: 40 for each hour
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """The slots at one place of half of the lane of today, `x` from the left; `state`: needs most attention."""
-
-    x: int
-    state: str
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Span:
-    """Many slots of one appointment on half of the lane, from `x` to `end`."""
-
-    x: int
-    end: int
-    state: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hour:
-    """An hour that is written below the lane, `x` from the left."""
-
-    x: int
-    hour: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Half:
-    """Twelve hours of today; a phone shows one half below the other. `now_at`: from the left; None: not in it."""
-
-    hours: tuple[Hour, ...]
-    marks: tuple[Mark, ...]
-    spans: tuple[Span, ...]
-    now_at: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Day:
-    """A day with its slots, those before now and those after it. `is_now`: it is today."""
-
-    day: date
-    past: tuple[Entry, ...]
-    coming: tuple[Entry, ...]
-    is_now: bool
 
 
 @person_page("GET", "HEAD")
@@ -99,45 +52,51 @@ def _lane(entries: Iterable[Entry], now: datetime) -> dict[str, Any]:
     return {"halves": halves, "slots_today": len(today), "width": HALF}
 
 
-def _half(today: Sequence[Entry], now: datetime, number: int) -> Half:
-    """The morning (0) or the rest of the day (1)."""
+def _half(today: Sequence[Entry], now: datetime, number: int) -> dict[str, Any]:
+    """The morning (0) or the rest of the day (1): a phone shows one below the other. `x`, `end`: from the left."""
     begin = 12 * number
     hours = range(begin, begin + 12 + number, 3)  # noon is written once
-    return Half(
-        hours=tuple(Hour(x=(hour - begin) * HALF // 12, hour=hour) for hour in hours),
-        marks=tuple(_marks(each for each in today if each.at.hour // 12 == number)),
-        spans=tuple(_spans(today, number)),
-        now_at=_place(now) if now.hour // 12 == number else None,
-    )
+    return {
+        "hours": [{"x": (hour - begin) * HALF // 12, "hour": hour} for hour in hours],
+        "marks": list(_marks(each for each in today if each.at.hour // 12 == number)),
+        "spans": list(_spans(today, number)),
+        "now_at": _x_of(now) if now.hour // 12 == number else None,
+    }
 
 
-def _marks(entries: Iterable[Entry]) -> Iterator[Mark]:
+def _marks(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+    """The slots at one place of the lane are one mark."""
     places: dict[int, list[Entry]] = {}
     for entry in entries:
-        places.setdefault(_place(entry.at), []).append(entry)
+        places.setdefault(_x_of(entry.at), []).append(entry)
     for x, found in places.items():
-        yield Mark(x=x, state=worst_state(each.state for each in found), entries=tuple(found))
+        yield {"x": x, "state": worst_state(each.state for each in found), "entries": found}
 
 
-def _spans(today: Iterable[Entry], number: int) -> Iterator[Span]:
+def _spans(today: Iterable[Entry], number: int) -> Iterator[dict[str, Any]]:
+    """Many slots of one appointment."""
     for entry in today:
         if entry.until is None:
             continue
         first = entry.at.hour // 12
         last = entry.until.hour // 12 if entry.until.date() == entry.at.date() else 2  # after today
         if first <= number <= last:
-            x = _place(entry.at) if first == number else 0
-            yield Span(x=x, end=_place(entry.until) if last == number else HALF, state=entry.state)
+            x = _x_of(entry.at) if first == number else 0
+            yield {"x": x, "end": _x_of(entry.until) if last == number else HALF, "state": entry.state}
 
 
-def _place(at: datetime) -> int:
+def _x_of(at: datetime) -> int:
     return round((at.hour % 12 * 60 + at.minute) * HALF / (12 * 60))
 
 
-def _day(day: date, entries: Sequence[Entry], now: datetime) -> Day:
+def _day(day: date, entries: Sequence[Entry], now: datetime) -> dict[str, Any]:
     of_day = [entry for entry in entries if entry.at.date() == day]
-    past = tuple(entry for entry in of_day if entry.at <= now)
-    return Day(day=day, past=past, coming=tuple(of_day[len(past) :]), is_now=day == now.date())
+    return {
+        "day": day,
+        "past": [entry for entry in of_day if entry.at <= now],
+        "coming": [entry for entry in of_day if entry.at > now],
+        "is_now": day == now.date(),
+    }
 
 
 def _first_day(given: str, today: date) -> date:

@@ -10,14 +10,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from automations.appointments.panel import Appointment, appointments_of, why
-from automations.appointments.slots import SlotState, slot_state
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.jobs.edit import NewJob, bind_job, update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.routines.edit import NewRoutine, add_routine
-from automations.runs.describe import CANCELLED
+from automations.runs.describe import CANCELLED, SlotState, slot_state
 from automations.runs.skips import GapReason
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.connections.edit import add_connection

@@ -10,7 +10,7 @@ import pytest
 from automations.models import CronJob
 from automations.schedules.plan import schedule_columns
 from automations.schedules.schedule import parse_schedule
-from interfaces.web.appointments.forms import AutomationForm, ScheduleForm, schedule_fields
+from interfaces.web.appointments.forms import ChangeForm, ScheduleForm, schedule_fields
 from sessions_app.models import Agent
 
 NOW = datetime(2026, 11, 24, 8, tzinfo=UTC)
@@ -89,6 +89,6 @@ def test_only_what_differs_is_changed() -> None:
         ({"name": "New name"}, {"name": "New name"}),
         ({"name": "Hi", "count": "80"}, {"schedule": {"kind": "every", "seconds": 4800}}),
     ):
-        form = AutomationForm(sent | given, initial=initial | {"name": "Hi"})
+        form = ChangeForm(sent | given, initial=initial | {"name": "Hi"})
         assert form.is_valid(), form.errors
         assert form.changes() == changes

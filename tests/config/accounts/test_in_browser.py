@@ -6,7 +6,7 @@ import httpx2
 import pytest
 from playwright.sync_api import expect
 
-from interfaces.web.account.sign_in_links import issue
+from interfaces.web.sign_in_links import issue
 from tests.browser import IN_BROWSER, Visitor
 
 pytestmark = IN_BROWSER

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from django.db.models import Q
@@ -15,17 +12,17 @@ from django.urls import reverse
 from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, is_of_session, why
-from automations.appointments.slots import slot_of, slot_state
 from automations.jobs.edit import MOST_SKIPPED, delete_job, skip_slots, update_job
 from automations.models import CronJob, RunRecord
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
-from automations.runs.describe import describe_run
+from automations.runs.describe import slot_of
 from automations.scheduled_messages import cancel_message
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.http.headers import is_fragment
-from interfaces.web.chat import can_write, title_of
-from interfaces.web.pages import fragment, page, person, person_page
+from interfaces.web.conversation import can_write
+from interfaces.web.conversations import title_of
+from interfaces.web.pages import fragment, page, person, person_page, whole_number
 from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
 
@@ -62,15 +59,10 @@ def panel(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 @person_page("GET", "HEAD")
 def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
     """Why the last slots did or did not run, and what comes next."""
-    session = place_of(request, session_id, kind, key)
+    session = session_with(request, session_id, kind, key)
     found = why(person(request), kind, key)
-    runs = RunRecord.objects.filter(pk__in=[each.run_id for each in found.last])
-    states = {run.pk: slot_state(run).value for run in runs.only("state", "reason", "lag_ms")}
-    slots = [(each, states.get(each.run_id, each.state)) for each in found.last]
     skipping = {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "most_skipped": MOST_SKIPPED}
-    return show_part(
-        request, session, "why.html", explanation=found, slots=slots, kind=kind, key=key, **skipping
-    )
+    return show_part(request, session, "why.html", explanation=found, key=key, **skipping)
 
 
 @person_page("GET", "HEAD")
@@ -84,11 +76,11 @@ def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpRe
         raise Http404
     kind = appointment_kind(found.job).value if found.job else Kind.MESSAGE.value
     key = str(found.job_id or found.scheduled_message_id)
-    session = place_of(request, session_id, kind, key)
+    session = session_with(request, session_id, kind, key)
     zone = zone_or_utc(found.job.timezone if found.job else session.agent.timezone)
     about: dict[str, Any] = {
         "run": found,
-        "slot": slot_of(found, describe_run(found, zone), zone),
+        "slot": slot_of(found, zone),
         "zone": str(zone),
         "told": str(found.snapshot.get("message") or ""),
         "is_here": found.turn_id is not None and found.session_id == session.pk,
@@ -96,24 +88,7 @@ def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpRe
     return show_part(request, session, "run.html", **about, kind=kind, key=key)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verbs:
-    """What people do with a kind of appointment. `find` raises unless it is theirs, and may be changed."""
-
-    find: Callable[[Any, str], Any]
-    update: Callable[[str, dict[str, Any]], Any]
-    delete: Callable[[str], None]
-
-
-VERBS = {
-    "automation": Verbs(find=selectors.automation_to_change, update=update_job, delete=delete_job),
-    "routine": Verbs(
-        find=routine_reads.routine, update=update_routine, delete=partial(remove_routine, hard=True)
-    ),
-}
-
-
-def place_of(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> Session:
+def session_with(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> Session:
     """The session in whose address an appointment is named. NotFound; Http404 if it is another session's."""
     user = person(request)
     session: Session = session_of(user, session_id)
@@ -122,40 +97,45 @@ def place_of(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -
     return session
 
 
-def _found(request: HttpRequest, kind: str, key: str) -> tuple[Verbs, Any]:
-    if kind not in VERBS:
+def _check_ownership(request: HttpRequest, kind: str, key: str) -> None:
+    """JobNotFound, RoutineNotFound, ProtectedJob; Http404 for what is neither an automation nor a routine."""
+    if kind not in {Kind.AUTOMATION, Kind.ROUTINE}:
         raise Http404
-    return VERBS[kind], VERBS[kind].find(person(request), key)
+    find = routine_reads.routine if kind == Kind.ROUTINE else selectors.automation_to_change
+    find(person(request), key)
 
 
 @person_page("POST")
 def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
     """Pause or resume."""
-    session = place_of(request, session_id, kind, key)
-    verbs, _job = _found(request, kind, key)
-    verbs.update(key, {"enabled": request.POST.get("to") == "on"})
+    session = session_with(request, session_id, kind, key)
+    _check_ownership(request, kind, key)
+    update = update_routine if kind == Kind.ROUTINE else update_job
+    update(key, {"enabled": request.POST.get("to") == "on"})
     return changed(request, session)
 
 
 @person_page("POST")
 def skip_next(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
     """Do not run the next slot, or so many as `slots` says. BadJob."""
-    session = place_of(request, session_id, Kind.AUTOMATION, job_id)
+    session = session_with(request, session_id, Kind.AUTOMATION, job_id)
     job = selectors.automation_to_change(person(request), job_id)
-    given = request.POST.get("slots", "1")
-    skip_slots(job.id, slots=int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0)
+    skip_slots(job.id, slots=whole_number(request.POST.get("slots", "1")) or 0)
     return changed(request, session)
 
 
 @person_page("GET", "HEAD", "POST")
 def delete_appointment(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
     """Ask, then delete an automation or a routine with its runs."""
-    session = place_of(request, session_id, kind, key)
-    verbs, job = _found(request, kind, key)
+    session = session_with(request, session_id, kind, key)
+    _check_ownership(request, kind, key)
     if request.method == "POST":
-        verbs.delete(key)
+        if kind == Kind.ROUTINE:
+            remove_routine(key, hard=True)
+        else:
+            delete_job(key)
         return changed(request, session)
-    name = CronJob.objects.values_list("name", flat=True).get(pk=job.id)
+    name = CronJob.objects.values_list("name", flat=True).get(pk=key)
     runs = RunRecord.objects.filter(job_id=key).count()
     return show_part(request, session, "deleting.html", name=name, kind=kind, key=key, runs=runs)
 
@@ -163,6 +143,6 @@ def delete_appointment(request: HttpRequest, session_id: uuid.UUID, kind: str, k
 @person_page("POST")
 def withdraw(request: HttpRequest, session_id: uuid.UUID, message_id: str) -> HttpResponse:
     """Cancel a scheduled message."""
-    session = place_of(request, session_id, Kind.MESSAGE, message_id)
+    session = session_with(request, session_id, Kind.MESSAGE, message_id)
     cancel_message(selectors.scheduled_message(person(request), message_id).pk)
     return changed(request, session)

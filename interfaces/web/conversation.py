@@ -1,0 +1,295 @@
+"""The page of a conversation: its parts, and what people do in it: send, stop, answer, rename, archive, delete."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.urls import reverse
+
+from agent_core.execution import AT_WORK, WAITING
+from agent_core.turn.consent import shown_value
+from interfaces.http.headers import is_fragment
+from interfaces.http.waiting import waiting_of
+from interfaces.web import transcript
+from interfaces.web.conversations import Listing, conversations, mark_read, search, title_of
+from interfaces.web.pages import fragment, leave_to, page, person, person_page, whole_number
+from interfaces.web.rendering import LONGEST, render_growing
+from sessions_app.exceptions import NotWaiting, QuestionTaken
+from sessions_app.models import (
+    Agent,
+    ExecutionState,
+    MailboxEvent,
+    OnBusy,
+    Session,
+    SessionState,
+    SessionType,
+    Turn,
+)
+from sessions_app.models.session import LONGEST_ADDRESS, WEB
+from sessions_app.questions import question_reads, questions
+from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.receive import MessageInput, receive
+from sessions_app.reads import selectors
+from sessions_app.sessions.delete import delete_session, must_be_deletable
+from sessions_app.sessions.dependents import blockers_of, companions_of
+from sessions_app.sessions.open import archive_session, open_session, rename_session, unarchive_session
+from sessions_app.single_line import check_line
+from sessions_app.streams.event_log import now
+
+LONGEST_PLACE = 100  # characters
+LONGEST_TITLE = 200  # characters
+LONGEST_KEY = 100  # characters
+LATEST_TURNS = 20  # in which an answer that was sent twice is looked for
+
+
+@person_page("GET", "HEAD")
+def home(request: HttpRequest) -> HttpResponse:
+    """The latest conversation; without any, a page that says how to begin.
+
+    For browsers without scripts: `?q=`: what a search finds; `?before=`: the list from a place on.
+    """
+    user = person(request)
+    if query := request.GET.get("q", "").strip():
+        found = search(user, query)
+        return page(request, "found.html", found=found, listing=found, query=query)
+    if request.GET.get("before"):
+        return page(request, "found.html", found=_listed(request))
+    latest = conversations(user).rows
+    if latest:
+        return leave_to(request, reverse("conversation", args=[latest[0].id]))
+    return page(request, "welcome.html")
+
+
+@person_page("GET", "HEAD")
+def conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """A conversation with its newest messages."""
+    user = person(request)
+    cursor = str(now())  # before the messages are read, so that the page misses no event
+    session = selectors.session(user, session_id)
+    turns, found = transcript.open_turns(user, session.pk), transcript.newest(user, session_id)
+    committed = {entry.turn for entry in found.entries}  # a turn may end between the two reads
+    waiting = [turn for turn in turns if turn.id not in committed]
+    context = _state(session, waiting) | {"cursor": cursor, "page": found}
+    return page(request, "conversation.html", **context)
+
+
+@person_page("GET")
+def older(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """The messages before a place."""
+    try:
+        found = transcript.newest(person(request), session_id, request.GET.get("before", ""))
+    except ValueError as error:
+        raise Http404 from error
+    return fragment(request, "parts/older.html", page=found, session_id=session_id)
+
+
+@person_page("GET")
+def updates(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """What is new since a place, and what waits or runs now. Reloads the page when there is too much."""
+    user = person(request)
+    session = selectors.session(user, session_id)
+    try:
+        found = transcript.after(user, session_id, request.GET.get("after", ""))
+    except ValueError as error:
+        raise Http404 from error
+    if found is None:
+        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+    state = _state(session, transcript.open_turns(user, session.pk))
+    return fragment(request, "parts/updates.html", **state, page=found)
+
+
+@person_page("GET")
+def listing(request: HttpRequest) -> HttpResponse:
+    """The list of conversations, or those that a search finds; `?before=`: what follows at the end of the list."""
+    query = request.GET.get("q", "").strip()
+    at = request.GET.get("at", "")
+    if request.GET.get("before"):
+        return fragment(request, "parts/listed.html", listing=_listed(request), at=at, is_more=True)
+    found = search(person(request), query) if query else _listed(request)
+    return fragment(request, "parts/conversations.html", listing=found, query=query, at=at)
+
+
+def _listed(request: HttpRequest) -> Listing:
+    before, shown = request.GET.get("before", "")[:LONGEST_PLACE], whole_number(request.GET.get("shown", ""))
+    try:
+        return conversations(person(request), before=before, shown=shown or 0)
+    except ValueError as error:
+        raise Http404 from error
+
+
+@person_page("POST")
+def rendered(request: HttpRequest) -> HttpResponse:
+    """The end of a running answer as HTML. `length`: of its closed blocks, which need not be rendered again."""
+    text = request.POST.get("text", "")[: LONGEST + 1]
+    closed, length, growing = render_growing(text)
+    return JsonResponse({"closed": closed, "length": length, "growing": growing})
+
+
+@person_page("POST")
+def read(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """The person has seen the conversation up to here."""
+    user = person(request)
+    seq = whole_number(request.POST.get("seq", "").partition(".")[0], selectors.LARGEST_ID)
+    if seq is not None:
+        mark_read(selectors.shown_id(user, session_id), seq)
+    return HttpResponse(status=204)
+
+
+def can_write(session: Any) -> bool:
+    """Whether people can send messages to it and plan in it."""
+    return session.state == SessionState.OPEN and session.type in {SessionType.PRIMARY, SessionType.SUB}
+
+
+def _state(session: Any, turns: list[transcript.OpenTurn]) -> dict[str, Any]:
+    """What the parts of a conversation show beside its messages."""
+    of_session = ExecutionState.objects.filter(session_id=session.target_id)
+    mail = MailboxEvent.objects.filter(target=session.target_id, acknowledged_at=None, dropped_at=None)
+    return {
+        "session": session,
+        "title": title_of(session),
+        "can_write": can_write(session),
+        "turns": turns,
+        "running": next((turn for turn in turns if turn.state == "running"), None),
+        "waiting": [_question(each) for each in waiting_of(session)],
+        "more_waiting": question_reads.waiting_questions(session).is_more,
+        # that the session works on or that waits for an answer
+        "plan": of_session.filter(status__in=[*AT_WORK, *WAITING]).order_by("-updated_at").first(),
+        "updates": mail.count(),  # that come with the next message
+    }
+
+
+def _question(asked: dict[str, Any]) -> dict[str, Any]:
+    """The question with its calls as the question itself shows them: names and values to the letter, as pairs."""
+    calls = [call | {"arguments": _shown(call["arguments"])} for call in asked["calls"]]
+    return asked | {"calls": calls}
+
+
+def _shown(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(shown_value(name)[1:-1], shown_value(value)) for name, value in sorted(arguments.items())]
+
+
+def _done(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """The answer to a form: an event for the script that sent it, or a redirect for a browser without scripts."""
+    if is_fragment(request):
+        return HttpResponse(status=204, headers={"HX-Trigger": "refresh"})
+    return HttpResponseRedirect(reverse("conversation", args=[session_id]), status=303)
+
+
+@person_page("POST")
+def begin_conversation(request: HttpRequest) -> HttpResponse:
+    """Open a conversation with an agent."""
+    agent = selectors.agent(person(request), request.POST.get("agent", "")[:LONGEST_ADDRESS])
+    found = _unused(agent) or open_session(agent)
+    return leave_to(request, reverse("conversation", args=[found.pk]))
+
+
+def _unused(agent: Agent) -> Session | None:
+    """The newest conversation of the pages in which nothing was said."""
+    rows = Session.objects.filter(agent=agent, type=SessionType.SUB, channel=WEB, state=SessionState.OPEN)
+    return rows.filter(last_seq=0, title="", turns=None).order_by("-created_at").first()
+
+
+@person_page("POST")
+def send_message(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Send a message. `key` is made by the page, so that a repeated request does not send it twice."""
+    content = request.POST.get("content", "").replace("\r\n", "\n").strip()
+    on_busy = OnBusy.INTERRUPT if request.POST.get("on_busy") == OnBusy.INTERRUPT else OnBusy.INJECT
+    key = request.POST.get("key", "")[:LONGEST_KEY].replace("\x00", "")
+    given = MessageInput(content=content, on_busy=on_busy, idempotency_key=f"web:{key}" if key else None)
+    receive(session_id, given, person(request).pk)
+    return _done(request, session_id)
+
+
+@person_page("POST")
+def stop_turn(request: HttpRequest, turn_id: int) -> HttpResponse:
+    """Stop a turn that runs, or withdraw one that waits."""
+    turn = selectors.turn(person(request), turn_id)
+    cancel_turn(turn.pk)
+    return _done(request, turn.session_id)
+
+
+@person_page("POST")
+def allow_or_refuse(request: HttpRequest, question_id: str) -> HttpResponse:
+    """Allow or refuse the calls that a question names."""
+    question = question_reads.question(person(request), question_id)
+    content = "yes" if request.POST.get("answer") == "yes" else "no"
+    with _once(question.session_id, question.pk, content):
+        questions.answer_consent(question, content)
+    return _done(request, question.session_id)
+
+
+@person_page("POST")
+def answer_plan(request: HttpRequest, execution_id: str) -> HttpResponse:
+    """Answer the question of a plan that the page showed. An answer to another question is refused."""
+    execution = selectors.execution(person(request), execution_id)
+    content = request.POST.get("content", "").replace("\r\n", "\n").strip()
+    question = request.POST.get("question", "")[:LONGEST_KEY]
+    with _once(execution.session_id, question, content):
+        if not question:
+            raise NotWaiting
+        questions.answer_question(execution, content, question=question)
+    return _done(request, execution.session_id)
+
+
+@contextmanager
+def _once(session_id: uuid.UUID, question: str, content: str) -> Iterator[None]:
+    """A form that is sent twice answers once: the second answer, in the same words, is done already."""
+    try:
+        yield
+    except (NotWaiting, QuestionTaken):
+        turns = Turn.objects.filter(session_id=session_id).order_by("-pk")[:LATEST_TURNS]
+        if not any(
+            turn.content == content and turn.metadata.get("question") == question and question
+            for turn in turns
+        ):
+            raise
+
+
+@person_page("POST")
+def rename(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Change the title. An empty one is made from the first message again."""
+    session = selectors.session(person(request), session_id)
+    rename_session(session.pk, check_line("title", request.POST.get("title", "").strip()[:LONGEST_TITLE]))
+    return leave_to(request, reverse("conversation", args=[session_id]))
+
+
+@person_page("POST")
+def archive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Archive the conversation: it can be read, and takes no messages."""
+    archive_session(selectors.session(person(request), session_id))
+    return leave_to(request, reverse("conversation", args=[session_id]))
+
+
+@person_page("POST")
+def unarchive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Open an archived conversation again."""
+    unarchive_session(selectors.session(person(request), session_id))
+    return leave_to(request, reverse("conversation", args=[session_id]))
+
+
+@person_page("GET", "HEAD")
+def about_deleting(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """What is deleted with a conversation, and what prevents it."""
+    session = selectors.session(person(request), session_id)
+    return _deletion_page(request, session)
+
+
+@person_page("POST")
+def delete_conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Delete the conversation. The page that asks is shown again while automations prevent it."""
+    session = selectors.session(person(request), session_id)
+    deletion = delete_session(session.pk, with_dependents=request.POST.get("delete_automations") == "yes")
+    if not deletion.deleted:
+        return _deletion_page(request, session, status=409)
+    return leave_to(request, reverse("home"))
+
+
+def _deletion_page(request: HttpRequest, session: Any, status: int = 200) -> HttpResponse:
+    """The page that asks before a conversation is deleted. BadInput for a conversation that cannot be."""
+    must_be_deletable(session)
+    along = {"blockers": blockers_of(session.pk), "messages": companions_of(session.pk)}
+    return page(request, "delete.html", status=status, session=session, title=title_of(session), **along)
