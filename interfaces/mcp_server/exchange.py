@@ -16,7 +16,7 @@ from interfaces.mcp_server.caller import Caller, NoThread
 from interfaces.mcp_server.server import OUTAGES, mcp_server
 from sessions_app.exceptions import NotFound, SessionsError
 
-LONGEST = 1024 * 1024  # bytes of a message; interfaces.http.server.body_limit has limited it already
+LONGEST = 1024 * 1024  # bytes of a message; interfaces.http.server.bodies has limited it already
 Headers = Sequence[tuple[str, str]]
 Send = Callable[[Any], Awaitable[None]]  # of ASGI
 KEPT = ("content-type", "allow", "mcp-protocol-version")  # of the SDK's headers
