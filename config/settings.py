@@ -223,8 +223,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "REDOC_DIST": "SIDECAR",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "interfaces.http.schema.openapi.add_problems",
-        "interfaces.http.schema.openapi.add_headers",
+        "interfaces.http.schema.openapi.complete",
     ],
     "ENUM_NAME_OVERRIDES": {
         "AutomationMode": "automations.models.ExecutionMode",
