@@ -11,7 +11,6 @@ from django.urls import reverse
 
 from agent_core.execution import AT_WORK, WAITING
 from agent_core.turn.consent import shown_value
-from interfaces.http.waiting import waiting_of
 from interfaces.web import transcript
 from interfaces.web.conversations import Listing, conversations, mark_read, search
 from interfaces.web.pages import PARTS, fragment, leave_to, page, person, person_page
@@ -154,15 +153,15 @@ def can_write(session: Any) -> bool:
 
 def _state(session: Any, turns: list[transcript.Waiting]) -> dict[str, Any]:
     """What the parts of a conversation show beside its messages."""
-    waiting = [_question(each) for each in waiting_of(session)]
+    waiting = waiting_questions(session)
     return {
         "session": session,
         "title": title_of(session),
         "can_write": can_write(session),
         "turns": turns,
         "running": next((turn for turn in turns if turn.state == "running"), None),
-        "waiting": waiting,
-        "more_waiting": waiting_questions(session).is_more,
+        "waiting": [_question(each) for each in waiting.shown],
+        "more_waiting": waiting.is_more,
         "plan": _plan(session.target_id),
         "updates": _unread_updates(session.target_id),
     }
@@ -176,7 +175,7 @@ def _unread_updates(session_id: uuid.UUID) -> int:
 
 def _question(asked: dict[str, Any]) -> dict[str, Any]:
     """The question with its calls as the question itself shows them: names and values to the letter, as pairs."""
-    calls = [call | {"arguments": _shown(call["arguments"])} for call in asked["calls"]]
+    calls = [call | {"arguments": _shown(call["arguments"])} for call in asked["calls"] or ()]
     return asked | {"calls": calls}
 
 

@@ -12,6 +12,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from interfaces.api.shared import InSession, Revised, Texts
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
 from interfaces.http.fields import Flag, Input, Items, NeededText, OneOf, Output, Text, TextOrNull
@@ -60,9 +61,8 @@ class NewHookIn(_HookFields):
     session = serializers.UUIDField(required=False, help_text="The primary session when not given.")
 
 
-class HookOut(Output):
+class HookOut(InSession, Revised):
     id = serializers.CharField()
-    agent = serializers.CharField(source="agent_name")
     session = serializers.UUIDField(
         source="session_id", allow_null=True, help_text="Null: the primary session."
     )
@@ -71,11 +71,9 @@ class HookOut(Output):
     address = TextOrNull(allow_null=True)
     signed = serializers.BooleanField()
     as_person = serializers.BooleanField(help_text=AS_PERSON)
-    allow_tools = serializers.ListField(child=serializers.CharField(), help_text=ALLOW_TOOLS)
+    allow_tools = Texts(help_text=ALLOW_TOOLS)
     enabled = serializers.BooleanField()
-    created_at = serializers.DateTimeField()
     last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute.")
-    revision = serializers.IntegerField()
 
 
 class HookWithToken(HookOut):

@@ -12,6 +12,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from interfaces.api.shared import Revised
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
 from interfaces.http.fields import Flag, Input, Output, Text
@@ -37,7 +38,7 @@ class NewBot(Input):
     token = Text(max_length=LONGEST_TOKEN, help_text=TOKEN)
 
 
-class BotOut(Output):
+class BotOut(Revised):
     agent = serializers.CharField(source="agent.name")
     username = serializers.CharField(help_text="Its name at Telegram, without @.")
     enabled = serializers.BooleanField()
@@ -45,8 +46,6 @@ class BotOut(Output):
     state_since = serializers.DateTimeField(
         allow_null=True, help_text="When reading began to succeed, or to fail."
     )
-    revision = serializers.IntegerField()
-    created_at = serializers.DateTimeField()
 
     def get_problem(self, bot: TelegramBot) -> str:
         return why_unusable(bot)

@@ -38,16 +38,15 @@ class TokenOut(Output):
     name = serializers.CharField()
     prefix = serializers.CharField(help_text="How the token begins.")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=TokenScope.choices))
-    agent = serializers.SerializerMethodField(help_text="The agent that it is limited to.")
+    agent = serializers.CharField(
+        source="agent.name", allow_null=True, read_only=True, help_text="The agent that it is limited to."
+    )
     session = serializers.UUIDField(
         source="session_id", allow_null=True, help_text="The session that it is limited to."
     )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
     last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute.")
-
-    def get_agent(self, row: Any) -> str | None:
-        return None if row.agent is None else str(row.agent.name)
 
 
 class MadeTokenOut(TokenOut):

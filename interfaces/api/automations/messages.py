@@ -13,9 +13,10 @@ from rest_framework.response import Response
 from automations import selectors
 from automations.models import MessageStatus
 from automations.scheduled_messages import cancel_message, schedule_in_thread
+from interfaces.api.shared import InSession, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView
-from interfaces.http.fields import Flag, Input, NeededText, Output, TextOrNull
+from interfaces.http.fields import Flag, Input, NeededText, TextOrNull
 from interfaces.http.headers import etag_of
 from sessions_app.reads.selectors import shown_id
 
@@ -29,24 +30,19 @@ class NewScheduledMessage(Input):
     )
 
 
-class ScheduledMessageOut(Output):
+class ScheduledMessageOut(InSession):
     id = serializers.CharField()
-    agent = serializers.CharField(source="agent_name")
-    session = serializers.UUIDField(source="session_id")
     session_id = serializers.UUIDField(help_text="The same as `session`.")
     send_at = serializers.DateTimeField()
     message_text = serializers.CharField()
     status = serializers.ChoiceField(choices=MessageStatus.choices)
     replace_existing = serializers.BooleanField()
-    cancelled_ids = serializers.ListField(
-        child=serializers.CharField(), help_text="Messages that this one replaced."
-    )
+    cancelled_ids = Texts(help_text="Messages that this one replaced.")
     sent_at = serializers.DateTimeField(allow_null=True)
     sent_message_id = serializers.IntegerField(
         allow_null=True, help_text="The `id` of its entry in the session's history."
     )
     last_error = TextOrNull(allow_null=True)
-    created_at = serializers.DateTimeField()
 
 
 class ScheduledMessageList(ApiView):

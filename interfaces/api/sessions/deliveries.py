@@ -9,6 +9,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from interfaces.api.shared import InSession, SentOut
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import NO_STORE, ApiView
 from interfaces.http.fields import Output, TextOrNull
@@ -20,21 +21,10 @@ from sessions_app.models import Delivery, DeliveryState
 from sessions_app.reads import selectors
 from sessions_app.sessions import deliveries
 
-DELIVERIES = "The deliveries of the answer; empty when it stays on the server."
 STATE = Parameter(name="state", choices=tuple(DeliveryState.values))
 
 
-class SentOut(Output):
-    id = serializers.IntegerField()
-    channel = serializers.CharField()
-    state = serializers.ChoiceField(choices=DeliveryState.choices)
-    attempts = serializers.IntegerField()
-    last_error = serializers.CharField(allow_null=True)
-
-
-class DeliveryOut(SentOut):
-    agent = serializers.CharField(source="agent_name")
-    session = serializers.UUIDField(source="session_id")
+class DeliveryOut(SentOut, InSession):
     session_key = serializers.CharField()
     seq = serializers.IntegerField(
         allow_null=True, help_text="The `seq` of the message; null for a system event."
@@ -48,7 +38,6 @@ class DeliveryOut(SentOut):
     reason = TextOrNull(allow_null=True, help_text="Why it was withheld or closed.")
     last_error = TextOrNull(allow_null=True)
     next_attempt_at = serializers.DateTimeField(allow_null=True)
-    created_at = serializers.DateTimeField()
     ended_at = serializers.DateTimeField(allow_null=True)
 
     @extend_schema_field({"type": "string", "nullable": True, "enum": [*EventName, None]})

@@ -12,12 +12,12 @@ from rest_framework.response import Response
 
 from agent_core.execution import Status, StepStatus, StepType
 from interfaces.api.sessions.turns import ANSWERED, PREFER, turn_response
+from interfaces.api.shared import AskedCallOut, InSession, Revised, Texts
 from interfaces.http import headers
 from interfaces.http.auth import MANAGE, READ, TALK
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import Input, Items, NeededText, Output, StoredMoment, Text, TextOrNull
 from interfaces.http.query import Parameter
-from interfaces.http.waiting import AskedCallOut
 from sessions_app.memory import preferences, task_state
 from sessions_app.models import ConsentState, TurnKind
 from sessions_app.questions import question_reads, questions
@@ -75,12 +75,10 @@ class ConsentOut(Output):
     answered_by = serializers.IntegerField(allow_null=True, help_text="The turn with the answer.")
 
 
-class QuestionOut(ConsentOut):
-    agent = serializers.CharField(source="agent_name")
+class QuestionOut(ConsentOut, InSession):
     question_id = serializers.CharField(source="id")
     question = serializers.CharField(source="text", help_text="The text of the question.")
     answered_by = serializers.IntegerField(source="answered_by_id", allow_null=True)
-    session = serializers.UUIDField(source="session_id")
     turn = serializers.IntegerField(source="turn_id", help_text="The turn that asked it.")
     execution = TextOrNull(
         allow_null=True, help_text="The execution that waits for the answer; null in a chat."
@@ -88,10 +86,8 @@ class QuestionOut(ConsentOut):
     created_at = serializers.DateTimeField(source="asked_at", help_text="The same as `asked_at`.")
 
 
-class ExecutionOut(Output):
+class ExecutionOut(InSession, Revised):
     id = serializers.CharField()
-    agent = serializers.CharField(source="agent_name")
-    session = serializers.UUIDField(source="session_id")
     turn = serializers.IntegerField(
         source="turn_id", allow_null=True, help_text="The current or last turn of this execution."
     )
@@ -121,8 +117,6 @@ class ExecutionOut(Output):
     closed_by = TextOrNull(
         allow_null=True, help_text="Why it was cancelled while it waited: clear, person or newer."
     )
-    revision = serializers.IntegerField()
-    created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
 
     @extend_schema_field(ConsentOut(many=True))
@@ -133,17 +127,16 @@ class ExecutionOut(Output):
         return consents_of(execution).is_more
 
 
-class AnswerIn(Input):
-    example = {"content": "On Friday."}
-    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
-    question = Text(
-        required=False, help_text="The id of the question that you answer: 409 when another one is open now."
-    )
-
-
 class QuestionAnswerIn(Input):
     example = {"content": "yes"}
     content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
+
+
+class AnswerIn(QuestionAnswerIn):
+    example = {"content": "On Friday."}
+    question = Text(
+        required=False, help_text="The id of the question that you answer: 409 when another one is open now."
+    )
 
 
 class MemoryChanges(Input):
@@ -158,8 +151,8 @@ class MemoryChanges(Input):
 class MemoryOut(Output):
     current_goal = serializers.CharField()
     active_flow = serializers.CharField()
-    open_loops = serializers.ListField(child=serializers.CharField())
-    important_facts = serializers.ListField(child=serializers.CharField())
+    open_loops = Texts()
+    important_facts = Texts()
     last_decision = serializers.CharField()
     revision = serializers.IntegerField(help_text="0 before anything was stored.")
     updated_at = serializers.DateTimeField(allow_null=True)

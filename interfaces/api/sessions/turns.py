@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agent_core.types import Role, ToolOutcome
-from interfaces.api.sessions.deliveries import DELIVERIES, SentOut
+from interfaces.api.shared import DELIVERIES, InSession, SentOut
 from interfaces.http import headers
 from interfaces.http.auth import READ, TALK, right_of
 from interfaces.http.base import KEY, ApiView
@@ -87,10 +87,8 @@ class MessageOut(Output):
     created_at = serializers.DateTimeField()
 
 
-class TurnOut(Output):
+class TurnOut(InSession):
     id = serializers.IntegerField()
-    agent = serializers.CharField(source="agent_name")
-    session = serializers.UUIDField(source="session_id")
     kind = serializers.ChoiceField(choices=TurnKind.choices)
     state = serializers.ChoiceField(choices=TurnState.choices)
     content = serializers.CharField()
