@@ -20,7 +20,7 @@ from interfaces.http.fields import (
     Input,
     Items,
     JsonNumber,
-    NeededText,
+    NonBlankText,
     OneOf,
     Output,
     Text,
@@ -69,7 +69,7 @@ class AgentChanges(Input):
         required=False, allow_blank=True, help_text="Asked if the model cannot be reached; empty: none."
     )
     model_settings = ModelSettingsIn(required=False)
-    timezone = NeededText(required=False)
+    timezone = NonBlankText(required=False)
     engine = OneOf(choices=Engine.choices, required=False)
     unified_session = Flag(required=False)
     heartbeat = HeartbeatIn(required=False)

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from interfaces.api.shared import InSession, Revised, Texts
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
-from interfaces.http.fields import Flag, Input, Items, NeededText, OneOf, Output, Text, TextOrNull
+from interfaces.http.fields import Flag, Input, Items, NonBlankText, OneOf, Output, Text, TextOrNull
 from interfaces.http.headers import etag, revision_expected
 from sessions_app import permits
 from sessions_app.exceptions import UnknownHook
@@ -51,13 +51,13 @@ class _HookFields(Input):
 
 class HookChanges(_HookFields):
     example = {"name": "CI", "enabled": True}
-    name = NeededText(required=False, max_length=LONGEST_NAME)
+    name = NonBlankText(required=False, max_length=LONGEST_NAME)
     enabled = Flag(required=False)
 
 
 class NewHookIn(_HookFields):
     example = {"name": "CI", "channel": "webhook", "address": "https://ci.example/answers"}
-    name = NeededText(max_length=LONGEST_NAME)
+    name = NonBlankText(max_length=LONGEST_NAME)
     session = serializers.UUIDField(required=False, help_text="The primary session when not given.")
 
 
@@ -82,7 +82,7 @@ class HookWithToken(HookOut):
 
 class InboundMessage(Input):
     example = {"content": "Build 7 failed.", "sender": "builder"}
-    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    content = NonBlankText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
     on_busy = OneOf(
         choices=OnBusy.choices,
         required=False,

@@ -28,7 +28,7 @@ from interfaces.http.fields import (
     Flag,
     Input,
     Moment,
-    NeededText,
+    NonBlankText,
     OneOf,
     Output,
     Text,
@@ -78,8 +78,8 @@ PING_URL = "Called by GET after each run that succeeded, with `/fail` after one 
 
 
 class AutomationFields(Input):
-    name: Text = NeededText(required=False)
-    message = NeededText(required=False)
+    name: Text = NonBlankText(required=False)
+    message = NonBlankText(required=False)
     schedule = Schedule(required=False)
     enabled = Flag(required=False)
     overlap = OneOf(choices=Overlap.choices, required=False)
@@ -115,7 +115,7 @@ class NewAutomation(AutomationFields):
         "timeout_seconds": 600,
     }
     name = Text(required=False, allow_blank=True)
-    message = NeededText()
+    message = NonBlankText()
     schedule = Schedule()
 
 

@@ -16,15 +16,15 @@ from automations.scheduled_messages import cancel_message, schedule_in_thread
 from interfaces.api.shared import InSession, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView
-from interfaces.http.fields import Flag, Input, NeededText, TextOrNull
+from interfaces.http.fields import Flag, Input, NonBlankText, TextOrNull
 from interfaces.http.headers import etag_of
 from sessions_app.reads.selectors import shown_id
 
 
 class NewScheduledMessage(Input):
     example = {"send_at": "2099-01-01T09:00:00+01:00", "message_text": "Happy New Year!"}
-    send_at = NeededText(help_text="ISO time. Without an offset: in the agent's zone.")
-    message_text = NeededText(help_text="Sent unchanged, without a model.")
+    send_at = NonBlankText(help_text="ISO time. Without an offset: in the agent's zone.")
+    message_text = NonBlankText(help_text="Sent unchanged, without a model.")
     replace_existing = Flag(
         required=False, help_text="Cancel the session's pending messages. Default: false."
     )

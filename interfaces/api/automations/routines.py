@@ -19,7 +19,7 @@ from interfaces.http.fields import (
     AnyObject,
     Flag,
     Input,
-    NeededText,
+    NonBlankText,
     OneOf,
     Output,
     Text,
@@ -42,7 +42,7 @@ POLICY = "Limits of one turn, which override the agent's. A change is merged; nu
 
 class RoutineChanges(Input):
     example = {"schedule": "2d", "timeout_seconds": 600}
-    title = NeededText(required=False)
+    title = NonBlankText(required=False)
     description = Text(required=False, allow_blank=True)
     instructions = Text(required=False, allow_blank=True, help_text=INSTRUCTIONS)
     schedule = Text(required=False, allow_null=True, allow_blank=True, help_text=SCHEDULE_TEXT)
@@ -64,7 +64,7 @@ class NewRoutineIn(RoutineChanges):
         "execution_mode": "isolated",
         "timeout_seconds": 600,
     }
-    title = NeededText()
+    title = NonBlankText()
     source = OneOf(choices=SOURCES, required=False)  # type: ignore[assignment]  # a field of this name
     allow_duplicate = Flag(required=False)
     session = serializers.UUIDField(

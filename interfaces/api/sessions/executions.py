@@ -16,7 +16,7 @@ from interfaces.api.shared import AskedCallOut, InSession, Revised, Texts
 from interfaces.http import headers
 from interfaces.http.auth import MANAGE, READ, TALK
 from interfaces.http.base import KEY, ApiView, tagged_response
-from interfaces.http.fields import Input, Items, NeededText, Output, StoredMoment, Text, TextOrNull
+from interfaces.http.fields import Input, Items, NonBlankText, Output, StoredMoment, Text, TextOrNull
 from interfaces.http.query import Parameter
 from sessions_app.memory import preferences, task_state
 from sessions_app.models import ConsentState, TurnKind
@@ -129,7 +129,7 @@ class ExecutionOut(InSession, Revised):
 
 class QuestionAnswerIn(Input):
     example = {"content": "yes"}
-    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    content = NonBlankText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
 
 
 class AnswerIn(QuestionAnswerIn):

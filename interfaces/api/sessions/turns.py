@@ -21,7 +21,7 @@ from interfaces.api.shared import DELIVERIES, InSession, SentOut
 from interfaces.http import headers
 from interfaces.http.auth import READ, TALK, right_of
 from interfaces.http.base import KEY, ApiView
-from interfaces.http.fields import Input, NeededText, OneOf, Output, TextOrNull
+from interfaces.http.fields import Input, NonBlankText, OneOf, Output, TextOrNull
 from interfaces.http.query import SESSION, Parameter, agent_parameter, search_parameter, time_parameters
 from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
 from sessions_app.models import OnBusy, Turn, TurnKind, TurnState
@@ -48,7 +48,7 @@ THREAD = "The id of the thread, for messages of a thread of a unified agent itse
 @extend_schema_serializer(component_name="NewMessage")
 class MessageIn(Input):
     example = {"content": "Hello!", "on_busy": "inject"}
-    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    content = NonBlankText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
     on_busy = OneOf(choices=OnBusy.choices, required=False, help_text="inject when not given")
 
 
