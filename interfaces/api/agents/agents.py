@@ -146,7 +146,7 @@ class AgentList(ApiView):
 
     @extend_schema(responses=AgentOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your agents, by name."""
+        """List your agents, by name."""
         return self.page(selectors.agents(self.user), AgentOut)
 
     @extend_schema(parameters=[KEY], request=NewAgent, responses={201: AgentOut})
@@ -167,7 +167,7 @@ class AgentDetail(ApiView):
 
     @extend_schema(responses=AgentOut)
     def get(self, _request: Request, name: str) -> Response:
-        """One agent."""
+        """Get an agent."""
         agent = selectors.agent(self.user, name)
         return tagged_response(AgentOut(agent).data, agent.revision)
 

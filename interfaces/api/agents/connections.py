@@ -105,7 +105,7 @@ class ConnectionList(ApiView):
 
     @extend_schema(responses=ConnectionOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your connections and the server's, by name."""
+        """List your connections and the server's, by name."""
         return self.page(reads.connections(self.user), ConnectionOut)
 
     @extend_schema(parameters=[KEY], request=NewConnection, responses={201: ConnectionOut})
@@ -129,7 +129,7 @@ class ConnectionDetail(ApiView):
 
     @extend_schema(responses=ConnectionOut)
     def get(self, _request: Request, connection: str) -> Response:
-        """One connection of your own, or the server's of this name."""
+        """Get your connection of this name, or the server's."""
         row = reads.connection(self.user, connection)
         return tagged_response(ConnectionOut(row).data, row.revision, is_volatile=True)
 

@@ -163,7 +163,7 @@ class HookList(ApiView):
 
     @extend_schema(responses=HookOut(many=True))
     def get(self, _request: Request, name: str) -> Response:
-        """The agent's hooks, the oldest first."""
+        """List the agent's hooks, the oldest first."""
         return self.page(selectors.hooks_of(self.user, name), HookOut)
 
     @extend_schema(parameters=[KEY], request=NewHookIn, responses={201: HookWithToken})
@@ -191,7 +191,7 @@ class HookDetail(ApiView):
 
     @extend_schema(responses=HookOut)
     def get(self, _request: Request, hook_id: str) -> Response:
-        """One hook."""
+        """Get a hook."""
         hook = selectors.hook(self.user, hook_id)
         return tagged_response(HookOut(hook).data, hook.revision, is_volatile=True)
 

@@ -71,7 +71,7 @@ class AgentTelegram(ApiView):
 
     @extend_schema(responses=BotOut)
     def get(self, _request: Request, name: str) -> Response:
-        """The agent's Telegram bot, without its token. 404 if it has none."""
+        """Get the agent's Telegram bot, without its token. 404 if it has none."""
         bot = bots.bot_of(self.user, name)
         return tagged_response(BotOut(bot).data, bot.revision, is_volatile=True)
 
@@ -122,7 +122,7 @@ class TelegramChatList(ApiView):
 
     @extend_schema(responses=ChatOut(many=True))
     def get(self, _request: Request, name: str) -> Response:
-        """The connected chats, the oldest first."""
+        """List the connected chats, the oldest first."""
         return self.page(bots.chats_of(bots.bot_of(self.user, name)), ChatOut)
 
 

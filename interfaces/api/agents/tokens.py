@@ -80,12 +80,12 @@ class TokenList(ApiView):
 
     @extend_schema(responses=TokenOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your tokens, the oldest first. A token without `manage`, or with a limit, sees only itself."""
+        """List your tokens, the oldest first. A token without `manage`, or with a limit, sees only itself."""
         return self.page(_tokens(self), TokenOut)
 
     @extend_schema(request=NewTokenIn, responses={201: MadeTokenOut})
     def post(self, request: Request) -> Response:
-        """Make a token. It is in this answer only, so the call takes no Idempotency-Key.
+        """Create a token. It is in this answer only, so the call takes no Idempotency-Key.
 
         A token makes no token that expires later than itself, and a limited one makes none.
         """
@@ -114,7 +114,7 @@ class TokenDetail(ApiView):
 
     @extend_schema(responses=TokenOut)
     def get(self, _request: Request, token_id: str) -> Response:
-        """One token."""
+        """Get a token."""
         return Response(TokenOut(_token(self, token_id)).data)
 
     @extend_schema(responses={204: None})

@@ -42,7 +42,7 @@ class DeliveryOut(SentOut, InSession):
 
     @extend_schema_field({"type": "string", "nullable": True, "enum": [*EventName, None]})
     def get_event(self, delivery: Delivery) -> str | None:
-        """Its data are for the receiver."""
+        """The type alone: the data of an event are for its receiver."""
         return str(delivery.event["type"]) if delivery.event else None
 
 
@@ -58,7 +58,7 @@ class DeliveryList(ApiView):
 
     @extend_schema(responses=DeliveryOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The session's deliveries, the newest first."""
+        """List the session's deliveries, the newest first."""
         rows = deliveries.deliveries_of(self.user, session_id).filter(**self.wanted())
         return self.page(rows, DeliveryOut)
 
@@ -83,7 +83,7 @@ class DeliveriesOfUser(ApiView):
 
     @extend_schema(responses=DeliveryOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your deliveries in all sessions, the newest first."""
+        """List your deliveries in all sessions, the newest first."""
         return self.page(deliveries.deliveries_of_user(self.user, self.wanted(), self.term), DeliveryOut)
 
 
@@ -92,7 +92,7 @@ class DeliveryDetail(ApiView):
 
     @extend_schema(responses=DeliveryOut)
     def get(self, _request: Request, delivery_id: int) -> Response:
-        """One delivery."""
+        """Get a delivery."""
         return Response(DeliveryOut(deliveries.delivery(self.user, delivery_id)).data)
 
 
@@ -113,7 +113,7 @@ class SigningSecret(ApiView):
 
     @extend_schema(responses=SecretOut)
     def get(self, _request: Request, name: str) -> Response:
-        """The key that signs the agent's webhooks."""
+        """Get the key that signs the agent's webhooks."""
         secret = signing_key.secret_of(selectors.agent(self.user, name).pk)
         return Response({"secret": secret}, headers=NO_STORE)
 

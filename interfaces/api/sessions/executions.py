@@ -182,7 +182,7 @@ class ExecutionList(ApiView):
 
     @extend_schema(responses=ExecutionOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The executions of a session, the newest first."""
+        """List the executions of a session, the newest first."""
         rows = selectors.executions_of(self.user, session_id, self.parameter("status"))
         return self.page(rows, ExecutionOut)
 
@@ -192,7 +192,7 @@ class ExecutionDetail(ApiView):
 
     @extend_schema(responses=ExecutionOut)
     def get(self, _request: Request, execution_id: str) -> Response:
-        """One execution: its plan, observations, question and answer."""
+        """Get an execution: its plan, observations, question and answer."""
         found = selectors.execution(self.user, execution_id)
         return tagged_response(ExecutionOut(found).data, found.revision)
 
@@ -203,7 +203,7 @@ class ExecutionCancel(ApiView):
 
     @extend_schema(request=None, responses=ExecutionOut)
     def post(self, _request: Request, execution_id: str) -> Response:
-        """Cancel an execution. One that waits for an answer is given up; the turn of a running one is asked to end."""
+        """Cancel an execution. If it waits for an answer, it ends at once; if it runs, its turn is asked to end."""
         questions.cancel_question(selectors.execution(self.user, execution_id))
         found = selectors.execution(self.user, execution_id)
         return tagged_response(ExecutionOut(found).data, found.revision)
@@ -215,7 +215,7 @@ class ExecutionAnswer(ApiView):
 
     @extend_schema(parameters=[PREFER, KEY], request=AnswerIn, responses=ANSWERED)
     def post(self, _request: Request, execution_id: str) -> Response:
-        """Answer the question of this execution, also when others are open. The answer becomes a turn."""
+        """Answer the question of this execution, even if others are open. The answer becomes a turn."""
         found = selectors.execution(self.user, execution_id)
         given = self.read(AnswerIn)
         key = headers.turn_key(self.request)
@@ -229,7 +229,7 @@ class QuestionDetail(ApiView):
 
     @extend_schema(responses=QuestionOut)
     def get(self, _request: Request, question_id: str) -> Response:
-        """A question for consent: its calls in full, and its answer."""
+        """Get a question for consent: its calls in full, and its answer."""
         return Response(QuestionOut(question_reads.question(self.user, question_id)).data)
 
 
@@ -251,7 +251,7 @@ class Memory(ApiView):
 
     @extend_schema(responses=MemoryOut)
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """What the session remembers beyond its recent messages."""
+        """Get what the session remembers beyond its recent messages."""
         found = selectors.memory(self.user, session_id)
         return tagged_response(MemoryOut(found).data, found.revision)
 
@@ -271,7 +271,7 @@ class Preferences(ApiView):
 
     @extend_schema(responses=PreferencesOut)
     def get(self, _request: Request, name: str) -> Response:
-        """Your standing instructions for the agent."""
+        """Get your standing instructions for the agent."""
         found = preferences.preference(selectors.agent(self.user, name), self.user.pk)
         return tagged_response(PreferencesOut(found).data, found.revision)
 

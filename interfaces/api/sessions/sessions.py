@@ -172,7 +172,7 @@ class SessionList(ApiView):
 
     @extend_schema(responses=SessionOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your sessions, the newest first."""
+        """List your sessions, the newest first."""
         rows = selectors.sessions(self.user, self.wanted(), self.term)
         return self.page(rows, SessionOut)
 
@@ -196,7 +196,7 @@ class SessionDetail(ApiView):
 
     @extend_schema(responses=SessionOut)
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """One session."""
+        """Get a session."""
         shown = SessionOut(selectors.session(self.user, session_id)).data
         return Response(shown, headers={"ETag": etag_of(shown)})
 
@@ -236,5 +236,5 @@ class Mailbox(ApiView):
 
     @extend_schema(responses=MailOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The updates that the session got from other sessions, the newest first."""
+        """List the updates that the session got from other sessions, the newest first."""
         return self.page(selectors.mailbox(self.user, session_id), MailOut)
