@@ -114,11 +114,10 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "interfaces.http.server.headers.add_headers",
-    "interfaces.http.server.version.api_version",
     "django.middleware.security.SecurityMiddleware",
     "interfaces.http.errors.problems.api_problems",
     "interfaces.http.errors.pages.PageErrors",
-    "interfaces.http.server.compression.CompressPages",
+    "interfaces.http.server.headers.CompressPages",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -224,8 +223,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "REDOC_DIST": "SIDECAR",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "interfaces.http.schema.openapi.add_problems",
-        "interfaces.http.schema.openapi.add_headers",
+        "interfaces.http.schema.openapi.complete",
     ],
     "ENUM_NAME_OVERRIDES": {
         "AutomationMode": "automations.models.ExecutionMode",
@@ -272,7 +270,7 @@ UNFOLD: dict[str, Any] = {
     "SIDEBAR": {"navigation": f"{_NAVIGATION}.sidebar"},
 }
 
-DATA_UPLOAD_MAX_MEMORY_SIZE = None  # interfaces.http.server.body_limit has limited each body
+DATA_UPLOAD_MAX_MEMORY_SIZE = None  # interfaces.http.server.bodies has limited each body
 
 LOG_FORMAT = ENV.log_format
 LOGGING = logs.logging_config(ENV.log_level, LOG_FORMAT)

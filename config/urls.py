@@ -1,24 +1,14 @@
 from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
-from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from config.operations import health, metrics
 from interfaces.doors import DOORS
 from interfaces.http import sign_in
 from interfaces.http.errors.codes import ERRORS_PAGE
-from interfaces.http.errors.reference import ErrorsPage
-from interfaces.http.query import ChecksQuery, Parameter
-from interfaces.http.schema.view import SchemaView
+from interfaces.http.schema.views import DocsView, ErrorsPage, SchemaView
 
 admin.autodiscover()
-
-
-class DocsView(ChecksQuery, SpectacularSwaggerSplitView):
-    """The schema as pages (Swagger UI). `?script` answers their script, which is a file of its own for the CSP."""
-
-    takes = {"get": (Parameter(name="script"),)}
-
 
 handler400 = "interfaces.http.errors.problems.bad_request"
 handler403 = "interfaces.http.errors.problems.permission_denied"

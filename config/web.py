@@ -11,7 +11,7 @@ from itertools import chain
 import uvicorn
 from uvicorn.config import LOGGING_CONFIG
 
-from interfaces.http.server.open_files import backlog
+from interfaces.http.server.connection import backlog
 
 WEB_GRACE = 3  # seconds that open event streams have to end
 OPTIONS = {

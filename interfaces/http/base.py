@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from django.utils.cache import get_conditional_response
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers, status
 from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, PermissionDenied
@@ -51,7 +52,7 @@ class ApiView(ChecksQuery):
     `takes`: its query parameters by method; a list also has those of pagination.
     `refuses`: by method, statuses for the OpenAPI schema beyond those that `schema.openapi` adds by itself.
     `scopes`: by method, the scope that a token needs; a method without one is for no token.
-    `within_limits`: at an address that names nothing, the methods that reach only what a limited token reaches.
+    `within_limits`: the methods that a limited token may use at an address without ids: they reach only its own.
     """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
@@ -81,15 +82,11 @@ class ApiView(ChecksQuery):
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Add an ETag to each representation; 304 for a client that has it already."""
-        if (
-            request.method in {"GET", "HEAD"}
-            and isinstance(response, Response)
-            and response.status_code == 200
-        ):
-            tag = response.headers.get("ETag") or headers.etag_of(response.data)
-            response["ETag"] = tag
-            if headers.is_known(request, tag):
-                response = Response(status=status.HTTP_304_NOT_MODIFIED, headers={"ETag": tag})
+        is_read = request.method in {"GET", "HEAD"} and response.status_code == status.HTTP_200_OK
+        if is_read and isinstance(response, Response):
+            if "ETag" not in response:
+                response["ETag"] = headers.etag_of(response.data)
+            response = get_conditional_response(request, etag=response["ETag"], response=response)
         return super().finalize_response(request, response, *args, **kwargs)
 
     def read(self, shape: Shape, *, partial: bool = False, of: OutputShape | None = None) -> dict[str, Any]:

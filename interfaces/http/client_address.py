@@ -9,7 +9,7 @@ _IPV6_SITE = 64  # leading bits; the rest are usually one customer's own
 
 
 @lru_cache(1024)  # asked several times for each request
-def site_of(address: str) -> str:
+def network_of(address: str) -> str:
     """An IPv4 address itself, an IPv6 address's /64, any other text unchanged (64 characters)."""
     try:
         found = ipaddress.ip_address(address)

@@ -68,8 +68,8 @@ class Text(_Strict, serializers.CharField):
         super().__init__(**{"trim_whitespace": False} | shortest | options)
 
 
-class NeededText(Text):
-    """A text that may not be blank, as the schema says. Who uses it refuses a blank, with an error code of its own."""
+class NonBlankText(Text):
+    """A text that may not be blank. The schema says so; the verb refuses a blank, with an error code of its own."""
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
         """Let a blank through."""

@@ -1,4 +1,4 @@
-"""ETags, and the request headers If-Match, If-None-Match, Idempotency-Key, Prefer, Last-Event-ID and HX-Request."""
+"""ETags, and the request headers If-Match, Idempotency-Key, Prefer, Last-Event-ID and HX-Request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 from typing import Any, TypeVar
 
 from django.http import HttpRequest
-from django.utils.http import parse_etags
 from rest_framework.request import Request
 
 from sessions_app.events import Cursor
@@ -59,12 +58,6 @@ def revision_expected(request: Request, basis: _Basis) -> _Basis | None:
     tags = re.findall(_TAG, request.headers.get("If-Match", ""))
     seen = next((tag for tag in tags if tag.startswith(f'"{basis}/')), etag(basis))
     return basis if expected(request, seen) else None
-
-
-def is_known(request: Request, current: str) -> bool:
-    """Whether If-None-Match has the current ETag. An invalid header is ignored."""
-    known = parse_etags(request.headers.get("If-None-Match", ""))
-    return known == ["*"] or current in {each.removeprefix("W/") for each in known}
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -22,7 +22,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
-from interfaces.http.client_address import site_of
+from interfaces.http.client_address import network_of
 from interfaces.http.errors.pages import error_page, wants_page
 from sessions_app.allowance import Rate, take_allowance
 
@@ -140,4 +140,4 @@ def address_of(request: HttpRequest) -> str | None:
 
 
 def _network(request: HttpRequest) -> str:
-    return site_of(request.META.get("REMOTE_ADDR") or "")
+    return network_of(request.META.get("REMOTE_ADDR") or "")

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from rest_framework.throttling import BaseThrottle
 
-from interfaces.http.client_address import site_of
+from interfaces.http.client_address import network_of
 from sessions_app.allowance import Rate, Taken, count_request
 from sessions_app.hooks.inbound import Caller
 from sessions_app.models import ApiToken
@@ -52,7 +52,7 @@ class Throttle(BaseThrottle):
 
 
 def _key_of(user: Any, address: str | None) -> str:
-    return f"user:{user.pk}" if user.is_authenticated else f"address:{site_of(address or '')}"
+    return f"user:{user.pk}" if user.is_authenticated else f"address:{network_of(address or '')}"
 
 
 def count_page(request: Any) -> float:
@@ -67,7 +67,7 @@ def count_page(request: Any) -> float:
 
 
 def _tighter(share: Taken, of_user: Taken) -> Taken:
-    """The one that ends first, for the headers."""
+    """The allowance that is used up first, for the headers."""
     return of_user if of_user.wait or of_user.remaining < share.remaining else share
 
 

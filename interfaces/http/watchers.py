@@ -1,4 +1,4 @@
-"""Access of monitoring (\"watchers\") to /metrics, the details of /readyz and the API schema, without an account."""
+"""Access of monitoring, the "watchers", to /metrics, the details of /readyz and the API schema, without an account."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from sessions_app.streams.reader import Run
 
 log = structlog.get_logger(__name__)
 
-LONGEST = 1024 * 1024  # bytes of a message; interfaces.http.server.body_limit has limited it already
+LONGEST = 1024 * 1024  # bytes of a message; interfaces.http.server.bodies has limited it already
 KEPT = ("content-type", "allow", "mcp-protocol-version")  # of the SDK's headers
 SESSION_ID = "Mcp-Session-Id"
 

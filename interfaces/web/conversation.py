@@ -13,7 +13,6 @@ from django.urls import reverse
 from agent_core.execution import AT_WORK, WAITING
 from agent_core.turn.consent import shown_value
 from interfaces.http.headers import is_fragment
-from interfaces.http.waiting import waiting_of
 from interfaces.web import transcript
 from interfaces.web.conversations import Listing, conversations, mark_read, search, title_of
 from interfaces.web.pages import fragment, leave_to, page, person, person_page, whole_number
@@ -146,6 +145,7 @@ def can_write(session: Any) -> bool:
 
 def _state(session: Any, turns: list[transcript.OpenTurn]) -> dict[str, Any]:
     """What the parts of a conversation show beside its messages."""
+    waiting = question_reads.waiting_questions(session)
     of_session = ExecutionState.objects.filter(session_id=session.target_id)
     mail = MailboxEvent.objects.filter(target=session.target_id, acknowledged_at=None, dropped_at=None)
     return {
@@ -154,8 +154,8 @@ def _state(session: Any, turns: list[transcript.OpenTurn]) -> dict[str, Any]:
         "can_write": can_write(session),
         "turns": turns,
         "running": next((turn for turn in turns if turn.state == "running"), None),
-        "waiting": [_question(each) for each in waiting_of(session)],
-        "more_waiting": question_reads.waiting_questions(session).is_more,
+        "waiting": [_question(each) for each in waiting.shown],
+        "more_waiting": waiting.is_more,
         # that the session works on or that waits for an answer
         "plan": of_session.filter(status__in=[*AT_WORK, *WAITING]).order_by("-updated_at").first(),
         "updates": mail.count(),  # that come with the next message
@@ -164,7 +164,7 @@ def _state(session: Any, turns: list[transcript.OpenTurn]) -> dict[str, Any]:
 
 def _question(asked: dict[str, Any]) -> dict[str, Any]:
     """The question with its calls as the question itself shows them: names and values to the letter, as pairs."""
-    calls = [call | {"arguments": _shown(call["arguments"])} for call in asked["calls"]]
+    calls = [call | {"arguments": _shown(call["arguments"])} for call in asked["calls"] or ()]
     return asked | {"calls": calls}
 
 

@@ -17,7 +17,7 @@ from automations.models import CronJob
 from automations.routines.heartbeat_document import MOST_CHANGED
 from automations.routines.reflection import find_intents
 from interfaces.http.fields import MOST_ERRORS
-from interfaces.http.server.body_limit import LONGEST_BODY
+from interfaces.http.server.bodies import LONGEST_BODY
 from interfaces.http.strict_json import DEEPEST, MOST_VALUES, read_json
 from interfaces.web import transcript
 from interfaces.web.conversations import conversations

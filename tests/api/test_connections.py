@@ -15,8 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from interfaces.http.server import body_limit
-from interfaces.http.server.body_limit import LONGEST_BODY
+from interfaces.http.server import bodies
+from interfaces.http.server.bodies import LONGEST_BODY
 from tests.api.conftest import start_web
 from tests.fleet import Process, until
 from tests.yardstick import processor_seconds, yardstick
@@ -24,12 +24,12 @@ from tests.yardstick import processor_seconds, yardstick
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 QUICK = """
-from interfaces.http.server import body_limit, connection
+from interfaces.http.server import bodies, connection
 connection.HEAD_SECONDS = 1
 connection.STALLED_SECONDS = 1
-body_limit.BODY_SECONDS = 1
-body_limit.DRAIN_SECONDS = 0.2
-body_limit.MOST_HELD = 3_000_000
+bodies.BODY_SECONDS = 1
+bodies.DRAIN_SECONDS = 0.2
+bodies.MOST_HELD = 3_000_000
 """
 BOUNDS = {"RONDO_CONNECTIONS": "40", "RONDO_CONNECTIONS_PER_ADDRESS": "5"}
 ELSEWHERE = "127.0.0.2"  # no trusted proxy
@@ -248,37 +248,39 @@ async def nothing(waits: asyncio.Event) -> Any:
 
 
 def test_one_address_does_not_hold_the_room_of_all_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limit, "MOST_HELD_BY_ONE", 100)
+    monkeypatch.setattr(bodies, "MOST_HELD_BY_ONE", 100)
     statuses: list[tuple[str, int]] = []
 
-    async def answer(_scope: Any, _receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200})
-
-    async def post(app: body_limit.LimitBody, client: str, *, whole: bool, waits: asyncio.Event) -> None:
+    async def post(received: bodies.Bodies, client: str, *, whole: bool, waits: asyncio.Event) -> None:
         pieces = [{"type": "http.request", "body": b"x" * 60, "more_body": not whole}]
 
         async def receive() -> Any:
             return pieces.pop() if pieces else await nothing(waits)
 
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                statuses.append((client, message["status"]))
-
-        await app(
-            {"type": "http", "method": "POST", "path": "/api/agents/", "headers": [], "client": (client, 1)},
-            receive,
-            send,
-        )
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/api/agents/",
+            "headers": [],
+            "client": (client, 1),
+        }
+        try:
+            body = await received.read(scope, receive)
+            statuses.append((client, 200))
+            body.release()
+        except bodies.Refused as refused:
+            statuses.append((client, refused.status))
 
     async def story() -> None:
-        app, waits = body_limit.LimitBody(answer), asyncio.Event()
-        half = asyncio.create_task(post(app, "2001:db8::1", whole=False, waits=waits))
+        received, waits = bodies.Bodies(), asyncio.Event()
+        half = asyncio.create_task(post(received, "2001:db8::1", whole=False, waits=waits))
         await asyncio.wait_for(waits.wait(), 10)
         for client in ("2001:db8::2", "192.0.2.1", "192.0.2.1"):
-            await post(app, client, whole=True, waits=waits)
+            await post(received, client, whole=True, waits=waits)
         half.cancel()
         await asyncio.wait({half})
-        await post(app, "2001:db8::2", whole=True, waits=waits)
+        await post(received, "2001:db8::2", whole=True, waits=waits)
+        assert not received.held
 
     asyncio.run(story())
     assert statuses == [("2001:db8::2", 503), ("192.0.2.1", 200), ("192.0.2.1", 200), ("2001:db8::2", 200)]
@@ -289,21 +291,18 @@ def test_an_answer_that_goes_on_holds_no_room_of_bodies(server: Server) -> None:
     for method in ("GET", "HEAD"):
         asked = httpx2.request(method, f"{server.url}/api/agents/", content=b"x" * 100)
         assert asked.status_code == 413
-    held: list[int] = []
-
-    async def answer(scope: Any, receive: Any, _send: Any) -> None:
-        await receive()
-        held.append(app._held)
-        scope[body_limit.RELEASE_BODY]()
-        held.append(app._held)
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"x" * 60, "more_body": False}
 
-    app = body_limit.LimitBody(answer)
+    received = bodies.Bodies()
     post = {"type": "http", "method": "POST", "path": "/api/x/", "headers": [], "client": ("192.0.2.1", 1)}
-    asyncio.run(app(post, receive, receive))  # type: ignore[arg-type]  # it sends nothing
-    assert [*held, app._held] == [60, 0, 0]
+    body = asyncio.run(received.read(post, receive))
+    held = [received.held[bodies.ALL]]
+    for _ in range(2):
+        body.release()
+        held.append(received.held[bodies.ALL])
+    assert held == [60, 0, 0]
 
 
 def test_who_reads_no_answer_is_let_go(server: Server) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from django.test import Client
 
-from interfaces.http.server.body_limit import LONGEST_BODY
+from interfaces.http.server.bodies import LONGEST_BODY
 from interfaces.http.strict_json import MOST_VALUES
 from tests.api.conftest import Caller
 from tests.api.dear import WORST, faults, long_keys, many_keys

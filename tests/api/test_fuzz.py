@@ -31,7 +31,7 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi import checks
 
 from interfaces.doors import VERSION_HEADER
-from interfaces.http.server.body_limit import BODILESS
+from interfaces.http.server.bodies import BODILESS
 from tests.api.conftest import Site
 from tests.api.world import SPARED, Inhabitant, belongings, settle
 

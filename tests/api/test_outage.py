@@ -29,8 +29,8 @@ from sessions_app.postgres import connection
 connection.CHECK_SECONDS = 0.5
 connection.CLIENT["connect_timeout"] = 2
 import config.asgi
-from interfaces.http.errors import problems
-problems.REQUEST_SECONDS = 1.0
+from interfaces.http.server import handler
+handler.REQUEST_SECONDS = 1.0
 """
 
 

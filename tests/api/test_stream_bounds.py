@@ -138,8 +138,8 @@ def test_open_streams_take_no_thread_and_no_connection_each(site: Site) -> None:
 def strict(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a web process that allows few streams, and has no patience."""
     first = (
-        "import django; django.setup(); from interfaces.http.server import threads, handler; "
-        "threads.PATIENCE = 0.05; handler.STREAM_THREADS = 1"
+        "import django; django.setup(); from interfaces.http.server import handler; "
+        "handler.PATIENCE = 0.05; handler.STREAM_THREADS = 1"
     )
     url, web = start_web(tmp_path_factory.mktemp("strict"), first, RONDO_STREAMS_PER_USER=str(FEW))
     try:

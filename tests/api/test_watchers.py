@@ -10,7 +10,7 @@ from django.test import Client
 
 from config.env import load
 from config.env_values import EnvError
-from interfaces.http.client_address import site_of
+from interfaces.http.client_address import network_of
 from interfaces.http.server.headers import ADMIN, DATA, DOCS, PAGES
 from tests.api.conftest import Caller, for_each, problem
 from tests.config.test_env import REQUIRED
@@ -132,5 +132,5 @@ def test_hsts_is_told_over_https_only(nobody: Client, settings: Any) -> None:
 
 
 def test_an_address_counts_for_one_customer() -> None:
-    found = [site_of(each) for each in ("203.0.113.5", "::ffff:203.0.113.5", "2001:db8:1:2:3::4", "@")]
+    found = [network_of(each) for each in ("203.0.113.5", "::ffff:203.0.113.5", "2001:db8:1:2:3::4", "@")]
     assert found == ["203.0.113.5", "203.0.113.5", "2001:db8:1:2::/64", "@"]

@@ -14,7 +14,7 @@ import pytest
 from django.test import Client
 
 from interfaces.http.errors.codes import CODES, STATUS, code_of, type_of
-from interfaces.http.errors.reference import markdown
+from interfaces.http.schema.views import errors_as_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 
@@ -27,8 +27,8 @@ def test_every_code_has_a_meaning() -> None:
 
 def test_the_page_is_up_to_date_and_has_an_anchor_for_each_code() -> None:
     if os.environ.get("RONDO_RECORD"):
-        PAGE.write_text(markdown())
-    assert PAGE.read_text() == markdown(), "write it again: RONDO_RECORD=1"
+        PAGE.write_text(errors_as_markdown())
+    assert PAGE.read_text() == errors_as_markdown(), "write it again: RONDO_RECORD=1"
     assert sorted(re.findall(r"^### (\w+)$", PAGE.read_text(), re.MULTILINE)) == sorted(STATUS)
 
 

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from agent_core.connections import EFFORTS
 from agent_core.mcp.server import HIDDEN
-from interfaces.api.deletion import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, deleted
+from interfaces.api.shared import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, Revised, Texts, deleted
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
@@ -20,7 +20,7 @@ from interfaces.http.fields import (
     Input,
     Items,
     JsonNumber,
-    NeededText,
+    NonBlankText,
     OneOf,
     Output,
     Text,
@@ -69,7 +69,7 @@ class AgentChanges(Input):
         required=False, allow_blank=True, help_text="Asked if the model cannot be reached; empty: none."
     )
     model_settings = ModelSettingsIn(required=False)
-    timezone = NeededText(required=False)
+    timezone = NonBlankText(required=False)
     engine = OneOf(choices=Engine.choices, required=False)
     unified_session = Flag(required=False)
     heartbeat = HeartbeatIn(required=False)
@@ -107,7 +107,7 @@ class McpServerOut(Output):
     trusted = serializers.BooleanField()
 
 
-class AgentOut(Output):
+class AgentOut(Revised):
     name = serializers.CharField()
     model = serializers.CharField(source="effective_model", help_text=MODEL)
     fallback_model = serializers.CharField()
@@ -122,15 +122,13 @@ class AgentOut(Output):
     policy = serializers.DictField()
     events_url = serializers.CharField(help_text=EVENTS_URL)
     mcp_servers = serializers.SerializerMethodField()
-    allow_tools = serializers.ListField(child=serializers.CharField(), help_text=ALLOW_TOOLS)
+    allow_tools = Texts(help_text=ALLOW_TOOLS)
     primary_session = serializers.UUIDField()
-    created_at = serializers.DateTimeField()
     warnings = serializers.SerializerMethodField(
         help_text="Why its models cannot be called; empty as far as that is known."
     )
-    revision = serializers.IntegerField()
 
-    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    @extend_schema_field(Texts())
     def get_warnings(self, agent: Agent) -> list[str]:
         return model_warnings(agent)
 
@@ -148,7 +146,7 @@ class AgentList(ApiView):
 
     @extend_schema(responses=AgentOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your agents, by name."""
+        """List your agents, by name."""
         return self.page(selectors.agents(self.user), AgentOut)
 
     @extend_schema(parameters=[KEY], request=NewAgent, responses={201: AgentOut})
@@ -169,7 +167,7 @@ class AgentDetail(ApiView):
 
     @extend_schema(responses=AgentOut)
     def get(self, _request: Request, name: str) -> Response:
-        """One agent."""
+        """Get an agent."""
         agent = selectors.agent(self.user, name)
         return tagged_response(AgentOut(agent).data, agent.revision)
 

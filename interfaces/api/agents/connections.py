@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agent_core.connections import PROVIDERS
+from interfaces.api.shared import Revised, Texts
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import AnyObject, Input, Items, Output, Text
@@ -54,14 +55,14 @@ class LimitsOut(Output):
     requests_per_minute = serializers.IntegerField()
 
 
-class ConnectionOut(Output):
+class ConnectionOut(Revised):
     name = serializers.CharField()
     owner = serializers.SerializerMethodField(
         help_text="`you`, or `server`: all users may use it and nobody changes it here."
     )
     provider = serializers.CharField()
     base_url = serializers.SerializerMethodField(help_text=BASE_URL)
-    models = serializers.ListField(child=serializers.CharField(), source="allowed_models", help_text=MODELS)
+    models = Texts(source="allowed_models", help_text=MODELS)
     limits = LimitsOut(source="*", help_text=LIMITS)
     has_secret = serializers.SerializerMethodField()
     last_error = serializers.CharField(
@@ -70,8 +71,6 @@ class ConnectionOut(Output):
     state_since = serializers.DateTimeField(
         allow_null=True, help_text="When its calls began to succeed, or to fail."
     )
-    created_at = serializers.DateTimeField()
-    revision = serializers.IntegerField()
 
     def get_owner(self, row: Connection) -> str:
         return "server" if row.owner_id is None else "you"
@@ -106,7 +105,7 @@ class ConnectionList(ApiView):
 
     @extend_schema(responses=ConnectionOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your connections and the server's, by name."""
+        """List your connections and the server's, by name."""
         return self.page(reads.connections(self.user), ConnectionOut)
 
     @extend_schema(parameters=[KEY], request=NewConnection, responses={201: ConnectionOut})
@@ -130,7 +129,7 @@ class ConnectionDetail(ApiView):
 
     @extend_schema(responses=ConnectionOut)
     def get(self, _request: Request, connection: str) -> Response:
-        """One connection of your own, or the server's of this name."""
+        """Get your connection of this name, or the server's."""
         row = reads.connection(self.user, connection)
         return tagged_response(ConnectionOut(row).data, row.revision, is_volatile=True)
 

@@ -68,7 +68,7 @@ class DocumentList(ApiView):
 
     @extend_schema(operation_id="agents_documents_list", responses=DocumentsOut)
     def get(self, _request: Request, name: str) -> Response:
-        """The agent's documents. One that was never written is empty and has revision 0."""
+        """List the agent's documents. One that was never written is empty and has revision 0."""
         found = selectors.documents(self.user, name)
         return Response(DocumentsOut({"results": found, "next": None, "previous": None}).data)
 
@@ -79,7 +79,7 @@ class DocumentDetail(ApiView):
 
     @extend_schema(responses=DocumentOut)
     def get(self, _request: Request, name: str, document: str) -> Response:
-        """One document. HEARTBEAT.md shows the current routines."""
+        """Get a document. HEARTBEAT.md shows the current routines."""
         found = selectors.document(self.user, name, document)
         return _tagged(found, DocumentOut(found).data)
 
@@ -111,7 +111,7 @@ class DocumentRevisionList(ApiView):
 
     @extend_schema(operation_id="agents_documents_revisions_list", responses=DocumentRevisionsOut)
     def get(self, _request: Request, name: str, document: str) -> Response:
-        """The last 20 older revisions, the newest first. To restore one, write its content to the document."""
+        """List the last 20 older revisions, the newest first. To restore one, write its content to the document."""
         found = agent_documents.revisions_of(selectors.document(self.user, name, document))
         return Response(DocumentRevisionsOut({"results": found, "next": None, "previous": None}).data)
 
@@ -121,6 +121,6 @@ class DocumentRevisionDetail(ApiView):
 
     @extend_schema(responses=OldDocumentOut)
     def get(self, _request: Request, name: str, document: str, revision: int) -> Response:
-        """An older revision with its content."""
+        """Get an older revision with its content."""
         found = agent_documents.get_revision(selectors.document(self.user, name, document), revision)
         return Response(OldDocumentOut(found).data)

@@ -12,9 +12,10 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from interfaces.api.shared import InSession, Revised, Texts
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
-from interfaces.http.fields import Flag, Input, Items, NeededText, OneOf, Output, Text, TextOrNull
+from interfaces.http.fields import Flag, Input, Items, NonBlankText, OneOf, Output, Text, TextOrNull
 from interfaces.http.headers import etag, revision_expected
 from sessions_app import permits
 from sessions_app.exceptions import UnknownHook
@@ -50,19 +51,18 @@ class _HookFields(Input):
 
 class HookChanges(_HookFields):
     example = {"name": "CI", "enabled": True}
-    name = NeededText(required=False, max_length=LONGEST_NAME)
+    name = NonBlankText(required=False, max_length=LONGEST_NAME)
     enabled = Flag(required=False)
 
 
 class NewHookIn(_HookFields):
     example = {"name": "CI", "channel": "webhook", "address": "https://ci.example/answers"}
-    name = NeededText(max_length=LONGEST_NAME)
+    name = NonBlankText(max_length=LONGEST_NAME)
     session = serializers.UUIDField(required=False, help_text="The primary session when not given.")
 
 
-class HookOut(Output):
+class HookOut(InSession, Revised):
     id = serializers.CharField()
-    agent = serializers.CharField(source="agent_name")
     session = serializers.UUIDField(
         source="session_id", allow_null=True, help_text="Null: the primary session."
     )
@@ -71,11 +71,9 @@ class HookOut(Output):
     address = TextOrNull(allow_null=True)
     signed = serializers.BooleanField()
     as_person = serializers.BooleanField(help_text=AS_PERSON)
-    allow_tools = serializers.ListField(child=serializers.CharField(), help_text=ALLOW_TOOLS)
+    allow_tools = Texts(help_text=ALLOW_TOOLS)
     enabled = serializers.BooleanField()
-    created_at = serializers.DateTimeField()
     last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute.")
-    revision = serializers.IntegerField()
 
 
 class HookWithToken(HookOut):
@@ -84,7 +82,7 @@ class HookWithToken(HookOut):
 
 class InboundMessage(Input):
     example = {"content": "Build 7 failed.", "sender": "builder"}
-    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    content = NonBlankText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
     on_busy = OneOf(
         choices=OnBusy.choices,
         required=False,
@@ -165,7 +163,7 @@ class HookList(ApiView):
 
     @extend_schema(responses=HookOut(many=True))
     def get(self, _request: Request, name: str) -> Response:
-        """The agent's hooks, the oldest first."""
+        """List the agent's hooks, the oldest first."""
         return self.page(selectors.hooks_of(self.user, name), HookOut)
 
     @extend_schema(parameters=[KEY], request=NewHookIn, responses={201: HookWithToken})
@@ -193,7 +191,7 @@ class HookDetail(ApiView):
 
     @extend_schema(responses=HookOut)
     def get(self, _request: Request, hook_id: str) -> Response:
-        """One hook."""
+        """Get a hook."""
         hook = selectors.hook(self.user, hook_id)
         return tagged_response(HookOut(hook).data, hook.revision, is_volatile=True)
 

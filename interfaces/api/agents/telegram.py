@@ -12,6 +12,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from interfaces.api.shared import Revised
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
 from interfaces.http.fields import Flag, Input, Output, Text
@@ -37,7 +38,7 @@ class NewBot(Input):
     token = Text(max_length=LONGEST_TOKEN, help_text=TOKEN)
 
 
-class BotOut(Output):
+class BotOut(Revised):
     agent = serializers.CharField(source="agent.name")
     username = serializers.CharField(help_text="Its name at Telegram, without @.")
     enabled = serializers.BooleanField()
@@ -45,8 +46,6 @@ class BotOut(Output):
     state_since = serializers.DateTimeField(
         allow_null=True, help_text="When reading began to succeed, or to fail."
     )
-    revision = serializers.IntegerField()
-    created_at = serializers.DateTimeField()
 
     def get_problem(self, bot: TelegramBot) -> str:
         return why_unusable(bot)
@@ -72,7 +71,7 @@ class AgentTelegram(ApiView):
 
     @extend_schema(responses=BotOut)
     def get(self, _request: Request, name: str) -> Response:
-        """The agent's Telegram bot, without its token. 404 if it has none."""
+        """Get the agent's Telegram bot, without its token. 404 if it has none."""
         bot = bots.bot_of(self.user, name)
         return tagged_response(BotOut(bot).data, bot.revision, is_volatile=True)
 
@@ -123,7 +122,7 @@ class TelegramChatList(ApiView):
 
     @extend_schema(responses=ChatOut(many=True))
     def get(self, _request: Request, name: str) -> Response:
-        """The connected chats, the oldest first."""
+        """List the connected chats, the oldest first."""
         return self.page(bots.chats_of(bots.bot_of(self.user, name)), ChatOut)
 
 

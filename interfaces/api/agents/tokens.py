@@ -38,16 +38,15 @@ class TokenOut(Output):
     name = serializers.CharField()
     prefix = serializers.CharField(help_text="How the token begins.")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=TokenScope.choices))
-    agent = serializers.SerializerMethodField(help_text="The agent that it is limited to.")
+    agent = serializers.CharField(
+        source="agent.name", allow_null=True, read_only=True, help_text="The agent that it is limited to."
+    )
     session = serializers.UUIDField(
         source="session_id", allow_null=True, help_text="The session that it is limited to."
     )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
     last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute.")
-
-    def get_agent(self, row: Any) -> str | None:
-        return None if row.agent is None else str(row.agent.name)
 
 
 class MadeTokenOut(TokenOut):
@@ -81,12 +80,12 @@ class TokenList(ApiView):
 
     @extend_schema(responses=TokenOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your tokens, the oldest first. A token without `manage`, or with a limit, sees only itself."""
+        """List your tokens, the oldest first. A token without `manage`, or with a limit, sees only itself."""
         return self.page(_tokens(self), TokenOut)
 
     @extend_schema(request=NewTokenIn, responses={201: MadeTokenOut})
     def post(self, request: Request) -> Response:
-        """Make a token. It is in this answer only, so the call takes no Idempotency-Key.
+        """Create a token. It is in this answer only, so the call takes no Idempotency-Key.
 
         A token makes no token that expires later than itself, and a limited one makes none.
         """
@@ -115,7 +114,7 @@ class TokenDetail(ApiView):
 
     @extend_schema(responses=TokenOut)
     def get(self, _request: Request, token_id: str) -> Response:
-        """One token."""
+        """Get a token."""
         return Response(TokenOut(_token(self, token_id)).data)
 
     @extend_schema(responses={204: None})

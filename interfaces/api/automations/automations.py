@@ -28,14 +28,14 @@ from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from automations.selectors import STATES
-from interfaces.api.sessions.deliveries import DELIVERIES, SentOut
+from interfaces.api.shared import DELIVERIES, InSession, Revised, SentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
     Flag,
     Input,
     Moment,
-    NeededText,
+    NonBlankText,
     OneOf,
     Output,
     Text,
@@ -85,8 +85,8 @@ PING_URL = "Called by GET after each run that succeeded, with `/fail` after one 
 
 
 class AutomationFields(Input):
-    name: Text = NeededText(required=False)
-    message = NeededText(required=False)
+    name: Text = NonBlankText(required=False)
+    message = NonBlankText(required=False)
     schedule = Schedule(required=False)
     enabled = Flag(required=False)
     overlap = OneOf(choices=Overlap.choices, required=False)
@@ -122,7 +122,7 @@ class NewAutomation(AutomationFields):
         "timeout_seconds": 600,
     }
     name = Text(required=False, allow_blank=True)
-    message = NeededText()
+    message = NonBlankText()
     schedule = Schedule()
 
 
@@ -137,40 +137,39 @@ class SkipIn(Input):
     )
 
 
-class AutomationOut(Output):
+class ScheduledOut(Revised):  # what automations and routines have in common
     id = serializers.CharField()
-    name = serializers.CharField()
-    message = serializers.CharField()
-    schedule = Schedule()
+    agent = serializers.CharField()
     enabled = serializers.BooleanField()
-    execution_mode = serializers.ChoiceField(choices=ExecutionMode.choices)
-    overlap = serializers.ChoiceField(choices=Overlap.choices)
-    catch_up = serializers.ChoiceField(choices=CatchUp.choices)
     timeout_seconds = serializers.IntegerField(allow_null=True)
-    ends_at = serializers.DateTimeField(allow_null=True)
-    max_runs = serializers.IntegerField(allow_null=True)
-    jitter_seconds = serializers.IntegerField()
     max_retry = serializers.IntegerField()
-    ping_url = serializers.CharField(help_text=PING_URL)
-    source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
     next_run_at = serializers.DateTimeField(allow_null=True)
-    paused_until = serializers.DateTimeField(
-        allow_null=True, help_text="No slot before this time runs; null when it has passed."
-    )
     state = serializers.ChoiceField(choices=STATES)
     last_status = serializers.ChoiceField(choices=RunState.choices, allow_null=True)
     pending = serializers.BooleanField()
-    agent = serializers.CharField()
+
+
+class AutomationOut(ScheduledOut):
+    name = serializers.CharField()
+    message = serializers.CharField()
+    schedule = Schedule()
+    execution_mode = serializers.ChoiceField(choices=ExecutionMode.choices)
+    overlap = serializers.ChoiceField(choices=Overlap.choices)
+    catch_up = serializers.ChoiceField(choices=CatchUp.choices)
+    ends_at = serializers.DateTimeField(allow_null=True)
+    max_runs = serializers.IntegerField(allow_null=True)
+    jitter_seconds = serializers.IntegerField()
+    ping_url = serializers.CharField(help_text=PING_URL)
+    source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
+    paused_until = serializers.DateTimeField(
+        allow_null=True, help_text="No slot before this time runs; null when it has passed."
+    )
     session = serializers.UUIDField()
     session_key = serializers.CharField()
-    created_at = serializers.DateTimeField()
-    revision = serializers.IntegerField()
 
 
 class SavedAutomationOut(AutomationOut):
-    warnings = serializers.ListField(
-        child=serializers.CharField(), help_text="What will go wrong, as `explain/` says it."
-    )
+    warnings = Texts(help_text="What will go wrong, as `explain/` says it.")
 
 
 class PromptRefOut(Output):
@@ -179,9 +178,8 @@ class PromptRefOut(Output):
     sha256 = serializers.CharField()
 
 
-class RunOut(Output):
+class RunOut(InSession):
     run_id = serializers.CharField()
-    agent = serializers.CharField(source="agent_name")
     session = serializers.UUIDField(
         source="session_id",
         allow_null=True,
@@ -203,7 +201,6 @@ class RunOut(Output):
         allow_null=True, help_text="Time of the next attempt, while the run waits for a retry."
     )
     turn = serializers.IntegerField(source="turn_id", allow_null=True)
-    created_at = serializers.DateTimeField()
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
     lag_ms = serializers.IntegerField(allow_null=True)
@@ -252,7 +249,7 @@ class ExplanationOut(Output):
         help_text="Up to 5 next runs, with the zone's offset.",
     )
     last = ExplainedRunOut(many=True, help_text="The last 20 runs, the latest slot first.")
-    warnings = serializers.ListField(child=serializers.CharField())
+    warnings = Texts()
 
 
 class PreviewIn(Input):
@@ -267,12 +264,11 @@ class PreviewIn(Input):
 
 
 class PreviewOut(Output):
-    next = serializers.ListField(
-        child=serializers.CharField(),
+    next = Texts(
         help_text="ISO times with the offset of the schedule's zone; an `at` keeps the offset that it was given.",
     )
     words = serializers.CharField()
-    warnings = serializers.ListField(child=serializers.CharField())
+    warnings = Texts()
 
 
 class AutomationList(ApiView):

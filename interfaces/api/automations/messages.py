@@ -13,40 +13,36 @@ from rest_framework.response import Response
 from automations import selectors
 from automations.models import MessageStatus
 from automations.scheduled_messages import cancel_message, schedule_in_thread
+from interfaces.api.shared import InSession, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView
-from interfaces.http.fields import Flag, Input, NeededText, Output, TextOrNull
+from interfaces.http.fields import Flag, Input, NonBlankText, TextOrNull
 from interfaces.http.headers import etag_of
 from sessions_app.reads.selectors import shown_id
 
 
 class NewScheduledMessage(Input):
     example = {"send_at": "2099-01-01T09:00:00+01:00", "message_text": "Happy New Year!"}
-    send_at = NeededText(help_text="ISO time. Without an offset: in the agent's zone.")
-    message_text = NeededText(help_text="Sent unchanged, without a model.")
+    send_at = NonBlankText(help_text="ISO time. Without an offset: in the agent's zone.")
+    message_text = NonBlankText(help_text="Sent unchanged, without a model.")
     replace_existing = Flag(
         required=False, help_text="Cancel the session's pending messages. Default: false."
     )
 
 
-class ScheduledMessageOut(Output):
+class ScheduledMessageOut(InSession):
     id = serializers.CharField()
-    agent = serializers.CharField(source="agent_name")
-    session = serializers.UUIDField(source="session_id")
     session_id = serializers.UUIDField(help_text="The same as `session`.")
     send_at = serializers.DateTimeField()
     message_text = serializers.CharField()
     status = serializers.ChoiceField(choices=MessageStatus.choices)
     replace_existing = serializers.BooleanField()
-    cancelled_ids = serializers.ListField(
-        child=serializers.CharField(), help_text="Messages that this one replaced."
-    )
+    cancelled_ids = Texts(help_text="Messages that this one replaced.")
     sent_at = serializers.DateTimeField(allow_null=True)
     sent_message_id = serializers.IntegerField(
         allow_null=True, help_text="The `id` of its entry in the session's history."
     )
     last_error = TextOrNull(allow_null=True)
-    created_at = serializers.DateTimeField()
 
 
 class ScheduledMessageList(ApiView):

@@ -9,18 +9,17 @@ from rest_framework.response import Response
 
 from automations.heartbeats.readiness import WaitReason
 from automations.jobs.validate import TASK_TYPES
-from automations.models import ExecutionMode, RunState, Source
+from automations.models import ExecutionMode, Source
 from automations.routines import reads
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
-from automations.selectors import STATES
-from interfaces.api.automations.automations import RunOut, TimeoutSeconds
+from interfaces.api.automations.automations import RunOut, ScheduledOut, TimeoutSeconds
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
     AnyObject,
     Flag,
     Input,
-    NeededText,
+    NonBlankText,
     OneOf,
     Output,
     Text,
@@ -43,7 +42,7 @@ POLICY = "Limits of one turn, which override the agent's. A change is merged; nu
 
 class RoutineChanges(Input):
     example = {"schedule": "2d", "timeout_seconds": 600}
-    title = NeededText(required=False)
+    title = NonBlankText(required=False)
     description = Text(required=False, allow_blank=True)
     instructions = Text(required=False, allow_blank=True, help_text=INSTRUCTIONS)
     schedule = Text(required=False, allow_null=True, allow_blank=True, help_text=SCHEDULE_TEXT)
@@ -65,7 +64,7 @@ class NewRoutineIn(RoutineChanges):
         "execution_mode": "isolated",
         "timeout_seconds": 600,
     }
-    title = NeededText()
+    title = NonBlankText()
     source = OneOf(choices=SOURCES, required=False)  # type: ignore[assignment]  # a field of this name
     allow_duplicate = Flag(required=False)
     session = serializers.UUIDField(
@@ -78,9 +77,7 @@ class WaitsForOut(Output):
     until = serializers.DateTimeField(allow_null=True)
 
 
-class RoutineOut(Output):
-    id = serializers.CharField()
-    agent = serializers.CharField()
+class RoutineOut(ScheduledOut):
     title = serializers.CharField()
     description = serializers.CharField()
     instructions = serializers.CharField(help_text=INSTRUCTIONS)
@@ -89,24 +86,15 @@ class RoutineOut(Output):
     timezone = serializers.CharField()
     execution_mode = serializers.ChoiceField(choices=MODES)
     task_type = serializers.ChoiceField(choices=TASK_TYPES)
-    enabled = serializers.BooleanField()
     source = serializers.ChoiceField(choices=SOURCES)  # type: ignore[assignment]  # a field of this name
-    timeout_seconds = serializers.IntegerField(allow_null=True)
     policy = serializers.DictField(help_text=POLICY)
-    max_retry = serializers.IntegerField()
-    next_run_at = serializers.DateTimeField(allow_null=True)
     last_run_at = serializers.DateTimeField(allow_null=True)
-    state = serializers.ChoiceField(choices=STATES)
     waits_for = WaitsForOut(allow_null=True, help_text="Why a due inline routine has not started.")
-    last_status = serializers.ChoiceField(choices=RunState.choices, allow_null=True)
-    pending = serializers.BooleanField()
     attempt = serializers.IntegerField(help_text="Attempt of the last run; 0 without runs.")
     error = TextOrNull(allow_null=True, help_text="Error of the last run.")
     session = serializers.UUIDField(
         allow_null=True, help_text="Session that gets the results; null: the primary one."
     )
-    created_at = serializers.DateTimeField()
-    revision = serializers.IntegerField()
 
 
 HARD = flag_parameter("hard", "Delete the routine with its runs instead of disabling it.")

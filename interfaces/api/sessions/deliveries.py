@@ -9,6 +9,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from interfaces.api.shared import InSession, SentOut
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import NO_STORE, ApiView
 from interfaces.http.fields import Output, TextOrNull
@@ -21,21 +22,10 @@ from sessions_app.models import Delivery, DeliveryState
 from sessions_app.reads import selectors
 from sessions_app.sessions import history
 
-DELIVERIES = "The deliveries of the answer; empty when it stays on the server."
 STATE = Parameter(name="state", choices=tuple(DeliveryState.values))
 
 
-class SentOut(Output):
-    id = serializers.IntegerField()
-    channel = serializers.CharField()
-    state = serializers.ChoiceField(choices=DeliveryState.choices)
-    attempts = serializers.IntegerField()
-    last_error = serializers.CharField(allow_null=True)
-
-
-class DeliveryOut(SentOut):
-    agent = serializers.CharField(source="agent_name")
-    session = serializers.UUIDField(source="session_id")
+class DeliveryOut(SentOut, InSession):
     session_key = serializers.CharField()
     seq = serializers.IntegerField(
         allow_null=True, help_text="The `seq` of the message; null for a system event."
@@ -49,12 +39,11 @@ class DeliveryOut(SentOut):
     reason = TextOrNull(allow_null=True, help_text="Why it was withheld or closed.")
     last_error = TextOrNull(allow_null=True)
     next_attempt_at = serializers.DateTimeField(allow_null=True)
-    created_at = serializers.DateTimeField()
     ended_at = serializers.DateTimeField(allow_null=True)
 
     @extend_schema_field({"type": "string", "nullable": True, "enum": [*EventName, None]})
     def get_event(self, delivery: Delivery) -> str | None:
-        """Its data are for the receiver."""
+        """The type alone: the data of an event are for its receiver."""
         return str(delivery.event["type"]) if delivery.event else None
 
 
@@ -70,7 +59,7 @@ class DeliveryList(ApiView):
 
     @extend_schema(responses=DeliveryOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The session's deliveries, the newest first."""
+        """List the session's deliveries, the newest first."""
         rows = history.deliveries_of(self.user, session_id).filter(**self.wanted())
         return self.page(rows, DeliveryOut)
 
@@ -95,7 +84,7 @@ class DeliveriesOfUser(ApiView):
 
     @extend_schema(responses=DeliveryOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your deliveries in all sessions, the newest first."""
+        """List your deliveries in all sessions, the newest first."""
         return self.page(history.deliveries_of_user(self.user, self.wanted(), self.term), DeliveryOut)
 
 
@@ -104,7 +93,7 @@ class DeliveryDetail(ApiView):
 
     @extend_schema(responses=DeliveryOut)
     def get(self, _request: Request, delivery_id: int) -> Response:
-        """One delivery."""
+        """Get a delivery."""
         return Response(DeliveryOut(history.delivery(self.user, delivery_id)).data)
 
 
@@ -125,7 +114,7 @@ class SigningSecret(ApiView):
 
     @extend_schema(responses=SecretOut)
     def get(self, _request: Request, name: str) -> Response:
-        """The key that signs the agent's webhooks."""
+        """Get the key that signs the agent's webhooks."""
         secret = webhook.secret_of(selectors.agent(self.user, name).pk)
         return Response({"secret": secret}, headers=NO_STORE)
 

@@ -12,12 +12,12 @@ from rest_framework.response import Response
 
 from agent_core.execution import Status, StepStatus, StepType
 from interfaces.api.sessions.turns import ANSWERED, PREFER, turn_response
+from interfaces.api.shared import AskedCallOut, InSession, Revised, Texts
 from interfaces.http import headers
 from interfaces.http.auth import MANAGE, READ, TALK
 from interfaces.http.base import KEY, ApiView, tagged_response
-from interfaces.http.fields import Input, Items, NeededText, Output, StoredMoment, Text, TextOrNull
+from interfaces.http.fields import Input, Items, NonBlankText, Output, StoredMoment, Text, TextOrNull
 from interfaces.http.query import Parameter
-from interfaces.http.waiting import AskedCallOut
 from sessions_app.memory import preferences, task_state
 from sessions_app.models import ConsentState, TurnKind
 from sessions_app.questions import question_reads, questions
@@ -75,12 +75,10 @@ class ConsentOut(Output):
     answered_by = serializers.IntegerField(allow_null=True, help_text="The turn with the answer.")
 
 
-class QuestionOut(ConsentOut):
-    agent = serializers.CharField(source="agent_name")
+class QuestionOut(ConsentOut, InSession):
     question_id = serializers.CharField(source="id")
     question = serializers.CharField(source="text", help_text="The text of the question.")
     answered_by = serializers.IntegerField(source="answered_by_id", allow_null=True)
-    session = serializers.UUIDField(source="session_id")
     turn = serializers.IntegerField(source="turn_id", help_text="The turn that asked it.")
     execution = TextOrNull(
         allow_null=True, help_text="The execution that waits for the answer; null in a chat."
@@ -88,10 +86,8 @@ class QuestionOut(ConsentOut):
     created_at = serializers.DateTimeField(source="asked_at", help_text="The same as `asked_at`.")
 
 
-class ExecutionOut(Output):
+class ExecutionOut(InSession, Revised):
     id = serializers.CharField()
-    agent = serializers.CharField(source="agent_name")
-    session = serializers.UUIDField(source="session_id")
     turn = serializers.IntegerField(
         source="turn_id", allow_null=True, help_text="The current or last turn of this execution."
     )
@@ -121,8 +117,6 @@ class ExecutionOut(Output):
     closed_by = TextOrNull(
         allow_null=True, help_text="Why it was cancelled while it waited: clear, person or newer."
     )
-    revision = serializers.IntegerField()
-    created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
 
     @extend_schema_field(ConsentOut(many=True))
@@ -133,17 +127,16 @@ class ExecutionOut(Output):
         return consents_of(execution).is_more
 
 
-class AnswerIn(Input):
+class QuestionAnswerIn(Input):
+    example = {"content": "yes"}
+    content = NonBlankText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
+
+
+class AnswerIn(QuestionAnswerIn):
     example = {"content": "On Friday."}
-    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
     question = Text(
         required=False, help_text="The id of the question that you answer: 409 when another one is open now."
     )
-
-
-class QuestionAnswerIn(Input):
-    example = {"content": "yes"}
-    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
 
 
 class MemoryChanges(Input):
@@ -158,8 +151,8 @@ class MemoryChanges(Input):
 class MemoryOut(Output):
     current_goal = serializers.CharField()
     active_flow = serializers.CharField()
-    open_loops = serializers.ListField(child=serializers.CharField())
-    important_facts = serializers.ListField(child=serializers.CharField())
+    open_loops = Texts()
+    important_facts = Texts()
     last_decision = serializers.CharField()
     revision = serializers.IntegerField(help_text="0 before anything was stored.")
     updated_at = serializers.DateTimeField(allow_null=True)
@@ -189,7 +182,7 @@ class ExecutionList(ApiView):
 
     @extend_schema(responses=ExecutionOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The executions of a session, the newest first."""
+        """List the executions of a session, the newest first."""
         rows = selectors.executions_of(self.user, session_id, self.parameter("status"))
         return self.page(rows, ExecutionOut)
 
@@ -199,7 +192,7 @@ class ExecutionDetail(ApiView):
 
     @extend_schema(responses=ExecutionOut)
     def get(self, _request: Request, execution_id: str) -> Response:
-        """One execution: its plan, observations, question and answer."""
+        """Get an execution: its plan, observations, question and answer."""
         found = selectors.execution(self.user, execution_id)
         return tagged_response(ExecutionOut(found).data, found.revision)
 
@@ -210,7 +203,7 @@ class ExecutionCancel(ApiView):
 
     @extend_schema(request=None, responses=ExecutionOut)
     def post(self, _request: Request, execution_id: str) -> Response:
-        """Cancel an execution. One that waits for an answer is given up; the turn of a running one is asked to end."""
+        """Cancel an execution. If it waits for an answer, it ends at once; if it runs, its turn is asked to end."""
         questions.cancel_question(selectors.execution(self.user, execution_id))
         found = selectors.execution(self.user, execution_id)
         return tagged_response(ExecutionOut(found).data, found.revision)
@@ -222,7 +215,7 @@ class ExecutionAnswer(ApiView):
 
     @extend_schema(parameters=[PREFER, KEY], request=AnswerIn, responses=ANSWERED)
     def post(self, _request: Request, execution_id: str) -> Response:
-        """Answer the question of this execution, also when others are open. The answer becomes a turn."""
+        """Answer the question of this execution, even if others are open. The answer becomes a turn."""
         found = selectors.execution(self.user, execution_id)
         given = self.read(AnswerIn)
         key = headers.turn_key(self.request)
@@ -236,7 +229,7 @@ class QuestionDetail(ApiView):
 
     @extend_schema(responses=QuestionOut)
     def get(self, _request: Request, question_id: str) -> Response:
-        """A question for consent: its calls in full, and its answer."""
+        """Get a question for consent: its calls in full, and its answer."""
         return Response(QuestionOut(question_reads.question(self.user, question_id)).data)
 
 
@@ -258,7 +251,7 @@ class Memory(ApiView):
 
     @extend_schema(responses=MemoryOut)
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """What the session remembers beyond its recent messages."""
+        """Get what the session remembers beyond its recent messages."""
         found = selectors.memory(self.user, session_id)
         return tagged_response(MemoryOut(found).data, found.revision)
 
@@ -278,7 +271,7 @@ class Preferences(ApiView):
 
     @extend_schema(responses=PreferencesOut)
     def get(self, _request: Request, name: str) -> Response:
-        """Your standing instructions for the agent."""
+        """Get your standing instructions for the agent."""
         found = preferences.preference(selectors.agent(self.user, name), self.user.pk)
         return tagged_response(PreferencesOut(found).data, found.revision)
 

@@ -11,13 +11,31 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from interfaces.api.deletion import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, deleted
+from agent_core.execution import WAITING
+from interfaces.api.shared import (
+    DELETE_AUTOMATIONS,
+    AskedCallOut,
+    BlockedOut,
+    DeletedOut,
+    InSession,
+    Texts,
+    deleted,
+)
 from interfaces.http.auth import MANAGE, READ, TALK
 from interfaces.http.base import KEY, ApiView
-from interfaces.http.fields import AnyObject, Flag, Input, LineField, OneOf, Output, Text, TextOrNull
+from interfaces.http.fields import (
+    AnyObject,
+    Flag,
+    Input,
+    LineField,
+    OneOf,
+    Output,
+    StoredMoment,
+    Text,
+    TextOrNull,
+)
 from interfaces.http.headers import etag_of, expected
 from interfaces.http.query import Parameter, agent_parameter, search_parameter, time_parameters
-from interfaces.http.waiting import WaitingOut, waiting_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.models import ChatType, Priority, Session, SessionType
 from sessions_app.models.session import WEB
@@ -65,6 +83,23 @@ class SessionChanges(Input):
     )
 
 
+class WaitingOut(Output):
+    execution = serializers.CharField(
+        allow_null=True, help_text="The execution that waits for the answer; null in a chat."
+    )
+    question_id = serializers.CharField(allow_null=True)
+    question = serializers.CharField()
+    status = serializers.ChoiceField(choices=[status.value for status in WAITING])
+    asked_at = StoredMoment()
+    calls = AskedCallOut(
+        many=True, help_text="The calls that a yes allows; empty when the question is not about consent."
+    )
+
+    def to_representation(self, instance: Any) -> Any:
+        calls, question_id = instance["calls"] or [], instance["question_id"] or None
+        return super().to_representation(instance | {"calls": calls, "question_id": question_id})
+
+
 class SessionOut(Output):
     id = serializers.UUIDField()
     key = serializers.CharField()
@@ -95,7 +130,7 @@ class SessionOut(Output):
 
     @extend_schema_field(WaitingOut(many=True))
     def get_waiting(self, session: Any) -> list[dict[str, Any]]:
-        return waiting_of(session)
+        return list(WaitingOut(waiting_questions(session).shown, many=True).data)
 
     def get_more_waiting(self, session: Any) -> bool:
         return waiting_questions(session).is_more
@@ -108,9 +143,8 @@ class SessionOut(Output):
         return None if session.channel == WEB else session.chat_id
 
 
-class MailOut(Output):
+class MailOut(InSession):
     event_id = serializers.UUIDField()
-    agent = serializers.CharField(source="agent_name")
     session = serializers.UUIDField(source="target_id", help_text="The session that got it.")
     event_type = serializers.CharField()
     source_key = serializers.CharField(help_text="The key of the session that it reports on.")
@@ -119,12 +153,11 @@ class MailOut(Output):
     )
     summary = serializers.CharField()
     detail = serializers.CharField()
-    artifacts = serializers.ListField(child=serializers.CharField())
+    artifacts = Texts()
     priority = serializers.ChoiceField(choices=Priority.choices)
     state = serializers.ChoiceField(choices=MAIL_STATES)
     reason = TextOrNull(allow_null=True)
     turn = serializers.IntegerField(source="acknowledged_by_id", allow_null=True)
-    created_at = serializers.DateTimeField()
 
 
 class SessionList(ApiView):
@@ -145,7 +178,7 @@ class SessionList(ApiView):
 
     @extend_schema(responses=SessionOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your sessions, the newest first."""
+        """List your sessions, the newest first."""
         rows = selectors.sessions(self.user, self.wanted(), self.term)
         return self.page(rows, SessionOut)
 
@@ -169,7 +202,7 @@ class SessionDetail(ApiView):
 
     @extend_schema(responses=SessionOut)
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """One session."""
+        """Get a session."""
         shown = SessionOut(selectors.session(self.user, session_id)).data
         return Response(shown, headers={"ETag": etag_of(shown)})
 
@@ -209,5 +242,5 @@ class Mailbox(ApiView):
 
     @extend_schema(responses=MailOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The updates that the session got from other sessions, the newest first."""
+        """List the updates that the session got from other sessions, the newest first."""
         return self.page(selectors.mailbox(self.user, session_id), MailOut)

@@ -82,7 +82,7 @@ class EventsView(ApiView):
 class SessionEvents(EventsView):
     @extend_schema(parameters=RESUME, responses=STREAM)
     def get(self, _request: Request, session_id: uuid.UUID) -> HttpResponseBase:
-        """The session's events from now on, or after Last-Event-ID. The stream ends when the session is deleted.
+        """Stream the session's events from now on, or after Last-Event-ID. The stream ends when the session is deleted.
 
         A thread of a unified agent has the events of the primary session; `session_id` names it. When unified mode is
         switched, a `status` with `shows` says so, and the stream ends: read the history again, and connect again.
@@ -101,7 +101,7 @@ class SessionEvents(EventsView):
 class AgentEvents(EventsView):
     @extend_schema(parameters=RESUME, responses=STREAM)
     def get(self, _request: Request, name: str) -> HttpResponseBase:
-        """The agent's events from now on, or after Last-Event-ID. The stream ends when the agent is deleted.
+        """Stream the agent's events from now on, or after Last-Event-ID. The stream ends when the agent is deleted.
 
         Each is a `status` of scope `agent` without any text. `background` is `turn_start` or `turn_end` of a turn that
         no person waits for, with its `kind` and its `state`. `has_unread_background_updates` means that the mailbox of
@@ -112,7 +112,7 @@ class AgentEvents(EventsView):
 
 
 class Stream:
-    """The body of one stream: of the session that is shown, or of an agent alone. It must be closed. TooManyStreams."""
+    """The body of a stream, of a session or of an agent. It must be closed. TooManyStreams."""
 
     def __init__(self, opened: Topic, position: Position, agent_name: str, right: Right) -> None:
         self._opened, self._position, self._agent_name = opened, position, agent_name
@@ -133,7 +133,7 @@ class Stream:
             yield b"".join(sent) or b": keep-alive\n\n"
 
     def _is_elsewhere(self, item: Item) -> bool:
-        """Whether it names another session of the agent to a token that is limited to one session."""
+        """Whether the item is about another session than the one that the token is limited to."""
         is_of_agent = item.event is not None and item.event.scope == Scope.AGENT
         return self._only is not None and is_of_agent and item.about not in self._only
 

@@ -17,11 +17,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agent_core.types import Role, ToolOutcome
-from interfaces.api.sessions.deliveries import DELIVERIES, SentOut
+from interfaces.api.shared import DELIVERIES, InSession, SentOut
 from interfaces.http import headers
 from interfaces.http.auth import READ, TALK, right_of
 from interfaces.http.base import KEY, ApiView
-from interfaces.http.fields import Input, NeededText, OneOf, Output, TextOrNull
+from interfaces.http.fields import Input, NonBlankText, OneOf, Output, TextOrNull
 from interfaces.http.query import SESSION, Parameter, agent_parameter, search_parameter, time_parameters
 from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
 from sessions_app.models import OnBusy, Turn, TurnKind, TurnState
@@ -48,7 +48,7 @@ THREAD = "The id of the thread, for messages of a thread of a unified agent itse
 @extend_schema_serializer(component_name="NewMessage")
 class MessageIn(Input):
     example = {"content": "Hello!", "on_busy": "inject"}
-    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    content = NonBlankText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
     on_busy = OneOf(choices=OnBusy.choices, required=False, help_text="inject when not given")
 
 
@@ -87,10 +87,8 @@ class MessageOut(Output):
     created_at = serializers.DateTimeField()
 
 
-class TurnOut(Output):
+class TurnOut(InSession):
     id = serializers.IntegerField()
-    agent = serializers.CharField(source="agent_name")
-    session = serializers.UUIDField(source="session_id")
     kind = serializers.ChoiceField(choices=TurnKind.choices)
     state = serializers.ChoiceField(choices=TurnState.choices)
     content = serializers.CharField()
@@ -126,8 +124,8 @@ class SessionMessages(ApiView):
 
     @extend_schema(responses=MessageOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The session's messages, the oldest first. A thread of a unified agent shows those of the primary session and
-        its own (`thread`).
+        """List the session's messages, the oldest first. A thread of a unified agent shows those of the primary session
+        and its own (`thread`).
         """
         rows = history.session_messages(self.user, session_id, self.term)
         return self.page(rows, MessageOut)
@@ -150,7 +148,7 @@ class SessionMessages(ApiView):
 
 @contextmanager
 def _missing_first(user: User, session_id: uuid.UUID) -> Iterator[None]:
-    """Replace a refusal in the block by NotFound if the session is not the user's, whatever was checked first."""
+    """Raise NotFound instead of another refusal in the block if the session is not the user's."""
     try:
         yield
     except (SessionsError, APIException):
@@ -165,8 +163,8 @@ class TurnList(ApiView):
 
     @extend_schema(responses=TurnOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The session's turns, the newest first; in a thread of a unified agent the primary session's and the thread's
-        own that go on beside them.
+        """List the session's turns, the newest first. A thread of a unified agent shows those of the primary session
+        and its own that are still open.
         """
         return self.page(history.turns_of(self.user, session_id, self.parameter("state")), TurnOut)
 
@@ -186,7 +184,7 @@ class TurnsOfUser(ApiView):
 
     @extend_schema(responses=TurnOut(many=True))
     def get(self, _request: Request) -> Response:
-        """Your turns in all sessions, the newest first."""
+        """List your turns in all sessions, the newest first."""
         self.check_value("error_code", ERROR_CODES, lambda only: history.turns_of_user(self.user, only))
         rows = history.turns_of_user(self.user, self.wanted(), self.term)
         return self.page(rows, TurnOut)
@@ -197,7 +195,7 @@ class TurnDetail(ApiView):
 
     @extend_schema(responses=TurnOut)
     def get(self, _request: Request, turn_id: int) -> Response:
-        """One turn."""
+        """Get a turn."""
         return Response(TurnOut(selectors.turn(self.user, turn_id)).data)
 
 
@@ -207,7 +205,7 @@ class TurnCancel(ApiView):
 
     @extend_schema(request=None, responses={202: TurnOut})
     def post(self, _request: Request, turn_id: int) -> Response:
-        """Cancel a turn. One that waits ends at once; one that runs is asked to end."""
+        """Cancel a turn. If it waits, it ends at once; if it runs, it is asked to end."""
         turn = selectors.turn(self.user, turn_id)
         cancel_turn(turn.pk)
         return AcceptedTurn(self.user, turn)
@@ -231,7 +229,7 @@ class AcceptedTurn(Response):
 
 
 class AwaitedTurn(AcceptedTurn):
-    """A 202 that becomes 200 with the finished turn, if that ends in time, else shows its state by then."""
+    """A 202 that becomes 200 if the turn ends in time. Otherwise it shows the turn as it is by then."""
 
     def __init__(self, user: User, right: Right, turn: Turn, seconds: int) -> None:
         super().__init__(user, turn)

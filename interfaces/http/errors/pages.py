@@ -16,7 +16,7 @@ from automations.schedules.slots import ScheduleError
 from interfaces.doors import is_for_programs
 from interfaces.http.errors.codes import status_of
 from interfaces.http.headers import is_fragment
-from interfaces.http.server.request_id import current_id
+from interfaces.http.server.headers import current_id
 from interfaces.http.throttle import count_page
 from sessions_app.exceptions import SessionsError
 

@@ -15,34 +15,24 @@ from typing import Any
 import psycopg
 import structlog
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from rest_framework import exceptions as drf
 
 from agent_core.text.formats import status_phrase
 from automations.schedules.slots import ScheduleError
-from interfaces.doors import is_for_programs
-from interfaces.http.errors.codes import BODY, FIELDS, PROBLEM, code_of, problem_body, status_of
+from interfaces.doors import API, API_VERSION, VERSION_HEADER, is_for_programs
+from interfaces.http.errors.codes import BODY, CODES, FIELDS, PROBLEM, code_of, problem_body, status_of
 from interfaces.http.errors.pages import error_page, wants_page
 from interfaces.http.fields import MOST_ERRORS
-from interfaces.http.server.body_limit import longest_body, too_large
+from interfaces.http.server.bodies import longest_body, too_large
 from sessions_app.exceptions import SessionsError
-from sessions_app.postgres.connection import time_limit
 
 log = structlog.get_logger(__name__)
 
 LONGEST_PATH = 200  # characters of a field's dotted path
+LONGEST_VERSION = 20  # characters of an unknown version of the API in an error
 LONGEST_TEXT = 300  # characters of an explanation, which may repeat a part of the input
-TEXTS = {
-    400: "The request is malformed.",
-    404: "There is nothing at this address.",
-    500: "Internal error. It was logged.",
-    503: "The server is busy; try again.",
-}
-REQUEST_SECONDS = (
-    8.0  # total wait of a request for the database, so that it is answered within 10 (rule 10.0)
-)
-QUICK_SECONDS = 1.0  # shorter waits do not count: a request may send many statements
 RETRY_SECONDS = 5
 OUTAGES = OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError
 AWAY = "The database does not answer. Try again."
@@ -66,9 +56,9 @@ def unlogged(response: HttpResponse) -> HttpResponse:
 
 
 def plain_problem(status: int) -> HttpResponse:
-    """A problem with the default code and text of its status."""
-    phrase = status_phrase(status)
-    return problem(status, code_of(status), TEXTS.get(status, f"{phrase}."))
+    """A problem that says what the first code of the status means."""
+    code = code_of(status)
+    return problem(status, code, CODES.get(status, {}).get(code, f"{status_phrase(status)}."))
 
 
 def database_unavailable(request: HttpRequest, error: BaseException) -> HttpResponse:
@@ -94,9 +84,15 @@ def problem_of(error: Exception, context: Any = None) -> HttpResponse | None:
         return _bad_field(error.code, error.message, context)
     if isinstance(error, drf.APIException):
         return _of_drf(error)
-    if isinstance(error, DatabaseError):
-        return _of_database(error)
-    return _of_django(error)
+    if isinstance(error, DataError):  # a value that passed our checks, but that the column does not accept
+        log.warning("data_error", error=str(error))
+        return problem(400, "bad_input", "The database cannot store one of the values.")
+    if isinstance(error, IntegrityError):  # for example, a row that this one refers to was just deleted
+        log.warning("integrity_error", error=str(error))
+        return problem(409, "conflict", "Another request changed this at the same time; try again.")
+    if isinstance(error, Http404 | PermissionDenied):
+        return plain_problem(404 if isinstance(error, Http404) else 403)
+    return None
 
 
 def _bad_field(code: str, text: str, context: Any, **details: Any) -> HttpResponse:
@@ -139,24 +135,6 @@ def _of_ours(error: SessionsError, context: Any) -> HttpResponse:
     return response
 
 
-def _of_database(error: DatabaseError) -> HttpResponse | None:
-    if isinstance(error, DataError):  # a value that passed our checks, but that the column does not accept
-        log.warning("data_error", error=str(error))
-        return problem(400, "bad_input", "The database cannot store one of the values.")
-    if isinstance(error, IntegrityError):  # for example, a row that this one refers to was just deleted
-        log.warning("integrity_error", error=str(error))
-        return problem(409, "conflict", "Another request changed this at the same time; try again.")
-    return None
-
-
-def _of_django(error: Exception) -> HttpResponse | None:
-    if isinstance(error, Http404):
-        return problem(404, "not_found", "Not found.")
-    if isinstance(error, PermissionDenied):
-        return plain_problem(403)
-    return None
-
-
 def _of_drf(error: drf.APIException) -> HttpResponse:
     if isinstance(error, drf.ValidationError):
         every = _field_errors(error.detail, "")
@@ -190,29 +168,39 @@ def _field_errors(detail: Any, path: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def api_problems(get_response: Any) -> Any:
-    """The outermost middleware: turns errors outside of views under /api/ into problems, too."""
+    """Django middleware: under /api/ and at the doors, errors outside of views are problems, too."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        with time_limit(REQUEST_SECONDS, free=QUICK_SECONDS):
-            return _check_length(request) or _as_problem(request, get_response(request))
+        if not is_for_programs(request.path):
+            response: HttpResponseBase = get_response(request)
+            return response
+        return (
+            _check_version(request) or _check_length(request) or _as_problem(request, get_response(request))
+        )
 
     return answer
 
 
+def _check_version(request: HttpRequest) -> HttpResponse | None:
+    asked = request.headers.get(VERSION_HEADER, API_VERSION)
+    if asked == API_VERSION or not request.path.startswith(API):
+        return None
+    text = f"unknown version {asked[:LONGEST_VERSION]!r} of the API; this server has {API_VERSION}"
+    return problem(400, "unknown_version", text, errors={VERSION_HEADER: [text]})
+
+
 def _check_length(request: HttpRequest) -> HttpResponse | None:
-    if not is_for_programs(request.path) or request.method in {"GET", "HEAD"}:
+    if request.method in {"GET", "HEAD"}:
         return None
     length = request.META.get("CONTENT_LENGTH") or ""
     if not length.isdigit():
-        # sent in chunks: DRF would treat it as empty; interfaces.http.server.body_limit has limited its size
+        # sent in chunks: DRF would treat it as empty; interfaces.http.server.bodies has limited its size
         request.META["CONTENT_LENGTH"] = length = str(len(request.body))
     longest = longest_body(request.path)
     return problem(413, "too_large", too_large(longest)) if int(length[:12]) > longest else None
 
 
 def _as_problem(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    if not is_for_programs(request.path):
-        return response
     if response.status_code == 301 and request.method not in {"GET", "HEAD"}:
         # CommonMiddleware redirects to the address with a slash; clients would follow with GET and without the body
         return problem(404, "not_found", f"The address must end with a slash: {request.path}/")
@@ -258,5 +246,10 @@ def _plain(request: HttpRequest, status: int) -> HttpResponse:
         return plain_problem(status)
     if wants_page(request):
         return error_page(request, status)
-    text = f"{status} {status_phrase(status)}\n"
-    return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
+    return plain_text(status)
+
+
+def plain_text(status: int, text: str = "") -> HttpResponse:
+    """An error for a client that is no program of the API and no browser."""
+    lines = (f"{status} {status_phrase(status)}", *([text] if text else ()), "")
+    return HttpResponse("\n".join(lines), status=status, content_type="text/plain; charset=utf-8")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # rest_framework imports this module while it is loaded
     from interfaces.http.base import ApiView
 
 _TEXT = {"type": "string"}
+_SECONDS = {"type": "integer", "minimum": 1}
+_URL = {"type": "string", "format": "uri-reference"}
 _PROBLEM = {
     "type": "object",
     "description": "An error (RFC 9457).",
@@ -40,49 +42,42 @@ _PROBLEM = {
     },
     "required": ["type", "title", "status", "code", "detail"],
 }
-_TAG = {"description": "The current version of the resource.", "schema": _TEXT}
-_LOCATION = {
-    "description": "The URL of the created resource.",
-    "schema": {"type": "string", "format": "uri-reference"},
-}
-_APPLIED = {"description": "`wait=N` if the request waited.", "schema": _TEXT}
-_RETRY_AFTER = {
-    "description": "Seconds to wait before the next attempt.",
-    "schema": {"type": "integer", "minimum": 1},
-}
+
+
+def _header(description: str, schema: Any = _TEXT) -> dict[str, Any]:
+    return {"description": description, "schema": schema}
+
+
+_ETAG = _header("The current version of the resource.")
+_RETRY_AFTER = {"Retry-After": _header("Seconds to wait before the next attempt.", _SECONDS)}
 _ERROR_HEADERS = {
-    401: {"WWW-Authenticate": {"description": "`Token`, or `Bearer` for a hook.", "schema": _TEXT}},
-    429: {"Retry-After": _RETRY_AFTER},
-    503: {"Retry-After": _RETRY_AFTER},
+    401: {"WWW-Authenticate": _header("`Token`, or `Bearer` for a hook.")},
+    429: _RETRY_AFTER,
+    503: _RETRY_AFTER,
 }
-_IF_MATCH = {
-    "in": "header",
-    "name": "If-Match",
-    "schema": _TEXT,
-    "description": "Change the resource only if its ETag is one of these; `*` matches any.",
+_EVERYWHERE = {
+    VERSION_HEADER: _header("The version of the API."),
+    "X-Request-Id": _header("The id of the request, as the server's log has it."),
 }
-_IF_NONE_MATCH = {
-    "in": "header",
-    "name": "If-None-Match",
-    "schema": _TEXT,
-    "description": "Answer 304 if the ETag of the resource is one of these.",
+_COUNTED = {
+    "RateLimit-Policy": _header('`"requests";q=…;w=…`: so many in so many seconds.'),
+    "RateLimit": _header('`"requests";r=…;t=…`: so many are left now.'),
 }
+
+
+def _parameter(name: str, description: str, schema: Any = _TEXT) -> dict[str, Any]:
+    return {"in": "header", "name": name} | _header(description, schema)
+
+
+_IF_MATCH = _parameter("If-Match", "Change the resource only if its ETag is one of these; `*` matches any.")
+_IF_NONE_MATCH = _parameter("If-None-Match", "Answer 304 if the ETag of the resource is one of these.")
+_VERSION = _parameter(
+    VERSION_HEADER,
+    "The version that the client expects; 400 `unknown_version` from a server without it.",
+    {"type": "string", "enum": [API_VERSION]},
+)
 _CHANGES = {"PUT", "PATCH", "DELETE"}
 _ONCE = {"Idempotency-Key", "Webhook-Id"}
-_EVERYWHERE: dict[str, Any] = {
-    VERSION_HEADER: {"description": "The version of the API.", "schema": _TEXT},
-    "X-Request-Id": {"description": "The id of the request, as the server's log has it.", "schema": _TEXT},
-}
-_COUNTED: dict[str, Any] = {
-    "RateLimit-Policy": {"description": '`"requests";q=…;w=…`: so many in so many seconds.', "schema": _TEXT},
-    "RateLimit": {"description": '`"requests";r=…;t=…`: so many are left now.', "schema": _TEXT},
-}
-_VERSION = {
-    "in": "header",
-    "name": VERSION_HEADER,
-    "schema": {"type": "string", "enum": [API_VERSION]},
-    "description": "The version that the client expects; 400 `unknown_version` from a server without it.",
-}
 
 STREAM = "text/event-stream"
 # responses that were recorded from a server; a test compares them with what it answers
@@ -119,18 +114,18 @@ class Schema(AutoSchema):
         operation = super().get_operation(*args, **kwargs)
         if operation is None:
             return None
-        if scope := cast("ApiView", self.view).scopes.get(self.method.lower()):
+        if scope := self._api_view.scopes.get(self.method.lower()):
             operation["x-required-scope"] = scope.value
         parameters = operation.setdefault("parameters", [])
         parameters += self._conditional_headers()
-        parameters += [each.to_openapi() for each in cast("ApiView", self.view).takes_by(self.method.lower())]
+        parameters += [each.to_openapi() for each in self._api_view.takes_by(self.method.lower())]
         named = {each["name"] for each in parameters if each["in"] != "path"}
         for status, answer in operation["responses"].items():
             answer["description"] = answer["description"] or f"{status_phrase(int(status))}."
             if headers := self._headers(int(status), named):
                 answer["headers"] = headers
         if "If-None-Match" in named:
-            operation["responses"]["304"] = {"description": "Not modified.", "headers": {"ETag": _TAG}}
+            operation["responses"]["304"] = {"description": "Not modified.", "headers": {"ETag": _ETAG}}
         for status in self._errors(named, has_body="requestBody" in operation):
             _add_error(operation["responses"], status)
         _add_examples(operation)
@@ -148,42 +143,39 @@ class Schema(AutoSchema):
         """The resource of the operation."""
         return [tag_of(self.path)]
 
-    def _accepts_browser_sessions(self) -> bool:
-        from rest_framework.authentication import SessionAuthentication
-
-        return SessionAuthentication in self.view.authentication_classes
-
-    def _is_event_stream(self) -> bool:
-        return self.view.renderer_classes[0].media_type == STREAM
+    @property
+    def _api_view(self) -> ApiView:
+        return cast("ApiView", self.view)
 
     def _conditional_headers(self) -> list[dict[str, Any]]:
-        if self.method == "GET" and not self._is_event_stream():
-            return [_IF_NONE_MATCH]
+        if self.method == "GET":
+            is_stream = self.view.renderer_classes[0].media_type == STREAM
+            return [] if is_stream else [_IF_NONE_MATCH]
         return [_IF_MATCH] if self.method in _CHANGES or 412 in self._refuses() else []
 
     def _refuses(self) -> Sequence[int]:
-        return cast("ApiView", self.view).refuses.get(self.method.lower(), ())
+        return self._api_view.refuses.get(self.method.lower(), ())
 
     def _headers(self, status: int, named: set[str]) -> dict[str, Any]:
         headers: dict[str, Any] = {}
         if status in {201, 202} or "Prefer" in named:
-            headers["Location"] = _LOCATION
+            headers["Location"] = _header("The URL of the created resource.", _URL)
         if status == 200 and "Prefer" in named:
-            headers["Preference-Applied"] = _APPLIED
+            headers["Preference-Applied"] = _header("`wait=N` if the request waited.")
         if status == 201 or (
             status == 200 and named & {"If-None-Match", "If-Match"} and self.method != "DELETE"
         ):
-            headers["ETag"] = _TAG
+            headers["ETag"] = _ETAG
         return headers
 
     def _errors(self, named: set[str], *, has_body: bool) -> list[int]:
         found = {400, 401, 406, 429, 500, 503, *self._refuses()}
         if "{" in self.path:
             found.add(404)
-        if cast("ApiView", self.view).scopes:  # a token without the scope, or with a limit
+        if self._api_view.scopes:  # a token without the scope, or with a limit
             found.add(403)
         if self.method != "GET":
-            found |= {403, 413} if self._accepts_browser_sessions() else {413}
+            found.add(413)
         if has_body:
             found |= {408, 415}
         if self.method in _CHANGES:
@@ -267,46 +259,33 @@ class TicketScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
         return {"type": "apiKey", "in": "query", "name": "ticket", "description": text}
 
 
-def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Add the schema of an error, and one for each status with its codes."""
-    used = {tag for methods in result["paths"].values() for each in methods.values() for tag in each["tags"]}
-    result["tags"] = [{"name": tag, "description": TAGS.get(tag, tag)} for tag in sorted(used)]
-    schemas = result["components"]["schemas"]
-    schemas["Problem"] = _PROBLEM
+def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Add what all operations share: errors, tags, links of pages, and headers."""
+    operations = [each for methods in result["paths"].values() for each in methods.values()]
+    components, schemas = result["components"], result["components"]["schemas"]
+    tags = sorted({tag for each in operations for tag in each["tags"]})
+    result["tags"] = [{"name": tag, "description": TAGS.get(tag, tag)} for tag in tags]
     for name, schema in schemas.items():
-        if name.startswith(
-            "Paginated"
-        ):  # DRF's are in the style of OpenAPI 3.0, with addresses of another server
+        if name.startswith("Paginated"):  # DRF's are in OpenAPI 3.0, with addresses of another server
             link = {"type": ["string", "null"], "format": "uri", "description": "The address of that page."}
             schema["properties"] |= {"next": link, "previous": link}
-    answered = {
-        status
-        for methods in result["paths"].values()
-        for each in methods.values()
-        for status in each["responses"]
+    schemas["Problem"] = _PROBLEM
+    answered = {status for each in operations for status in each["responses"]}
+    schemas.update({f"Problem{each}": _problem_of(each) for each in CODES if str(each) in answered})
+    components["headers"] = _EVERYWHERE | _COUNTED
+    for operation in operations:
+        operation["parameters"].append(_VERSION)
+        for status, answer in operation["responses"].items():
+            is_counted = status < "400" or status == "429"  # surely; others may be refused before
+            named = [*_EVERYWHERE, *(_COUNTED if is_counted else ())]
+            more = {name: {"$ref": f"#/components/headers/{name}"} for name in named}
+            answer["headers"] = answer.get("headers", {}) | more
+    return result
+
+
+def _problem_of(status: int) -> dict[str, Any]:
+    known = {
+        "status": {"type": "integer", "enum": [status]},
+        "code": {"type": "string", "enum": list(CODES[status])},
     }
-    for status, codes in CODES.items():
-        if str(status) not in answered:
-            continue
-        known = {
-            "status": {"type": "integer", "enum": [status]},
-            "code": {"type": "string", "enum": list(codes)},
-        }
-        schemas[f"Problem{status}"] = {
-            "allOf": [{"$ref": "#/components/schemas/Problem"}, {"type": "object", "properties": known}]
-        }
-    return result
-
-
-def add_headers(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Name the headers with each answer; those of the rate limit where the request was surely counted."""
-    result["components"]["headers"] = _EVERYWHERE | _COUNTED
-    for methods in result["paths"].values():
-        for operation in methods.values():
-            operation["parameters"].append(_VERSION)
-            for status, answer in operation["responses"].items():
-                is_counted = status < "400" or status == "429"
-                named = [*_EVERYWHERE, *(_COUNTED if is_counted else ())]
-                more = {name: {"$ref": f"#/components/headers/{name}"} for name in named}
-                answer["headers"] = answer.get("headers", {}) | more
-    return result
+    return {"allOf": [{"$ref": "#/components/schemas/Problem"}, {"type": "object", "properties": known}]}

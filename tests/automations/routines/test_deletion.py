@@ -9,7 +9,7 @@ import pytest
 from automations.models import CronJob, JobClock, RunRecord
 from automations.routines.edit import NewRoutine, add_routine, remove_routine
 from automations.runs.report import report_to_home
-from interfaces.api.deletion import deleted
+from interfaces.api.shared import deleted
 from sessions_app.exceptions import NotFound, SessionClosed
 from sessions_app.mailbox.updates import Mail
 from sessions_app.models import Agent, MailboxEvent, Session, SessionType, Turn
