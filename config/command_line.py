@@ -139,8 +139,7 @@ def _django(name: str, words: list[str]) -> int:
 
 def _what_is_missing() -> str:
     """Why the settings cannot load; placeholders then stand for what is missing."""
-    from config.env import load
-    from config.env_values import EnvError, set_placeholders
+    from config.env import EnvError, load, set_placeholders
 
     try:
         load(os.environ)

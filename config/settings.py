@@ -4,11 +4,11 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from config import database, env, env_values, installation, logs
+from config import database, env, installation, logs
 
 try:
     ENV = env.load(os.environ)
-except env_values.EnvError as error:
+except env.EnvError as error:
     raise SystemExit(f"rondo: {error}") from None  # a one-line error in every process
 
 # Read by the apps.

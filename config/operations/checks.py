@@ -12,7 +12,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
-from config.env_values import all_queues
+from config.env import all_queues
 from config.installation import COMMAND
 from config.operations import job_checks, schema, session_checks, trials
 from config.operations.findings import Check, Finding, failed, passed, some_named, unknown

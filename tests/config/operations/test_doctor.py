@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
-from config.env_values import all_queues
+from config.env import all_queues
 from config.operations import checks
 from config.operations import job_checks as jobs
 from config.operations import session_checks as turns
