@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from automations import selectors as automations
 from automations.runs.figures import FAILURES_IN_A_ROW, jobs_failing_in_a_row
 from config import installation
-from config.operations.checks import READINESS_CHECKS, run_checks
+from config.operations.doctor import check_readiness
 from interfaces.http.watchers import is_watcher
 from sessions_app import metrics as counters
 from sessions_app.channels.base import all_names
@@ -35,7 +35,6 @@ from sessions_app.metrics import (
 )
 from sessions_app.models import Counter, Lane
 from sessions_app.operations import figures as sessions
-from sessions_app.postgres.connection import at_most
 from sessions_app.streams.hub import hub
 
 COUNTERS = {
@@ -143,8 +142,6 @@ def _buckets(stored: Mapping[str, int], bounds: tuple[int, ...], divisor: int) -
 
 log = structlog.get_logger(__name__)
 
-DATABASE_SECONDS = 0.8  # for the checks of readiness, as in /readyz
-
 
 class _Collector(Collector):
     """Gauges, read from the database at each scrape, and the stored counters."""
@@ -159,7 +156,7 @@ class _Collector(Collector):
         version = GaugeMetricFamily("rondo_build_info", "The version, as a label.", labels=["version"])
         version.add_metric([installation.VERSION], 1)
         yield version
-        ready = _readiness()
+        ready = {name: float(found.ok) for name, found in check_readiness().items()}
         yield _by_label("rondo_ready", "Whether a part that turns need works.", "check", ready)
         if not ready["database"]:
             return
@@ -168,11 +165,6 @@ class _Collector(Collector):
             yield from _counter_families(counters.figures())
         except (Error, psycopg.Error) as error:
             log.warning("metrics_without_database", error=type(error).__name__)
-
-
-def _readiness() -> dict[str, float]:
-    with at_most(DATABASE_SECONDS):
-        return {name: float(found.ok) for name, found in run_checks(READINESS_CHECKS).items()}
 
 
 def _gauges() -> Iterable[Metric]:

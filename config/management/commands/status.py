@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from config.operations.checks import probe_database
+from config.operations.doctor import probe_database
 from config.operations.status import read_status, status_lines
 from interfaces.terminal.command import errors_in_one_line
 

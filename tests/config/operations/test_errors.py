@@ -37,8 +37,7 @@ NOT_LOGGED = {
     "interfaces/mcp_server/caller.py": "raised on the event loop",
     "interfaces/http/server/handler.py": "Django logs it, as it logs one of a view",
     "config/mcp_bridge.py": "a client's program: the answer to its user says it",
-    "config/operations/checks.py": "the finding of doctor",
-    "config/operations/trials.py": "raised in the thread that asked",
+    "config/operations/doctor.py": "the finding of doctor",
     "sessions_app/deliveries/send.py": "the attempt to send reports it",
 }
 
