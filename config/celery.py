@@ -14,7 +14,7 @@ from celery.signals import celeryd_init, setup_logging
 from django.conf import settings
 from kombu import Exchange, Queue
 
-from config.env_values import all_queues, queues_of
+from config.env import all_queues, queues_of
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 # Celery would run Django's system checks in each worker, ignore what they find, and load the whole web side for them

@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from importlib import import_module
 
 from config.installation import COMMAND, VERSION
+from config.supervisor import SetupError
+from config.supervisor.datadir import join_running, without_data_dir
 
 COMMANDS = {
     "up": "start everything: database, broker, web, workers, beat",
@@ -38,6 +41,7 @@ FLEET = {
     "beat": "run a beat process",
 }
 PROCESSES = {"web", "worker", "beat"}
+WITHOUT_DJANGO = {"up": "config.supervisor.main", "mcp": "config.mcp_bridge"}
 CONCURRENCY = 100  # turns that a worker runs at a time
 SETTINGS = "config.settings"
 HELP = {"help", "--help", "-h"}
@@ -52,15 +56,13 @@ def main() -> int:
     if name in {"--version", "version"}:
         sys.stdout.write(f"Rondo {VERSION}\n")
         return 0
-    without_django: Mapping[str, Callable[[Sequence[str]], int]] = {"up": _up, "mcp": _mcp}
-    if name in without_django:
-        return without_django[name](arguments)
-    from config.supervisor import SetupError
-    from config.supervisor.datadir import without_data_dir
-
+    if name in WITHOUT_DJANGO:
+        code: int = import_module(WITHOUT_DJANGO[name]).main(arguments)
+        return code
     try:
         words, folder = without_data_dir(sys.argv)
-        _join(folder, asks_for_help=_asks_for_help(words))
+        with suppress(SetupError) if _asks_for_help(words) else nullcontext():
+            join_running(os.environ, folder)
     except SetupError as error:
         sys.stderr.write(f"rondo: {error}\n")
         return 1
@@ -72,18 +74,6 @@ def main() -> int:
 
 def _asks_for_help(words: Sequence[str]) -> bool:
     return not HELP.isdisjoint(words[1:2]) or not {"--help", "-h"}.isdisjoint(words)
-
-
-def _join(folder: Path | None, *, asks_for_help: bool) -> None:
-    """Use the servers of a running `up`. SetupError, but not for who only wants to read how a command is used."""
-    from config.supervisor import SetupError
-    from config.supervisor.datadir import join_running
-
-    try:
-        join_running(os.environ, folder)
-    except SetupError:
-        if not asks_for_help:
-            raise
 
 
 def _overview() -> str:
@@ -99,20 +89,8 @@ def _overview() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _up(arguments: Sequence[str]) -> int:
-    from config.supervisor.main import main as up
-
-    return up(arguments)
-
-
-def _mcp(arguments: Sequence[str]) -> int:
-    from config.mcp_bridge import main as mcp
-
-    return mcp(arguments)
-
-
 def _run_process(name: str, arguments: Sequence[str]) -> None:
-    """As `python -m`. The flags of a worker are Celery's, and those of web uvicorn's; the last one of a kind counts."""
+    """Run a process as `python -m` does. A worker takes Celery's flags, web takes uvicorn's; a repeated flag wins."""
     from config.supervisor.fleet import worker_command
 
     command = worker_command(f"worker{os.getpid()}", CONCURRENCY) if name == "worker" else [f"config.{name}"]
@@ -139,8 +117,7 @@ def _django(name: str, words: list[str]) -> int:
 
 def _what_is_missing() -> str:
     """Why the settings cannot load; placeholders then stand for what is missing."""
-    from config.env import load
-    from config.env_values import EnvError, set_placeholders
+    from config.env import EnvError, load, set_placeholders
 
     try:
         load(os.environ)

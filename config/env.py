@@ -1,173 +1,403 @@
 """Configuration: every environment variable that Rondo reads, its type, default and meaning.
 
-`docs/configuration.md` holds the same table; a test compares the two.
+`docs/configuration.md` holds the same table; a test compares the two. A reader takes the text of a variable and raises
+ValueError if it is invalid.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from ipaddress import IPv4Network, IPv6Network
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from config import env_values as read
-from config.env_values import Variable
-from config.env_values import variable as _variable
+from config import installation
 from interfaces import doors
+
+LARGEST_COUNT = 1_000_000  # days, rows or turns
+FLAGS = {  # the values that each feature flag may have, its default first
+    "heartbeat.broadcast_scope": ("agent", "session"),
+    "heartbeat.realtime_status_hint": ("1", "0"),
+    "heartbeat.routine_reflection": ("1", "0"),
+    "scheduler.cron_jobs": ("1", "0"),
+    "tools.fetch_url": ("1", "0"),
+    "tools.mcp": ("1", "0"),
+}
+_RATE = re.compile(r"([0-9]{1,9})/(s|min|h|d)")
+_SECONDS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_MAIL_PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
+_SERVICE = re.compile(r"[a-z0-9_-]{1,40}")
+_MODEL = re.compile(r"offline|[^\s:]+:\S+")
+
+SHORTEST_KEY = 16  # characters of SECRET_KEY
+
+
+class EnvError(Exception):
+    """A variable is missing or invalid. The text is one line and names the variable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """An environment variable: `read` raises ValueError for an invalid value; without `default` it is required."""
+
+    name: str
+    read: Callable[[str], Any]
+    default: str | None
+    meaning: str
+
+
+def variable(read: Callable[[str], Any], default: str | None, meaning: str) -> Any:
+    """A field of `Env` that is read from the environment variable of the same name."""
+    return field(metadata={"read": read, "default": default, "meaning": meaning})
+
+
+def boolean(raw: str) -> bool:
+    """1, true, yes, on; 0, false, no, off."""
+    value = raw.lower()
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off"}:
+        return False
+    raise ValueError(f"must be 1 or 0, not {raw!r}")
+
+
+def positive_int(raw: str) -> int:
+    """A whole number of at least 1."""
+    value = int(raw) if raw.isascii() and raw.isdigit() else 0
+    if value < 1:
+        raise ValueError(f"must be a whole number of at least 1, not {raw!r}")
+    return value
+
+
+def count_or(meaning_of_zero: str) -> Callable[[str], int]:
+    """A reader of a limit, in which 0 has a meaning of its own."""
+
+    def read(raw: str) -> int:
+        value = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 10 else -1
+        if not 0 <= value <= LARGEST_COUNT:
+            raise ValueError(
+                f"must be a whole number from 0 ({meaning_of_zero}) to {LARGEST_COUNT}, not {raw!r}"
+            )
+        return value
+
+    return read
+
+
+def flags(raw: str) -> dict[str, Any]:
+    """`name=value` of feature flags, separated by commas. Returns the value of each flag: a text or a bool."""
+    found = {name: allowed[0] for name, allowed in FLAGS.items()}
+    for each in names(raw):
+        name, _, value = each.partition("=")
+        if value not in FLAGS.get(name, ()):
+            known = ", ".join(f"{flag}={'|'.join(allowed)}" for flag, allowed in FLAGS.items())
+            raise ValueError(f"has an unknown flag or value {each!r}; use {known}")
+        found[name] = value
+    return {name: value == "1" if value in {"0", "1"} else value for name, value in found.items()}
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """A reader that accepts these texts only."""
+
+    def read(raw: str) -> str:
+        if raw not in allowed:
+            raise ValueError(f"must be {' or '.join(allowed)}, not {raw!r}")
+        return raw
+
+    return read
+
+
+def mail_server(raw: str) -> dict[str, Any]:
+    """A mail server; without one, `host` is empty. Errors do not repeat the value, since it holds a password."""
+    try:
+        parts = urlsplit(raw or "smtp:")
+        port = parts.port
+    except ValueError:
+        raise ValueError("is not a valid URL; it must be like smtp://user:password@host:port") from None
+    if parts.scheme not in _MAIL_PORTS or (raw and not parts.hostname) or parts.path.strip("/"):
+        raise ValueError("must be smtp://user:password@host:port, smtp+starttls://… or smtps://…")
+    return {
+        "host": parts.hostname or "",
+        "port": port or _MAIL_PORTS[parts.scheme],
+        "user": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "starttls": parts.scheme == "smtp+starttls",
+        "tls": parts.scheme == "smtps",
+    }
+
+
+def notify_services(raw: str) -> dict[str, str]:
+    """A JSON object of Apprise URLs by name. Errors do not repeat the value, since it holds keys."""
+    try:
+        found = json.loads(raw or "{}")
+    except ValueError:
+        raise ValueError("must be a JSON object, but is not valid JSON") from None
+    texts = isinstance(found, dict) and all(isinstance(each, str) and each for each in found.values())
+    if not texts or not all(_SERVICE.fullmatch(name) for name in found):
+        raise ValueError('must be a JSON object such as {"team": "…"}: names of a-z, 0-9, - and _, and texts')
+    if found and find_spec("apprise") is None:
+        raise ValueError("needs the package apprise, which is not installed (`pip install apprise`)")
+    return dict(found)
+
+
+def web_address(raw: str) -> str:
+    """The address of a server: http or https with a host, without user name, query and fragment."""
+    parts = urlsplit(raw)
+    plain = not (parts.query or parts.fragment or parts.username or parts.password)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not plain:
+        raise ValueError("must be an address such as https://bots.example, without user name and query")
+    return raw
+
+
+def web_url(raw: str) -> str:
+    """An http or https URL with a host, or nothing."""
+    parts = urlsplit(raw)
+    if raw and (parts.scheme not in {"http", "https"} or not parts.hostname):
+        raise ValueError("must be a URL such as https://example.org/ping")
+    return raw
+
+
+def origins(raw: str) -> tuple[str, ...]:
+    """Origins of browsers, separated by commas; or `*`."""
+    given = tuple(dict.fromkeys(names(raw)))
+    if given == ("*",):
+        return given
+    for each in given:
+        parts = urlsplit(each)
+        try:
+            is_origin = (
+                each == f"{parts.scheme}://{parts.netloc}" and bool(parts.hostname) and parts.port != 0
+            )
+        except ValueError:  # a port that is none
+            is_origin = False
+        if not is_origin or "@" in each or "*" in each:
+            raise ValueError(f"must be origins such as https://app.example without a path, or *, not {each}")
+    return tuple(each.lower() for each in given)
+
+
+def names(raw: str) -> tuple[str, ...]:
+    """Names separated by commas."""
+    return tuple(name for name in (part.strip() for part in raw.split(",")) if name)
+
+
+def former_keys(raw: str) -> tuple[str, ...]:
+    """Keys separated by commas. Each must be as long as the present one, since people can also sign in with it."""
+    found = names(raw)
+    if any(len(key) < SHORTEST_KEY for key in found):
+        raise ValueError(f"is too short: each must be a random text of {SHORTEST_KEY} characters or more")
+    return found
+
+
+def networks(raw: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Addresses and networks separated by commas."""
+    found = []
+    for name in names(raw):
+        try:
+            found.append(ip_network(name))
+        except ValueError:
+            raise ValueError(f"must be addresses or networks such as 10.0.0.0/8, not {name!r}") from None
+    return tuple(found)
+
+
+def module_names(raw: str) -> tuple[str, ...]:
+    """Names of Python modules separated by commas."""
+    found = names(raw)
+    for name in found:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"must be names of Python modules, not {name!r}")
+    return found
+
+
+def model_name(raw: str) -> str:
+    """The name of a model: `offline` or `provider:name`."""
+    if not _MODEL.fullmatch(raw):
+        raise ValueError(f"must be offline or provider:name, such as openai-chat:gpt-5, not {raw!r}")
+    return raw
+
+
+def offered_models(raw: str) -> tuple[str, ...]:
+    """Names of models separated by commas; `provider:*`: all of this provider."""
+    found = names(raw)
+    for each in found:
+        model_name(f"{each.removesuffix('*')}any" if each.endswith(":*") else each)
+    return found
+
+
+def postgres_url(raw: str) -> str:
+    """The URL of a PostgreSQL database."""
+    if not raw.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must start with postgresql://")
+    return raw
+
+
+def broker_url(raw: str) -> str:
+    """The URL of a broker."""
+    if "://" not in raw:
+        raise ValueError("must be a URL such as redis://host:6379/0 or amqp://host//")
+    return raw
+
+
+def rate(raw: str) -> tuple[int, int] | None:
+    """The allowed number of requests and its period in seconds, or None for no limit."""
+    if raw == "0":
+        return None
+    found = _RATE.fullmatch(raw)
+    if not found or int(found[1]) < 1:
+        raise ValueError(f"must be like 1200/min (s, min, h or d), or 0 for no limit, not {raw!r}")
+    return int(found[1]), _SECONDS[found[2]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Env:
     """The configuration of a process. Each attribute holds the variable of its name in capital letters."""
 
-    secret_key: str = _variable(str, None, "Signs browser sessions. A random text of 16 characters or more.")
-    secret_key_fallbacks: tuple[str, ...] = _variable(
-        read.former_keys, "", "Former values of `SECRET_KEY`, by commas: what was made with them stays valid."
+    secret_key: str = variable(str, None, "Signs browser sessions. A random text of 16 characters or more.")
+    secret_key_fallbacks: tuple[str, ...] = variable(
+        former_keys, "", "Former values of `SECRET_KEY`, by commas: what was made with them stays valid."
     )
-    database_url: str = _variable(
-        read.postgres_url, None, "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`."
+    database_url: str = variable(
+        postgres_url, None, "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`."
     )
-    celery_broker_url: str = _variable(
-        read.broker_url, None, "Any Celery broker; tested on Redis, Valkey and RabbitMQ."
+    celery_broker_url: str = variable(
+        broker_url, None, "Any Celery broker; tested on Redis, Valkey and RabbitMQ."
     )
-    database_lock_url: str = _variable(
+    database_lock_url: str = variable(
         str,
         "",
         "Direct address of the same database for locks and LISTEN, if `DATABASE_URL` goes through a "
         "pooler. Empty: `DATABASE_URL`. If they differ, no statement is prepared on the server.",
     )
-    db_pool_size: int = _variable(
-        read.positive_int, "10", "Maximum number of pooled database connections per process."
+    db_pool_size: int = variable(
+        positive_int, "10", "Maximum number of pooled database connections per process."
     )
-    allowed_hosts: tuple[str, ...] = _variable(
-        read.names, "localhost,127.0.0.1,[::1]", "Host names under which the web process accepts requests."
+    allowed_hosts: tuple[str, ...] = variable(
+        names, "localhost,127.0.0.1,[::1]", "Host names under which the web process accepts requests."
     )
-    csrf_trusted_origins: tuple[str, ...] = _variable(
-        read.names, "", "Trusted origins behind a proxy, such as `https://rondo.example`."
+    csrf_trusted_origins: tuple[str, ...] = variable(
+        names, "", "Trusted origins behind a proxy, such as `https://rondo.example`."
     )
-    https: bool = _variable(
-        read.boolean, "1", "Browsers use HTTPS: cookies are secure, and `X-Forwarded-Proto` is trusted."
+    https: bool = variable(
+        boolean, "1", "Browsers use HTTPS: cookies are secure, and `X-Forwarded-Proto` is trusted."
     )
-    debug: bool = _variable(read.boolean, "0", "Django's debug pages. Never in production.")
-    static_root: str = _variable(
+    debug: bool = variable(boolean, "0", "Django's debug pages. Never in production.")
+    static_root: str = variable(
         str, "", "Folder that `collectstatic` fills. Empty: static files are served from their packages."
     )
-    rondo_model: str = _variable(
-        read.model_name,
+    rondo_model: str = variable(
+        model_name,
         "offline",
         "Model of agents that name none: `offline`, or a model such as `openai-chat:gpt-5`.",
     )
-    rondo_models: tuple[str, ...] = _variable(
-        read.offered_models,
+    rondo_models: tuple[str, ...] = variable(
+        offered_models,
         "",
         "Models of providers with keys in this environment that users may give their agents, beside `RONDO_MODEL`: "
         "by commas, such as `anthropic:claude-sonnet-4-5,openai-chat:*`. Empty: `RONDO_MODEL` only.",
     )
-    openai_base_url: str = _variable(
-        str, "", "Base URL of a server with the OpenAI API. Empty: OpenAI's own."
+    openai_base_url: str = variable(str, "", "Base URL of a server with the OpenAI API. Empty: OpenAI's own.")
+    openai_api_key: str = variable(str, "", "API key for that server.")
+    rondo_plugins: tuple[str, ...] = variable(
+        module_names, "", "Python modules to import at start, for example to register tools."
     )
-    openai_api_key: str = _variable(str, "", "API key for that server.")
-    rondo_plugins: tuple[str, ...] = _variable(
-        read.module_names, "", "Python modules to import at start, for example to register tools."
+    rondo_mcp_hosts: tuple[str, ...] = variable(
+        names, "", "Hosts (`name` or `name:port`) of MCP servers that may have non-public addresses."
     )
-    rondo_mcp_hosts: tuple[str, ...] = _variable(
-        read.names, "", "Hosts (`name` or `name:port`) of MCP servers that may have non-public addresses."
+    rondo_connection_hosts: tuple[str, ...] = variable(
+        names, "", "Hosts of users' model connections that may have addresses that are not public."
     )
-    rondo_connection_hosts: tuple[str, ...] = _variable(
-        read.names, "", "Hosts of users' model connections that may have addresses that are not public."
+    rondo_webhook_hosts: tuple[str, ...] = variable(
+        names, "", "Hosts (`name` or `name:port`) of webhooks that may have non-public addresses."
     )
-    rondo_webhook_hosts: tuple[str, ...] = _variable(
-        read.names, "", "Hosts (`name` or `name:port`) of webhooks that may have non-public addresses."
-    )
-    rondo_doors: tuple[str, ...] = _variable(
+    rondo_doors: tuple[str, ...] = variable(
         doors.doors,
         ",".join(doors.DOORS),
         "[Protocols](protocols.md) that are served, separated by commas: `mcp` at `/mcp`, `openai` under `/v1/`, "
         "`ag-ui` under `/ag-ui/`. `none`: none.",
     )
-    rondo_cors_origins: tuple[str, ...] = _variable(
-        read.origins,
+    rondo_cors_origins: tuple[str, ...] = variable(
+        origins,
         "",
         "Origins by commas, such as `https://app.example`, whose scripts may use the API and the doors "
         "([CORS](api.md#cors)); `*`: all. Empty: none.",
     )
-    email_url: Mapping[str, Any] = _variable(
-        read.mail_server,
+    email_url: Mapping[str, Any] = variable(
+        mail_server,
         "",
         "Mail server of the channel `email`: `smtp://user:password@host:port`, `smtp+starttls://…` or "
         "`smtps://…`. Empty: no channel `email`.",
     )
-    default_from_email: str = _variable(str, "rondo@localhost", "Sender address of the channel `email`.")
-    rondo_notify: Mapping[str, str] = _variable(
-        read.notify_services,
+    default_from_email: str = variable(str, "rondo@localhost", "Sender address of the channel `email`.")
+    rondo_notify: Mapping[str, str] = variable(
+        notify_services,
         "",
         "Chat services of the channel `notify` (extra `notify`): a JSON object of Apprise URLs by the "
         'names that sessions use, such as `{"team": "slack://…"}`.',
     )
-    rondo_telegram_url: str = _variable(
-        read.web_address,
+    rondo_telegram_url: str = variable(
+        web_address,
         "https://api.telegram.org",
         "Bot API server of [Telegram bots](channels.md#agents-on-telegram).",
     )
-    turn_shards: int = _variable(
-        read.positive_int, "8", "Number of shard queues. Must be the same in all processes."
+    turn_shards: int = variable(
+        positive_int, "8", "Number of shard queues. Must be the same in all processes."
     )
-    turn_queues: tuple[str, ...] = _variable(
-        read.names,
+    turn_queues: tuple[str, ...] = variable(
+        names,
         "",
         "Queues that this worker consumes: `turns` (people), `auto` (other work), or single ones. Empty: all.",
     )
-    rondo_context_tokens: int = _variable(
-        read.positive_int,
+    rondo_context_tokens: int = variable(
+        positive_int,
         "32000",
         "Maximum tokens of a request to a model. When the history takes over half of its share, older "
         "messages are compressed into task state.",
     )
-    rondo_keep_days: int = _variable(
-        read.count_or_forever,
+    rondo_keep_days: int = variable(
+        count_or("for ever"),
         "90",
         "Days to keep ended turns, runs, deliveries and scheduled messages. 0: for ever. Histories always stay.",
     )
-    rondo_flags: Mapping[str, Any] = _variable(
-        read.flags,
+    rondo_flags: Mapping[str, Any] = variable(
+        flags,
         "",
         "[Feature flags](#feature-flags) that differ from their defaults, by commas, such as "
         "`heartbeat.broadcast_scope=session,scheduler.cron_jobs=0`.",
     )
-    log_level: str = _variable(
-        read.one_of("DEBUG", "INFO", "WARNING", "ERROR"), "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`."
+    log_level: str = variable(
+        one_of("DEBUG", "INFO", "WARNING", "ERROR"), "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`."
     )
-    log_format: str = _variable(
-        read.one_of("text", "json"), "text", "`text`, or `json` (one object per line)."
+    log_format: str = variable(one_of("text", "json"), "text", "`text`, or `json` (one object per line).")
+    rondo_beat_ping_url: str = variable(
+        web_url, "", "URL that a working beat calls by GET once a minute, for a dead man's switch."
     )
-    rondo_beat_ping_url: str = _variable(
-        read.web_url, "", "URL that a working beat calls by GET once a minute, for a dead man's switch."
+    rondo_sentry_dsn: str = variable(
+        web_url, "", "Address (DSN) to which errors are reported by Sentry's SDK (extra `sentry`)."
     )
-    rondo_sentry_dsn: str = _variable(
-        read.web_url, "", "Address (DSN) to which errors are reported by Sentry's SDK (extra `sentry`)."
-    )
-    rondo_traces: bool = _variable(
-        read.boolean,
+    rondo_traces: bool = variable(
+        boolean,
         "0",
         "Sends traces by OpenTelemetry (extra `otel`); the variables `OTEL_…` say where to.",
     )
-    rondo_throttle: tuple[int, int] | None = _variable(
-        read.rate,
+    rondo_throttle: tuple[int, int] | None = variable(
+        rate,
         "1200/min",
         "Limit of requests to the API and the pages together, per user, per hook, and per address without a "
         "sign-in or token: a number per `s`, `min`, `h` or `d`. 0: no limit.",
     )
-    rondo_turns_per_user: int = _variable(
-        read.count_or_unlimited,
+    rondo_turns_per_user: int = variable(
+        count_or("no limit"),
         "40",
         "Maximum running turns of one user in the whole fleet; at most 90 % of all worker threads; the last 10 % are "
         "for users with no running turn. Automations use at most 80 % of the limit. 0: no limit.",
     )
-    rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
-        read.networks,
+    rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = variable(
+        networks,
         "127.0.0.0/8,::1",
         "Addresses and networks that may read `/metrics`, the details of `/readyz` and the API schema "
         "without signing in.",
     )
-    rondo_watcher_token: str = _variable(
+    rondo_watcher_token: str = variable(
         str, "", "Bearer token that gives the same access from any address. Empty: no token."
     )
 
@@ -182,7 +412,59 @@ def load(environ: Mapping[str, str]) -> Env:
 
     Raises EnvError that names the first invalid variable, or all missing ones.
     """
-    env = Env(**read.values_of(variables(), environ))
-    read.check_queues(env.turn_queues, env.turn_shards)
-    read.check_key(env.secret_key, environ, debug=env.debug)
+    env = Env(**_values_of(variables(), environ))
+    _check_queues(env.turn_queues, env.turn_shards)
+    _check_key(env.secret_key, environ, debug=env.debug)
     return env
+
+
+def _check_queues(queues: Iterable[str], shards: int) -> None:
+    """Refuse names of queues that do not exist. EnvError."""
+    if unknown := sorted(set(queues_of(queues, shards)) - set(all_queues(shards))):
+        raise EnvError(f"TURN_QUEUES names unknown queues: {', '.join(unknown)} (TURN_SHARDS is {shards})")
+
+
+def _check_key(key: str, environ: Mapping[str, str], *, debug: bool) -> None:
+    """Refuse a key that can be guessed, since it lets anybody sign in. DEBUG and pytest runs may have a short one."""
+    if len(key) < SHORTEST_KEY and not debug and "PYTEST_VERSION" not in environ:
+        raise EnvError(
+            f"SECRET_KEY is too short: it must be a random text of {SHORTEST_KEY} characters or more"
+        )
+
+
+def _values_of(known: Sequence[Variable], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of the variables by their names in small letters. EnvError, as `load`."""
+    missing = [each.name for each in known if each.default is None and not environ.get(each.name, "").strip()]
+    if missing:
+        raise EnvError(f"not set: {', '.join(missing)} ({installation.SETTINGS_HINT})")
+    return {each.name.lower(): _value(each, environ) for each in known}
+
+
+def _value(variable: Variable, environ: Mapping[str, str]) -> Any:
+    raw = environ.get(variable.name, "").strip() or variable.default or ""
+    try:
+        return variable.read(raw)
+    except ValueError as error:
+        raise EnvError(f"{variable.name} {error}") from None
+
+
+def set_placeholders(environ: MutableMapping[str, str]) -> None:
+    """Set missing required variables to values that connect to nothing, for `help` and type checks."""
+    environ.setdefault("SECRET_KEY", "placeholder-that-signs-nothing")
+    environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    environ.setdefault("CELERY_BROKER_URL", "memory://")
+
+
+def all_queues(shards: int) -> tuple[str, ...]:
+    """Names of all queues (rule 1.7)."""
+    return queues_of(("turns", "auto"), shards)
+
+
+def queues_of(names: Iterable[str], shards: int) -> tuple[str, ...]:
+    """Names of queues. `turns` (people's turns) and `auto` (all other work) stand for all queues of the group."""
+    numbers = (*map(str, range(shards)), "any")
+    groups = {
+        "turns": [f"turns.{number}" for number in numbers],
+        "auto": [*(f"auto.{number}" for number in numbers), "deliveries"],
+    }
+    return tuple(queue for name in names for queue in groups.get(name, [name]))

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def server_of(url: str, token: str, folder: Path) -> tuple[str, str]:
-    """Address and token: as given, else of the `up` of the folder, whose token goes to its own address only."""
+    """The given address and token, or those of the folder's `up`. Its token is used for its own address only."""
     try:
         stored = json.loads((folder / "connection.json").read_text())
         found = {name: str(stored[name]) for name in ("url", "token")}

@@ -4,11 +4,13 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from config import database, env, env_values, installation, logs
+from django.templatetags.static import static
+
+from config import database, env, installation, logs
 
 try:
     ENV = env.load(os.environ)
-except env_values.EnvError as error:
+except env.EnvError as error:
     raise SystemExit(f"rondo: {error}") from None  # a one-line error in every process
 
 # Read by the apps.
@@ -177,6 +179,7 @@ AXES_SENSITIVE_PARAMETERS = ["username"]  # people type passwords there by mista
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
+FORMAT_MODULE_PATH = "config.formats"
 
 STATIC_URL = "static/"
 STATIC_ROOT = ENV.static_root or None
@@ -241,15 +244,16 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     },
 }
 
-_NAVIGATION = "config.operations.navigation"
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Rondo",
     "SITE_HEADER": "Rondo",
     "SITE_SUBHEADER": "All times are in UTC",
-    "SITE_ICON": f"{_NAVIGATION}.icon",
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": f"{_NAVIGATION}.icon"}],
-    "STYLES": [f"{_NAVIGATION}.stylesheet"],
-    "SCRIPTS": [f"{_NAVIGATION}.script"],
+    "SITE_ICON": lambda _request: static("rondo/icon.svg"),
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda _request: static("rondo/icon.svg")}
+    ],
+    "STYLES": [lambda _request: static("rondo/admin.css")],
+    "SCRIPTS": [lambda _request: static("rondo/admin.js")],
     # teal, as on the pages for people: 600 is text on white, 500 is text on dark
     "COLORS": {
         "primary": {
@@ -267,7 +271,7 @@ UNFOLD: dict[str, Any] = {
         }
     },
     "DASHBOARD_CALLBACK": "config.operations.dashboard.dashboard",
-    "SIDEBAR": {"navigation": f"{_NAVIGATION}.sidebar"},
+    "SIDEBAR": {"navigation": "config.operations.dashboard.sidebar"},
 }
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = None  # interfaces.http.server.bodies has limited each body

@@ -2,7 +2,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 
-from config.operations import health, metrics
+from config.operations import doctor, metrics
 from interfaces.doors import DOORS
 from interfaces.http import sign_in
 from interfaces.http.errors.codes import ERRORS_PAGE
@@ -17,8 +17,8 @@ handler500 = "interfaces.http.errors.problems.server_error"
 
 urlpatterns = [
     path("", include("interfaces.web.urls")),
-    path("healthz", health.healthz, name="healthz"),
-    path("readyz", health.readyz, name="readyz"),
+    path("healthz", doctor.healthz, name="healthz"),
+    path("readyz", doctor.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),
     path("admin/password_change/", admin.site.admin_view(sign_in.change_password, cacheable=True)),
     path("admin/", admin.site.urls),

@@ -2,7 +2,7 @@
 
 import os
 
-from config.env_values import set_placeholders
+from config.env import set_placeholders
 
 set_placeholders(os.environ)
 

@@ -1,186 +1,490 @@
-"""The checks of `manage.py doctor` and /readyz by name: those of the server, and those of the apps (rule 10.2)."""
+"""Checks of workers, turns, connections, channels, deliveries and jobs, each with a cure (rules 4.6, 10.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.core import checks as django_checks
-from django.db import Error, connection
-from django.db.migrations.executor import MigrationExecutor
+from django.db import connection, transaction
+from django.db.models import CharField, Count, Exists, F, Max, OuterRef, Q, QuerySet
+from django.db.models.functions import Cast, Coalesce, Greatest, Now
 
-from agent_core.exceptions import ModelError
-from agent_core.models import resolve
-from config.env_values import all_queues
-from config.installation import COMMAND
-from config.operations import job_checks, schema, session_checks, trials
-from config.operations.findings import Check, Finding, failed, passed, some_named, unknown
-from sessions_app import flags
-from sessions_app.connections.usable import is_offered, names_connection
-from sessions_app.models import Agent
+from agent_core.connections import PROVIDERS
+from agent_core.exceptions import PolicyError
+from agent_core.policy import TurnPolicy
+from automations.jobs.clock import counted_to, database_now, notify_beats
+from automations.models import CronJob, JobClock, RunRecord, ScheduleKind
+from automations.retention.zones import used_zones
+from automations.runs import figures
+from automations.schedules.plan import FAR_AHEAD, plan_of, schedule_of
+from automations.schedules.schedule import ScheduleError
+from automations.schedules.zone_files import fingerprint
+from automations.selectors import beats_seen, seconds_overdue
+from config.operations.status import read_processes
+from sessions_app.channels import base as channels
+from sessions_app.connections.usable import usable
+from sessions_app.exceptions import PooledConnection
+from sessions_app.models import (
+    BACKGROUND,
+    Connection,
+    Delivery,
+    DeliveryState,
+    Hook,
+    Session,
+    SessionState,
+    TelegramBot,
+    TelegramChat,
+    Turn,
+    TurnState,
+    Worker,
+)
+from sessions_app.models.delivery import ON_THE_WAY
+from sessions_app.models.session import WEB
+from sessions_app.operations.figures import live_workers
+from sessions_app.policies import policy_of
+from sessions_app.postgres.connection import connect_directly
+from sessions_app.queue.kinds import kind_of
 
-OLDEST_POSTGRES = 150_000  # server_version_num of PostgreSQL 15
+NAMED = 5  # things that a finding lists
+STUCK = 60.0  # seconds after which something overdue is reported
+WAITING = 120.0  # seconds that a turn in an idle session, or a due delivery, may wait
+LONGEST_TRANSACTION = 60.0  # seconds; a longer one hinders vacuum
+MOST_RUNNING = 10_000  # running turns that are checked
+MOST_CONNECTIONS = 10_000
+NEW_BOT = timedelta(minutes=2)  # that a bot may wait for a worker
+MOST_ROUTES = 10_000  # sessions, and hooks, whose addresses are checked
+LONGEST_KEY = 60  # characters of a session's key in a finding
+_UNREAD = "no worker has read them yet; does one run, with the extra 'telegram'?"
+_CHANNEL_CURE = "set up the channel (docs/channels.md), or give these sessions and hooks another address"
+LATE = 60.0  # seconds a job or message may be overdue before beat counts as missing
+MOST_LOOKED_AT = 20_000  # schedules and jobs read one by one
 
 
-def check_configuration() -> Finding:
-    """The settings are consistent. Missing or invalid variables have ended the process before."""
-    if settings.DEBUG:
-        return failed("DEBUG is on", "unset DEBUG: its error pages show settings and user data")
-    if settings.RONDO_WORKER_LOST_SECONDS < 2 * settings.RONDO_HEARTBEAT_SECONDS:
-        return failed(
-            "workers count as lost between two reports that they are alive",
-            "set RONDO_WORKER_LOST_SECONDS to twice RONDO_HEARTBEAT_SECONDS or more",
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The result of a check. `cure` is one line; every finding that is not ok has one.
+
+    `seen` False: the check could not see whether it is ok.
+    """
+
+    ok: bool
+    detail: str
+    cure: str = ""
+    seen: bool = True
+
+    @property
+    def state(self) -> str:
+        """`ok`, `wrong` or `unknown`."""
+        return "wrong" if not self.ok else "ok" if self.seen else "unknown"
+
+    @property
+    def words(self) -> str:
+        """The detail and the cure on one line."""
+        return f"{self.detail}; {self.cure}" if self.cure else self.detail
+
+
+Check = Callable[[], Finding]
+
+
+def passed(detail: str) -> Finding:
+    """A finding that is ok."""
+    return Finding(ok=True, detail=detail)
+
+
+def failed(detail: str, cure: str) -> Finding:
+    """A finding that is not ok."""
+    return Finding(ok=False, detail=detail, cure=cure)
+
+
+def unknown(detail: str, cure: str = "") -> Finding:
+    """A warning: the check cannot see whether it is ok."""
+    return Finding(ok=True, detail=detail, cure=cure, seen=False)
+
+
+def failed_if_any(problem: str, named: Iterable[Any], count: int, cure: str) -> Finding:
+    """A problem that concerns `count` things, of which the first are named; ok without any."""
+    return failed(f"{problem}: {join_names(named, count)}", cure) if count else passed("no problems found")
+
+
+def join_names(things: Iterable[Any], count: int) -> str:
+    """`a, b and 3 more`."""
+    shown = [str(thing) for thing in things][:NAMED]
+    more = count - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def processes() -> Finding:
+    """No process has fallen silent without another in its place, and all run one version."""
+    known = read_processes()
+    if silent := [f"{each} for {each.silent_seconds:.0f} s" for each in known if not each.alive]:
+        cure = (
+            "look at its machine and start it again; a process that is gone for good is forgotten after a day"
         )
-    errors = [error for error in django_checks.run_checks() if error.is_serious()]
-    if errors:
-        cure = str(errors[0].hint or f"see `{COMMAND} check`").splitlines()[0]
-        return failed(str(errors[0].msg).splitlines()[0], cure)
-    return passed("consistent")
+        return failed(f"silent: {join_names(silent, len(silent))}", cure)
+    if len(versions := sorted({each.version for each in known})) > 1:
+        cure = "finish the upgrade: restart the processes of the older version, which `status` shows"
+        return unknown(f"several versions run: {', '.join(versions)}", cure)
+    return passed(f"{len(known)} run {versions[0]}" if known else "none has reported itself")
 
 
-def check_flags() -> Finding:
-    """Lists flags that differ from their defaults; always ok."""
-    return passed("; ".join(flags.changed_flags()) or "all have their defaults")
+def workers() -> Finding:
+    """At least one worker is alive."""
+    alive = len(live_workers(settings.RONDO_WORKER_LOST_SECONDS))
+    if not alive:
+        return failed("no worker is alive", "start `celery -A config worker`")
+    return passed(f"{alive} alive")
 
 
-def check_models() -> Finding:
-    """Each model in use has a known provider and a key."""
-    broken = {}
-    in_agents = Agent.objects.exclude(model="").order_by().values_list("model", flat=True).distinct()
-    # connections have a check of their own
-    for name in sorted(each for each in {settings.RONDO_MODEL, *in_agents} if not names_connection(each)):
-        if not is_offered(name):
-            broken[name] = "RONDO_MODELS does not list it"
-            continue
-        try:
-            resolve(name)
-        except ModelError as error:
-            broken[name] = str(error).splitlines()[0]
-    if not broken:
-        return passed("all are configured")
-    return failed(
-        some_named((f"{name}: {why}" for name, why in broken.items()), len(broken)),
-        "set the provider's key (such as OPENAI_API_KEY) and RONDO_MODELS everywhere, or name another model",
+def queues_read(queues: Sequence[str]) -> Finding:
+    """Each queue is read by a worker, and no worker reads queues that this process does not know."""
+    read = {queue for worker in live_workers(settings.RONDO_WORKER_LOST_SECONDS) for queue in worker}
+    if unread := [queue for queue in queues if queue not in read]:
+        return failed(
+            f"no worker reads {', '.join(unread) if read else 'any queue'}",
+            "start a worker with these queues; see TURN_QUEUES",
+        )
+    if unknown := sorted(read - set(queues)):
+        return failed(
+            f"workers read queues that do not exist here: {', '.join(unknown)}",
+            "give every process the same TURN_SHARDS and restart it",
+        )
+    return passed("every queue is read")
+
+
+def lock_connection() -> Finding:
+    """DATABASE_LOCK_URL leads directly to this database: a lock taken there is visible here."""
+    keys = [secrets.randbelow(2**31), secrets.randbelow(2**31)]
+    cure = "set DATABASE_LOCK_URL to the direct address of the database of DATABASE_URL, without a pooler"
+    try:
+        with connect_directly(settings.DATABASE_LOCK_URL, "rondo doctor") as own:
+            own.execute("SELECT pg_advisory_lock(%s, %s)", keys)
+            seen = _holds(keys)
+    except PooledConnection:
+        return failed("it goes through a pooler, which breaks session locks", cure)
+    except (psycopg.Error, OSError) as error:
+        return failed(f"connecting failed ({type(error).__name__})", cure)
+    if not seen:
+        return failed("it leads to another database than DATABASE_URL", cure)
+    return passed("direct, to the same database")
+
+
+def _holds(keys: list[int]) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()"
+            " WHERE locktype = 'advisory' AND granted AND (classid, objid, objsubid) = (%s, %s, 2)",
+            keys,
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def stuck_turns() -> Finding:
+    """No running turn is without a live worker for long."""
+    lost_after = timedelta(seconds=settings.RONDO_WORKER_LOST_SECONDS + STUCK)
+    alive = Worker.objects.filter(pk=OuterRef("worker"), heartbeat_at__gt=Now() - lost_after)
+    left = Turn.objects.filter(state=TurnState.RUNNING, claimed_at__lt=Now() - timedelta(seconds=STUCK))
+    return _turns(
+        left.filter(Q(claim__isnull=True) | ~Exists(alive)),
+        "running without a live worker",
+        "start a worker, which resumes them; if one runs, look for sweep_failed in its log",
     )
 
 
-def check_database() -> Finding:
-    """PostgreSQL answers, is new enough and stores a row."""
+def overlong_turns() -> Finding:
+    """No turn runs longer than its policy allows; one that does hangs in its worker."""
+    running = Turn.objects.filter(state=TurnState.RUNNING, claim__isnull=False).select_related(
+        "session__agent"
+    )
+    rows: Any = running.annotate(age=Now() - F("claimed_at"))[:MOST_RUNNING]
+    late = [turn.pk for turn in rows if turn.age.total_seconds() > _longest(turn)]
+    cure = f"stop their worker (`{settings.RONDO_COMMAND} status` names it); others resume them"
+    return failed_if_any("past their time limit", late, len(late), cure)
+
+
+def _longest(turn: Turn) -> float:
+    try:
+        policy = policy_of(kind_of(turn).policy, turn.session.agent.policy, turn.metadata.get("policy", {}))
+    except PolicyError:  # the turn itself will fail with it
+        policy = TurnPolicy()
+    return policy.timeout_seconds + settings.RONDO_TOOL_GRACE_SECONDS + STUCK
+
+
+def waiting_turns() -> Finding:
+    """No turn waits long in an idle session."""
+    running = Turn.objects.filter(session=OuterRef("session"), state=TurnState.RUNNING)
+    of_owner = Turn.objects.filter(share_of=OuterRef("share_of"), state=TurnState.RUNNING)
+    queued = Turn.objects.filter(state=TurnState.QUEUED, host__isnull=True)
+    since = Now() - timedelta(seconds=WAITING)
+    return _turns(
+        queued.alias(since=Greatest("queued_at", "due_at"))
+        .filter(~Exists(running), since__lt=since)
+        .exclude(session__state=SessionState.DELETING)
+        # other turns wait for their owner's account, or for the owner's other turns
+        .filter(~Exists(of_owner), session__owner__is_active=True),
+        f"waiting for over {WAITING:.0f} s in idle sessions",
+        "start more workers, or give them more threads (-c)",
+    )
+
+
+def _turns(rows: QuerySet[Turn], what: str, cure: str) -> Finding:
+    ids = rows.order_by("pk").values_list("pk", flat=True)
+    return failed_if_any(what, ids[:NAMED], rows.count(), cure)
+
+
+_OLDEST = """
+SELECT name, age, cure FROM (
+  SELECT coalesce(nullif(application_name, ''), 'a client') || ', ' || state AS name,
+    extract(epoch FROM clock_timestamp() - xact_start)::float8 AS age,
+    'SELECT pg_terminate_backend(' || pid || ')' AS cure
+  FROM pg_stat_activity
+  WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+  UNION ALL
+  SELECT 'prepared', extract(epoch FROM clock_timestamp() - prepared)::float8,
+    'ROLLBACK PREPARED ' || quote_literal(gid)
+  FROM pg_prepared_xacts WHERE database = current_database()
+) AS open WHERE age IS NOT NULL ORDER BY age DESC LIMIT 1"""
+
+
+def oldest_transaction() -> Finding:
+    """No transaction is open for long: it would hold row locks, and hinder vacuum in all tables."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('server_version_num')::int, current_setting('server_version')")
-        number, version = cursor.fetchone()
-    if number < OLDEST_POSTGRES:
-        return failed(f"PostgreSQL {version} is too old", "use PostgreSQL 15 or newer")
-    trials.write_row()
-    return passed(f"PostgreSQL {version} answers, and stores a row")
+        cursor.execute(_OLDEST)
+        row = cursor.fetchone()
+    if row is None or row[1] <= LONGEST_TRANSACTION:
+        return passed("none is long")
+    name, age, cure = row
+    return failed(f"open for {age:.0f} s ({name})", f"end it: {cure}")
 
 
-def check_migrations() -> Finding:
-    """All migrations are applied."""
-    if what := schema.fault():
-        return failed(what, schema.CURE)
-    executor = MigrationExecutor(connection)
-    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    if missing:
-        names = (f"{migration.app_label}.{migration.name}" for migration, _ in missing)
-        return failed(f"not applied: {some_named(names, len(missing))}", f"run `{COMMAND} migrate`")
-    return passed("all applied")
+def channels_served() -> Finding:
+    """Each channel and address of sessions and hooks is available."""
+    sessions = Session.objects.filter(state=SessionState.OPEN).exclude(type__in=BACKGROUND)
+    unknown = sessions.exclude(channel__in=[WEB, *channels.known()]).order_by()
+    counts = dict(unknown.values_list("channel").annotate(n=Count("id")).order_by("channel"))
+    if counts:
+        missing = join_names((f"{name} ({n} sessions)" for name, n in counts.items()), len(counts))
+        return failed(f"channels that are not set up: {missing}", _CHANNEL_CURE)
+    if unserved := list(islice(_unserved_routes(sessions), NAMED + 1)):
+        more = " and more" * (len(unserved) > NAMED)
+        return failed(f"{'; '.join(unserved[:NAMED])}{more}", _CHANNEL_CURE)
+    return passed(f"set up: {', '.join(sorted(channels.known())) or 'none'}")
 
 
-def check_broker() -> Finding:
-    """The broker takes a message and gives it back."""
+def _unserved_routes(sessions: QuerySet[Session]) -> Iterator[str]:
+    """Sessions and hooks to which nothing can be sent, with the reason. Only the newest are checked."""
+    columns = ("key", "last_route", "channel", "chat_id", "channel_meta")
+    away = sessions.exclude(channel=WEB, last_route__isnull=True).order_by("-created_at").only(*columns)
+    for session in away[:MOST_ROUTES].iterator():
+        if reason := channels.why_unserved(session.standing_route):
+            yield f"session {session.key[:LONGEST_KEY]}: {reason}"
+    for hook in Hook.objects.filter(enabled=True).exclude(channel="").order_by("-created_at")[:MOST_ROUTES]:
+        if reason := channels.why_unserved({"channel": hook.channel, "chat_id": hook.address}):
+            yield f"hook {hook.pk}: {reason}"
+
+
+def bots_read() -> Finding:
+    """The updates of each bot that is on can be read, and each session of Telegram has a connected chat."""
+    bots = TelegramBot.objects.filter(enabled=True, agent__owner__is_active=True)
+    unread = Q(state_since=None, created_at__lt=Now() - NEW_BOT)
+    wrong = bots.filter(~Q(last_error="") | unread).order_by("username")
+    if count := wrong.count():
+        named = join_names((f"@{bot.username}: {bot.last_error or _UNREAD}" for bot in wrong[:NAMED]), count)
+        return failed(
+            f"bots whose messages are not read: {named}",
+            "see docs/channels.md#agents-on-telegram, or switch these bots off",
+        )
+    lost = _unconnected()
+    if count := lost.count():
+        named = join_names((session.key[:60] for session in lost[:NAMED]), count)
+        cure = "connect the chats on the pages of their agents, or delete these sessions"
+        return failed(f"sessions whose chat is not connected: {named}", cure)
+    return passed(f"{bots.count()} bots")
+
+
+def _unconnected() -> QuerySet[Session]:
+    """Open sessions whose answers go to a chat that is not connected, unless a plugin serves the channel."""
+    if not isinstance(channels.known().get("telegram"), channels.ChannelOfAgents):
+        return Session.objects.none()
+    chats = TelegramChat.objects.filter(bot=OuterRef("agent")).annotate(text=Cast("chat_id", CharField()))
+    here = Q(last_route__isnull=True) | Q(last_route__channel="telegram")
+    sessions = Session.objects.filter(
+        here, channel="telegram", state=SessionState.OPEN, owner__is_active=True
+    )
+    return sessions.exclude(Exists(chats.filter(text=OuterRef("chat_id")))).order_by("key")
+
+
+def connections_usable() -> Finding:
+    """The server's connections work, and the secrets of all can be read. Users see the other faults of their own."""
+    rows = Connection.objects.order_by("owner_id", "name")[:MOST_CONNECTIONS]
+    if not rows:
+        return passed("none")
+    broken = [text for row in rows.iterator() if (text := _fault_of(row))]
+    if broken:
+        return failed(
+            join_names(islice(broken, NAMED), len(broken)),
+            "mend them in the admin (Connections), and test them there",
+        )
+    return passed("none is known to be broken")
+
+
+def _fault_of(row: Connection) -> str:
+    whose = "" if row.owner_id is None else " of a user"
+    if fault := usable(row).fault:
+        return f"{row.name}{whose}: {fault}"
+    provider = PROVIDERS.get(row.provider)
+    if provider is None or provider.missing:
+        return f"{row.name}{whose}: {row.provider} is not installed"
+    return f"{row.name}: {row.last_error.rstrip('.')}" if row.owner_id is None and row.last_error else ""
+
+
+def deliveries_sent() -> Finding:
+    """No due delivery waits for long, and none has failed."""
+    before = Delivery.objects.filter(
+        session=OuterRef("session"), channel=OuterRef("channel"), id__lt=OuterRef("id"), state__in=ON_THE_WAY
+    )
+    heads = Delivery.objects.filter(~Exists(before), state__in=ON_THE_WAY)
+    heads = heads.exclude(session__owner__is_active=False)
+    due = Coalesce("next_attempt_at", "created_at")
+    late = heads.alias(due=due).filter(due__lt=Now() - timedelta(seconds=WAITING))
+    if count := late.count():
+        return failed(
+            f"{count} due and not sent",
+            "start a worker; if one runs, look for dispatcher_failed in its log",
+        )
+    dead = Delivery.objects.filter(state=DeliveryState.FAILED)
+    if not (count := dead.count()):
+        return passed("all are sent, or under way")
+    ids = dead.order_by("-pk").values_list("pk", flat=True)[:NAMED]
+    return failed(
+        f"failed: {join_names(ids, count)}",
+        "see the reason in the admin (Deliveries); send them again or discard them there",
+    )
+
+
+def beat() -> Finding:
+    """A beat is running and nothing is overdue."""
+    late = seconds_overdue()
+    start = "start `python -m config.beat`"
+    if late > LATE:
+        return failed(f"a job or message is {late:.0f} s overdue", start)
+    seen = beats_seen()
+    if not seen:
+        return unknown("nothing is overdue, but no beat is seen", start)
+    return passed(f"{seen} listening; nothing is overdue")
+
+
+def jobs_set_aside() -> Finding:
+    """No job was disabled because of a fault."""
+    jobs = figures.set_aside_jobs()
+    return failed_if_any(
+        "disabled after an error, see their fault in the admin",
+        jobs.order_by("pk").values_list("pk", flat=True)[:NAMED],
+        jobs.count(),
+        "give each a valid schedule, enable it again, or delete it",
+    )
+
+
+def time_zones() -> Finding:
+    """The time-zone data of all jobs are installed."""
+    missing = [zone for zone in used_zones() if fingerprint(zone) is None]
+    cure = "install current tzdata on every machine (PYTHONTZPATH), or give their jobs another zone"
+    return failed_if_any("no data for these time zones", missing, len(missing), cure)
+
+
+def schedules() -> Finding:
+    """Every enabled cron job has a valid schedule that fires again."""
+    jobs = CronJob.objects.filter(enabled=True, schedule_kind=ScheduleKind.CRON)
+    used = jobs.values_list("expr", "timezone").order_by().distinct()[:MOST_LOOKED_AT]
+    bad = [(expr, zone) for expr, zone in used if not _fires(expr, zone)]
+    ids = [
+        job_id
+        for expr, zone in bad[:NAMED]
+        for job_id in jobs.filter(expr=expr, timezone=zone).values_list("pk", flat=True)[:NAMED]
+    ]
+    cure = "give these jobs another schedule, or delete them"
+    return failed_if_any(f"{len(bad)} can never fire", ids, len(ids), cure)
+
+
+def _fires(expr: str, zone: str) -> bool:
+    """Whether the schedule fires again; an unknown zone is reported by `time_zones`."""
     try:
-        trials.pass_message()
-    except Exception as error:  # noqa: BLE001 - each broker client raises its own errors
-        return failed(*trials.broker_fault(error))
-    return passed("answers, and passes a message")
+        job = CronJob(schedule_kind=ScheduleKind.CRON, expr=expr, timezone=zone)
+        return schedule_of(job).next(database_now()) is not None
+    except ScheduleError as error:
+        return error.code == "unknown_timezone"
 
 
-def check_queues() -> Finding:
-    """A worker consumes each queue."""
-    return session_checks.queues_read(all_queues(settings.TURN_SHARDS))
+def plans() -> Finding:
+    """Every enabled job with slots left has its next slot in its clock; a system job always has slots left."""
+    lost = [clock.pk for clock in _idle() if clock.job.system_event or _has_slots(clock)]
+    return failed_if_any(
+        "enabled without a next slot", lost, len(lost), "disable and enable each of them again"
+    )
 
 
-READINESS_CHECKS: dict[str, Check] = {
-    "database": check_database,
-    "broker": check_broker,
-    "workers": session_checks.workers,
-    "shards": check_queues,
-    "beat": job_checks.beat,
-}
-CHECKS: dict[str, Check] = {
-    "configuration": check_configuration,
-    "flags": check_flags,
-    "database": check_database,
-    "migrations": check_migrations,
-    "lock_connection": session_checks.lock_connection,
-    "broker": check_broker,
-    "models": check_models,
-    "connections": session_checks.connections_usable,
-    "workers": session_checks.workers,
-    "shards": check_queues,
-    "beat": job_checks.beat,
-    "processes": session_checks.processes,
-    "stuck_turns": session_checks.stuck_turns,
-    "overlong_turns": session_checks.overlong_turns,
-    "waiting_turns": session_checks.waiting_turns,
-    "channels": session_checks.channels_served,
-    "telegram": session_checks.bots_read,
-    "deliveries": session_checks.deliveries_sent,
-    "oldest_transaction": session_checks.oldest_transaction,
-    "jobs_set_aside": job_checks.jobs_set_aside,
-    "time_zones": job_checks.time_zones,
-    "schedules": job_checks.schedules,
-    "plans": job_checks.plans,
-    "legacy_channels": job_checks.legacy_channels,
-    "last_slots": job_checks.last_slots,
-}
-WITHOUT_DATABASE = {"configuration", "flags", "broker"}
-NEED_BROKER = ("workers", "shards")
-BROKER_FIRST = unknown("not judged while the broker fails")
-NOT_CHECKED = failed("not checked", "repair the database first")
+def _idle() -> Iterator[JobClock]:
+    rows = JobClock.objects.filter(next_run_at__isnull=True, job__enabled=True).select_related("job")
+    return rows.order_by("-pk")[:MOST_LOOKED_AT].iterator()
 
 
-def run_all_checks() -> dict[str, Finding]:
-    """Run all checks in this process, with its environment."""
+def _has_slots(clock: JobClock) -> bool:
+    """Whether the job has slots after the last recorded one."""
+    last = counted_to(clock, database_now()) or clock.planned_from
     try:
-        probe_database()
-    except psycopg.Error as error:
-        return run_checks(CHECKS, database=_failed(error))
-    return run_checks(CHECKS)
+        after = max(last, clock.planned_from)
+        return plan_of(clock.job, clock.runs_started).next_firing(after) is not None
+    except ScheduleError:
+        return False  # reported by `schedules` and `time_zones`
 
 
-def probe_database() -> None:
-    """Connect once. Raises psycopg.OperationalError at once where the pool would try again for 10 s."""
-    psycopg.connect(**connection.get_connection_params()).close()
+def legacy_channels() -> Finding:
+    """This server can send to the channel and address of every legacy job that delivers its answers."""
+    rows = CronJob.objects.filter(enabled=True, deliver=True, session=None).exclude(channel="").exclude(to="")
+    looked_at = rows.order_by("-created_at").only("channel", "to")[:MOST_LOOKED_AT]
+    reasons = (
+        (job.pk, channels.why_unserved({"channel": job.channel, "chat_id": job.to})) for job in looked_at
+    )
+    lost = [f"{job_id}: {reason}" for job_id, reason in reasons if reason]
+    cure = "configure the channel (docs/channels.md), or disable these jobs in the admin"
+    return failed_if_any("answers of legacy jobs cannot be delivered", lost, len(lost), cure)
 
 
-def run_checks(checks: Mapping[str, Check], *, database: Finding | None = None) -> dict[str, Finding]:
-    """Run the checks. Without the database, those that need it are skipped rather than wait one by one.
-
-    `database`: what is wrong with it, if that is known already.
-    """
-    found: dict[str, Finding] = {}
-    for name, check in checks.items():
-        if name == "database":
-            database = found[name] = database or _result(check)
-        elif database and not database.ok and name not in WITHOUT_DATABASE:
-            found[name] = NOT_CHECKED
-        else:
-            found[name] = _result(check)
-    broker = found.get("broker")
-    if broker and not broker.ok:  # workers end or wait without it, and would be taken for the cause
-        found |= {name: BROKER_FIRST for name in NEED_BROKER if not found[name].ok}
-    return found
+def last_slots() -> Finding:
+    """No clock's last slot is more than a day in the future."""
+    rows = _far_ahead().order_by("pk")
+    ids, cure = rows.values_list("pk", flat=True)[:NAMED], f"{settings.RONDO_COMMAND} doctor --mend"
+    return failed_if_any("last_slot is more than a day ahead", ids, rows.count(), cure)
 
 
-def _result(check: Check) -> Finding:
-    try:
-        return check()
-    except (Error, psycopg.Error) as error:
-        return _failed(error)
+def _far_ahead() -> QuerySet[JobClock]:
+    return JobClock.objects.filter(last_slot__gt=Now() + FAR_AHEAD)
 
 
-def _failed(error: Exception) -> Finding:
-    return failed(*trials.database_fault(error))
+def mend_last_slots() -> Iterator[str]:
+    """Set the `last_slot` of each such clock to the latest slot of its runs, or to now. Yields a line for each."""
+    for job_id in _far_ahead().order_by("pk").values_list("pk", flat=True):
+        if line := _mend(job_id):
+            yield line
+
+
+def _mend(job_id: str) -> str:
+    with transaction.atomic():
+        # the clock first, as everywhere; beat or an edit may have changed it before
+        clock = _far_ahead().select_for_update(no_key=True, of=("self",)).filter(pk=job_id).first()
+        if clock is None or clock.last_slot is None:
+            return ""
+        now, before = database_now(), clock.last_slot
+        slots = RunRecord.objects.filter(job_id=job_id).annotate(
+            slot=Coalesce(F("slots_to"), F("scheduled_for"))
+        )
+        latest = slots.filter(slot__lte=now + FAR_AHEAD).aggregate(latest=Max("slot"))["latest"]
+        clock.last_slot = latest or now
+        clock.save(update_fields=["last_slot"])
+        transaction.on_commit(notify_beats, robust=True)
+    return f"last_slot of {job_id}: {before:%Y-%m-%d %H:%M:%S}Z became {clock.last_slot:%Y-%m-%d %H:%M:%S}Z"

@@ -1,4 +1,4 @@
-"""The dashboard of the admin. Each part is shown to people who may view the rows that it counts."""
+"""The admin's first page and its sidebar. Each part is shown to people who may view the rows that it counts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -21,20 +23,14 @@ from automations.runs import figures as runs
 from automations.runs.describe import FAILED, span, why_failed
 from automations.schedules.describe import describe_job
 from config.operations.status import LaneNow, lane_now
-from interfaces.admin.base import instant
-from interfaces.admin.panels import Panel, label, link, link_to, list_url, table_panel
-from sessions_app import metrics as counters
-from sessions_app.metrics import Counted
+from interfaces.admin.panels import Panel, label, link, link_to, list_url
 from sessions_app.models import (
     Agent,
     ConsentQuestion,
     Delivery,
-    DeliveryState,
     ExecutionState,
     Lane,
     MailboxEvent,
-    Session,
-    SessionType,
     Turn,
     TurnState,
     Worker,
@@ -43,6 +39,11 @@ from sessions_app.operations import figures as sessions
 
 SHOWN = 10  # rows of a table
 MOST_COUNTED = 10_000  # rows of a list that are counted
+LONG_WAIT = 60.0  # seconds that a turn may wait
+LATE = 60_000.0  # milliseconds of lateness that are worth a look
+HOURS = 24
+OPEN = (RunState.QUEUED, RunState.RUNNING)
+OUTCOMES = (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,33 +79,21 @@ def short_span(milliseconds: float) -> str:
 
 def runs_url(*states: str, hour: datetime | None = None) -> str:
     """The list of runs: in one of these states if there are any, and of one hour (UTC) or of all time."""
-    chosen: dict[str, str] = {}
-    if states:
-        chosen = {"state__in": ",".join(states)} if len(states) > 1 else {"state__exact": states[0]}
+    chosen = {"state__in" if len(states) > 1 else "state__exact": ",".join(states)} if states else {}
     if hour is not None:
-        day = f"{hour:%Y-%m-%d}"
-        chosen |= {
-            "created_at_from_0": day,
-            "created_at_from_1": f"{hour:%H}:00:00",
-            "created_at_to_0": day,
-            "created_at_to_1": f"{hour:%H}:59:59.999999",
-        }
+        for end, time in (("from", f"{hour:%H}:00:00"), ("to", f"{hour:%H}:59:59.999999")):
+            chosen |= {f"created_at_{end}_0": f"{hour:%Y-%m-%d}", f"created_at_{end}_1": time}
     return list_url(RunRecord, **chosen)
 
 
-LONG_WAIT = 60.0  # seconds
-_WAITING = ",".join(each.value for each in WAITING)
-
-
-def workers_part() -> Iterator[Part]:
+def workers() -> Iterator[Part]:
     """The number of live workers."""
     alive = len(sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS))
-    note = "run turns" if alive else "none: start one"
-    tone = "good" if alive else "bad"
+    note, tone = ("run turns", "good") if alive else ("none: start one", "bad")
     yield Tile(label="Live workers", value=str(alive), note=note, url=list_url(Worker), tone=tone)
 
 
-def failing() -> Iterator[Part]:
+def failing_automations() -> Iterator[Part]:
     """Automations whose last run failed, or that an error disabled."""
     found = runs.failing_jobs(SHOWN)
     aside = runs.set_aside_jobs()
@@ -128,31 +117,29 @@ def failing() -> Iterator[Part]:
             label(run.state),
             why_failed(run),
             link_to(list_url(RunRecord, job__id__exact=run.job_id, state__exact=RunState.FAILED), failures),
-            link(run, instant(run.finished_at)),
+            link(run, run.finished_at),
         ]
         for run, failures in found.newest
     ]
-    headers = ["automation", "agent", "state", "why", "failures in 24 h", "last (UTC)"]
-    more = runs_url(RunState.FAILED)
-    yield Panel(title="Automations that fail now", headers=headers, rows=rows, more=more, wide=True)
+    yield Panel(
+        title="Automations that fail now",
+        headers=["automation", "agent", "state", "why", "failures in 24 h", "last (UTC)"],
+        rows=rows,
+        more=runs_url(RunState.FAILED),
+        wide=True,
+    )
 
 
-def failed_turns_part() -> Iterator[Part]:
+def failed_turns() -> Iterator[Part]:
     """Turns that failed in the last hour, by reason."""
     found = sessions.failed_turns(timedelta(hours=1))
-    count = found.total()
-    everything = list_url(Turn, state__exact=TurnState.FAILED)
-    yield Tile(
-        label="Turns failed",
-        value=f"{count:,}",
-        note="in the last hour",
-        url=everything,
-        tone="bad" if count else "good",
-    )
-    yield table_panel(
-        "Turns failed in the last hour",
-        ["reason", "meaning", "turns"],
-        [
+    count, url = found.total(), list_url(Turn, state__exact=TurnState.FAILED)
+    tone = "bad" if count else "good"
+    yield Tile(label="Turns failed", value=f"{count:,}", note="in the last hour", url=url, tone=tone)
+    yield Panel(
+        title="Turns failed in the last hour",
+        headers=["reason", "meaning", "turns"],
+        rows=[
             [
                 code or "-",
                 FAILED.get(code, "see the turns"),
@@ -160,29 +147,20 @@ def failed_turns_part() -> Iterator[Part]:
             ]
             for code, n in found.most_common(SHOWN)
         ],
-        more=everything,
+        more=url,
     )
 
 
-def dead_deliveries_part() -> Iterator[Part]:
+def dead_deliveries() -> Iterator[Part]:
     """Deliveries that were given up."""
-    dead = sessions.dead_deliveries()
+    dead, url = sessions.dead_deliveries(), list_url(Delivery, state__exact="failed")
     count = dead[:MOST_COUNTED].count()
-    url = list_url(Delivery, state__exact="failed")
-    yield Tile(
-        label="Dead deliveries",
-        value=f"{count:,}",
-        note="send them again or discard them" if count else "none was given up",
-        url=url,
-        tone="bad" if count else "good",
-    )
-    yield table_panel(
-        "Dead deliveries",
-        ["delivery", "channel", "why", "created (UTC)"],
-        [
-            [link(row, str(row.pk)), row.channel, row.last_error, instant(row.created_at)]
-            for row in dead[:SHOWN]
-        ],
+    note, tone = ("send them again or discard them", "bad") if count else ("none was given up", "good")
+    yield Tile(label="Dead deliveries", value=f"{count:,}", note=note, url=url, tone=tone)
+    yield Panel(
+        title="Dead deliveries",
+        headers=["delivery", "channel", "why", "created (UTC)"],
+        rows=[[link(row, row.pk), row.channel, row.last_error, row.created_at] for row in dead[:SHOWN]],
         more=url,
     )
 
@@ -190,88 +168,79 @@ def dead_deliveries_part() -> Iterator[Part]:
 def waiting() -> Iterator[Part]:
     """Queued turns, questions to people, retries and mailboxes."""
     lanes = {lane: lane_now(lane) for lane in Lane}
-    waiting = sum(each.waiting for each in lanes.values())
+    count = sum(each.waiting for each in lanes.values())
     oldest = max((each.oldest_seconds for each in lanes.values() if each.waiting), default=0.0)
     yield Tile(
         label="Turns waiting",
-        value=f"{waiting:,}",
-        note=f"the oldest for {span(timedelta(seconds=oldest))}" if waiting else "nothing waits",
+        value=f"{count:,}",
+        note=f"the oldest for {span(timedelta(seconds=oldest))}" if count else "nothing waits",
         url=list_url(Turn, state__exact=TurnState.QUEUED),
         tone="warn" if oldest > LONG_WAIT else "good",
     )
-    rows = [row for lane, now in lanes.items() for row in _lane_rows(lane, now)]
-    for what, on, found, url in (
-        (
-            "plans with a question",
-            "a person",
-            sessions.waiting_executions(),
-            list_url(ExecutionState, status__in=_WAITING),
-        ),
+    plans, consents = sessions.waiting_executions(), sessions.open_consents()
+    plans_url = list_url(ExecutionState, status__in=",".join(each.value for each in WAITING))
+    mail_url = list_url(MailboxEvent, acknowledged_at__isempty="1", dropped_at__isempty="1")
+    others: list[tuple[str, str, Any, str, Any]] = [
+        ("plans with a question", "a person", plans, plans_url, plans),
         (
             "questions for consent",
             "a person",
-            sessions.open_consents(),
+            consents,
             list_url(ConsentQuestion, state__exact="open"),
+            consents,
         ),
-    ):
-        first = found.values_list("asked_at", flat=True).first()
-        rows.append([what, on, number(found[:MOST_COUNTED].count(), url), ago(first)])
-    retries = runs.retrying_runs()[:MOST_COUNTED].count()
-    again = list_url(RunRecord, not_before__isempty="0")
-    rows.append(["runs before another attempt", "the time of the attempt", number(retries, again), "-"])
-    unread = sessions.unacknowledged_mail()[:MOST_COUNTED].count()
-    mail = list_url(MailboxEvent, acknowledged_at__isempty="1", dropped_at__isempty="1")
-    rows.append(["mailbox updates", "the next turn of their session", number(unread, mail), "-"])
-    yield table_panel("What waits, and on whom", ["what", "waits on", "number", "the oldest for"], rows)
+        (
+            "runs before another attempt",
+            "the time of the attempt",
+            runs.retrying_runs(),
+            list_url(RunRecord, not_before__isempty="0"),
+            None,
+        ),
+        ("mailbox updates", "the next turn of their session", sessions.unacknowledged_mail(), mail_url, None),
+    ]
+    rows = [row for lane, now in lanes.items() for row in _lane_rows(lane, now)]
+    for what, waits_on, found, url, asked in others:
+        since = asked.values_list("asked_at", flat=True).first() if asked is not None else None
+        rows.append([what, waits_on, number(found[:MOST_COUNTED].count(), url), ago(since)])
+    yield Panel(
+        title="What waits, and on whom", headers=["what", "waits on", "number", "the oldest for"], rows=rows
+    )
 
 
-def _lane_rows(lane: Lane, now: LaneNow) -> list[list[Any]]:
+def _lane_rows(lane: Lane, now: LaneNow) -> Iterator[list[Any]]:
     what = "messages of people" if lane == Lane.PEOPLE else "turns of automations"
     url = list_url(Turn, state__exact=TurnState.QUEUED, lane__exact=lane)
-    free = now.waiting - now.inactive - now.refused
+    free = max(0, now.waiting - now.inactive - now.refused)
     oldest = span(timedelta(seconds=now.oldest_seconds)) if now.waiting else "-"
-    rows = [[what, "a worker, or their session", number(max(0, free), url), oldest]]
+    yield [what, "a worker, or their session", number(free, url), oldest]
     if now.refused:
-        rows.append([what, "other turns of their users", number(now.refused, url), "-"])
+        yield [what, "other turns of their users", number(now.refused, url), "-"]
     if now.inactive:
-        rows.append([what, "their accounts, which are inactive", number(now.inactive, url), "-"])
-    return rows
+        yield [what, "their accounts, which are inactive", number(now.inactive, url), "-"]
 
 
-HOURS = 24
-LATE = 60_000.0  # milliseconds of lateness that are worth a look
-OPEN = (RunState.QUEUED, RunState.RUNNING)
-OUTCOMES = (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED)
-
-
-def runs_part() -> Iterator[Part]:
+def recent_runs() -> Iterator[Part]:
     """Lateness and outcomes of the runs of the last 24 hours."""
     found = runs.recent_runs()
-    cut = (
-        f"Only the newest {runs.NEWEST:,} are counted, since {found.since:%H:%M} UTC." if found.since else ""
-    )
     if found.lateness is not None:
         p50, p95, p99 = (short_span(value) for value in found.lateness)
         yield Tile(
             label="Lateness",
             value=p50,
-            note=f"the median in 24 h; p99 {p99}",
+            note=f"the median in 24 h; p95 {p95}, p99 {p99}",
             url=list_url(RunRecord),
             tone="warn" if found.lateness[2] > LATE else "good",
         )
-        text = f"From the slot until it was fired, of {found.count:,} runs in 24 hours. {cut}"
-        yield table_panel("Lateness", ["p50", "p95", "p99"], [[p50, p95, p99]], note=text)
-    yield _per_hour(found.hours, cut)
-
-
-def _per_hour(found: dict[datetime, dict[str, int]], cut: str) -> Panel:
-    most = max((sum(counts.values()) for counts in found.values()), default=0)
-    begin = timezone.now().astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    hours = [begin - timedelta(hours=n) for n in range(HOURS + 1)]
-    return Panel(
+    most = max((sum(counts.values()) for counts in found.hours.values()), default=0)
+    this_hour = timezone.now().astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    hours = [this_hour - timedelta(hours=n) for n in range(HOURS + 1)]
+    cut = (
+        f"Only the newest {runs.NEWEST:,} are counted, since {found.since:%H:%M} UTC." if found.since else ""
+    )
+    yield Panel(
         title="Runs per hour",
         headers=["hour (UTC)", "share", *OUTCOMES, "open"],
-        rows=[_hour(hour, found.get(hour, {}), most) for hour in hours],
+        rows=[_hour(hour, found.hours.get(hour, {}), most) for hour in hours],
         more=list_url(RunRecord),
         note=cut,
         wide=True,
@@ -280,13 +249,14 @@ def _per_hour(found: dict[datetime, dict[str, int]], cut: str) -> Panel:
 
 def _hour(hour: datetime, counts: dict[str, int], most: int) -> list[Any]:
     still_open = sum(counts.get(state, 0) for state in OPEN)
-    shown = [(str(state), counts.get(state, 0)) for state in OUTCOMES]
-    cells = [number(count, runs_url(state, hour=hour)) if count else "0" for state, count in shown]
+    parts: list[tuple[str, tuple[str, ...], int]] = [
+        *((state, (state,), counts.get(state, 0)) for state in OUTCOMES),
+        ("open", OPEN, still_open),
+    ]
     return [
         link_to(runs_url(hour=hour), f"{hour:%a %H:%M}"),
-        _bar([*shown, ("open", still_open)], most),
-        *cells,
-        number(still_open, runs_url(*OPEN, hour=hour)) if still_open else "0",
+        _bar([(name, count) for name, _states, count in parts], most),
+        *(number(count, runs_url(*states, hour=hour)) if count else "0" for _name, states, count in parts),
     ]
 
 
@@ -304,72 +274,29 @@ def _bar(counts: list[tuple[str, int]], most: int) -> SafeString:
     )
 
 
-def queues() -> Iterator[Part]:
-    """Running and queued turns by the queue of their hints."""
-    rows = [
-        [
-            name,
-            number(queue.running, list_url(Turn, state__exact=TurnState.RUNNING, lane__exact=queue.lane)),
-            number(queue.queued, list_url(Turn, state__exact=TurnState.QUEUED, lane__exact=queue.lane)),
-            ago(queue.oldest),
-        ]
-        for name, queue in list(sessions.turns_by_queue().items())[:SHOWN]
-    ]
-    yield table_panel("Turns by queue", ["queue", "running", "queued", "the oldest for"], rows)
-
-
-def deliveries() -> Iterator[Part]:
-    """Deliveries by state: what is open now, and what was made in the last 24 hours."""
-    now, recent = sessions.open_deliveries(), sessions.recent_deliveries()
-    rows = [
-        [
-            label(state),
-            number(now[state], list_url(Delivery, state__exact=state)) if state in now else "-",
-            number(recent.get(state, 0), list_url(Delivery, state__exact=state)),
-        ]
-        for state in DeliveryState
-    ]
-    cut = f"At most the newest {sessions.NEWEST:,} of 24 hours are counted."
-    yield table_panel("Deliveries", ["state", "now", "made in 24 h"], rows, note=cut)
-
-
-def heartbeats() -> Iterator[Part]:
-    """What heartbeats came to, since counting began."""
-    found = {figure.name: figure.value for figure in counters.figures()}
-    url = list_url(Session, type__exact=SessionType.HEARTBEAT)
-    rows = [
-        [words, number(found.get(name, 0), url)]
-        for words, name in (
-            ("delivered: there was something to report", Counted.HEARTBEAT_DELIVER),
-            ("suppressed: there was nothing to report", Counted.HEARTBEAT_SUPPRESS),
-            ("skipped: their session was busy", Counted.HEARTBEAT_SKIPPED),
-        )
-    ]
-    yield table_panel(
-        "Heartbeats", ["heartbeats", "number"], rows, note="All since counting began, as in /metrics."
-    )
-
-
 def tokens() -> Iterator[Part]:
     """Tokens and their cost by agent."""
-    rows = [
-        [
-            link_to(list_url(Turn, session__agent__id__exact=each.agent_id), f"{each.name} of {each.owner}"),
-            f"{each.turns:,}",
-            f"{each.input_tokens:,}",
-            f"{each.output_tokens:,}",
-            str(each.cost),
-        ]
-        for each in sessions.tokens_by_agent(SHOWN)
-    ]
-    note = f"At most the newest {sessions.NEWEST_TURNS:,} turns of 24 hours are counted, by list prices."
-    yield table_panel(
-        "Tokens and cost by agent", ["agent", "turns", "input", "output", "cost"], rows, note=note
+    yield Panel(
+        title="Tokens and cost by agent",
+        headers=["agent", "turns", "input", "output", "cost"],
+        rows=[
+            [
+                link_to(
+                    list_url(Turn, session__agent__id__exact=each.agent_id), f"{each.name} of {each.owner}"
+                ),
+                f"{each.turns:,}",
+                f"{each.input_tokens:,}",
+                f"{each.output_tokens:,}",
+                str(each.cost),
+            ]
+            for each in sessions.tokens_by_agent(SHOWN)
+        ],
+        note=f"At most the newest {sessions.NEWEST_TURNS:,} turns of 24 hours are counted, by list prices.",
     )
 
 
-def next_slots_part() -> Iterator[Part]:
-    """What is due next."""
+def next_slots() -> Iterator[Part]:
+    """The jobs and messages that are due next."""
     rows = []
     now = timezone.now()
     for at, thing in runs.next_slots(SHOWN):
@@ -378,22 +305,20 @@ def next_slots_part() -> Iterator[Part]:
         else:
             agent, what = thing.session.agent, "scheduled message"
         wait = f"in {span(at - now)}" if at > now else f"overdue for {span(now - at)}"
-        rows.append([instant(at), wait, link(thing), what, str(agent)])
+        rows.append([at, wait, link(thing), what, str(agent)])
     headers = ["slot (UTC)", "when", "what", "schedule", "agent"]
-    yield table_panel("Next slots", headers, rows, more=list_url(CronJob, enabled__exact=1), wide=True)
+    more = list_url(CronJob, enabled__exact=1)
+    yield Panel(title="Next slots", headers=headers, rows=rows, more=more, wide=True)
 
 
 PARTS: tuple[tuple[tuple[type[Model], ...], Callable[[], Iterator[Part]]], ...] = (
-    ((Worker,), workers_part),
-    ((CronJob, RunRecord), failing),
-    ((Turn,), failed_turns_part),
-    ((Delivery,), dead_deliveries_part),
+    ((Worker,), workers),
+    ((CronJob, RunRecord), failing_automations),
+    ((Turn,), failed_turns),
+    ((Delivery,), dead_deliveries),
     ((Turn, ExecutionState, ConsentQuestion, RunRecord, MailboxEvent), waiting),
-    ((RunRecord,), runs_part),
-    ((CronJob, ScheduledMessage), next_slots_part),
-    ((Turn,), queues),
-    ((Delivery,), deliveries),
-    ((Session,), heartbeats),
+    ((RunRecord,), recent_runs),
+    ((CronJob, ScheduledMessage), next_slots),
     ((Turn, Agent), tokens),
 )
 
@@ -413,3 +338,61 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 def may_view(request: HttpRequest, model: type[Model]) -> bool:
     """Whether the person may view this model's list in the admin."""
     return admin.site.get_model_admin(model).has_view_permission(request)
+
+
+GROUPS = {  # by title: name of the link, model, icon
+    "People": (
+        ("Users", "auth.user", "person"),
+        ("Groups", "auth.group", "group"),
+        ("Tokens", "sessions_app.apitoken", "key"),
+        ("Sessions", "sessions_app.session", "forum"),
+        ("Preferences", "sessions_app.preference", "tune"),
+    ),
+    "Agents": (
+        ("Agents", "sessions_app.agent", "smart_toy"),
+        ("Documents", "sessions_app.document", "description"),
+        ("Hooks", "sessions_app.hook", "webhook"),
+        ("Connections", "sessions_app.connection", "key"),
+        ("Telegram bots", "sessions_app.telegrambot", "chat"),
+    ),
+    "Appointments": (
+        ("Automations", "automations.cronjob", "event_repeat"),
+        ("Runs", "automations.runrecord", "history"),
+        ("Scheduled messages", "automations.scheduledmessage", "schedule_send"),
+    ),
+    "Turns": (
+        ("Turns", "sessions_app.turn", "sync_alt"),
+        ("Messages", "sessions_app.message", "chat"),
+        ("Plans", "sessions_app.executionstate", "account_tree"),
+        ("Questions for consent", "sessions_app.consentquestion", "help"),
+    ),
+    "Deliveries": (
+        ("Deliveries", "sessions_app.delivery", "send"),
+        ("Mailboxes", "sessions_app.mailboxevent", "inbox"),
+    ),
+    "Internals": (
+        ("Processes", "sessions_app.process", "dns"),
+        ("Workers", "sessions_app.worker", "memory"),
+        ("Journal steps", "sessions_app.turnstep", "list"),
+        ("Events", "sessions_app.event", "bolt"),
+        ("Task states", "sessions_app.taskstate", "psychology"),
+        ("Document revisions", "sessions_app.documentrevision", "restore_page"),
+        ("Idempotency keys", "sessions_app.idempotencykey", "fingerprint"),
+        ("Rate limits", "sessions_app.allowance", "speed"),
+    ),
+}
+
+
+def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
+    """The groups of links, without those to lists that the person may not view."""
+    home = {"title": "Dashboard", "icon": "monitoring", "link": reverse("admin:index")}
+    groups: list[dict[str, Any]] = [{"items": [home]}]
+    for title, entries in GROUPS.items():
+        items = [
+            {"title": name, "icon": icon, "link": reverse(f"admin:{model.replace('.', '_')}_changelist")}
+            for name, model, icon in entries
+            if may_view(request, apps.get_model(model))
+        ]
+        if items:
+            groups.append({"title": title, "separator": True, "items": items})
+    return groups

@@ -49,7 +49,7 @@ def start(dsn: str, release: str) -> None:
 
 
 def reduced(event: Any, hint: dict[str, Any]) -> Any:
-    """The event with what is allowed alone."""
+    """Reduce an event to the allowed fields."""
     line = getattr(hint.get("log_record"), "msg", None)
     said = line if isinstance(line, dict) else {}
     kept = {name: event[name] for name in _OF_EVENT if name in event}
@@ -62,7 +62,7 @@ def reduced(event: Any, hint: dict[str, Any]) -> Any:
 
 
 def _raised(said: Any) -> Any:
-    """What structlog keeps of an exception in its line: the exception, or that it is the one that is handled."""
+    """The exception of a structlog line: the one given, or the one being handled."""
     raised = said if isinstance(said, BaseException) else sys.exc_info()[1] if said else None
     if raised is None:
         return ()

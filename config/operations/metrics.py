@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from automations import selectors as automations
 from automations.runs.figures import FAILURES_IN_A_ROW, jobs_failing_in_a_row
 from config import installation
-from config.operations.checks import READINESS_CHECKS, run_checks
+from config.operations.doctor import check_readiness
 from interfaces.http.watchers import is_watcher
 from sessions_app import metrics as counters
 from sessions_app.channels.base import all_names
@@ -35,8 +35,9 @@ from sessions_app.metrics import (
 )
 from sessions_app.models import Counter, Lane
 from sessions_app.operations import figures as sessions
-from sessions_app.postgres.connection import time_limit
 from sessions_app.streams.hub import hub
+
+log = structlog.get_logger(__name__)
 
 COUNTERS = {
     "beat_rounds": "Rounds that beats finished.",
@@ -86,8 +87,17 @@ def _counter_families(figures: Iterable[Counter]) -> Iterable[Metric]:
         for values, value in (begun | found.get(name, {})).items():
             family.add_metric(values, value)
         yield family
-    yield _deliveries(found)
-    yield _limits(found)
+    ended = {"sent": Counted.DELIVERY_SENT, "failed": Counted.DELIVERY_FAILED}
+    deliveries = {state: found.get(name, {}).get((), 0) for state, name in ended.items()}
+    limits = {code: found.get(Counted.TURN_LIMIT, {}).get((code,), 0) for code in sorted(TURN_LIMITS)}
+    for name, meaning, label, counts in (
+        ("deliveries", "Deliveries that ended, by state.", "state", deliveries),
+        ("turn_limits_reached", COUNTERS["turn_limit_count"], "limit", limits),
+    ):
+        family = CounterMetricFamily(f"rondo_{name}", meaning, labels=[label])
+        for each, count in counts.items():
+            family.add_metric([each], count)
+        yield family
     yield _wait(found, "rondo_lock_wait_ms", "Milliseconds", 1)
     yield _wait(found, "rondo_turn_wait_seconds", "Seconds", 1000)
     yield _duration(found)
@@ -97,21 +107,6 @@ def _known(counted: Counted) -> Iterable[tuple[str, ...]]:
     if counted is Counted.DELIVERY_ATTEMPT_FAILED:
         return [(channel,) for channel in sorted(all_names())]  # plugins may have registered more
     return KNOWN.get(counted, [])
-
-
-def _deliveries(found: _Found) -> Metric:
-    family = CounterMetricFamily("rondo_deliveries", "Deliveries that ended, by state.", labels=["state"])
-    for state, name in (("sent", Counted.DELIVERY_SENT), ("failed", Counted.DELIVERY_FAILED)):
-        family.add_metric([state], found.get(name, {}).get((), 0))
-    return family
-
-
-def _limits(found: _Found) -> Metric:
-    meaning = "Turns ended by a limit of their policy, by its code."
-    family = CounterMetricFamily("rondo_turn_limits_reached", meaning, labels=["limit"])
-    for code in sorted(TURN_LIMITS):
-        family.add_metric([code], found.get(Counted.TURN_LIMIT, {}).get((code,), 0))
-    return family
 
 
 def _wait(found: _Found, name: str, unit: str, divisor: int) -> Metric:
@@ -141,11 +136,6 @@ def _buckets(stored: Mapping[str, int], bounds: tuple[int, ...], divisor: int) -
     return [*buckets, (EVERYTHING, float(so_far + stored.get(EVERYTHING, 0)))]
 
 
-log = structlog.get_logger(__name__)
-
-DATABASE_SECONDS = 0.8  # for the checks of readiness, as in /readyz
-
-
 class _Collector(Collector):
     """Gauges, read from the database at each scrape, and the stored counters."""
 
@@ -155,12 +145,10 @@ class _Collector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """All metrics; without the database only what needs none."""
-        yield GaugeMetricFamily("rondo_event_subscribers", "Open event streams.", value=hub().subscribers())
-        version = GaugeMetricFamily("rondo_build_info", "The version, as a label.", labels=["version"])
-        version.add_metric([installation.VERSION], 1)
-        yield version
-        ready = _readiness()
-        yield _by_label("rondo_ready", "Whether a part that turns need works.", "check", ready)
+        yield _gauge("event_subscribers", "Open event streams.", hub().subscribers())
+        yield _gauge("build_info", "The version, as a label.", {installation.VERSION: 1}, "version")
+        ready = {name: float(found.ok) for name, found in check_readiness().items()}
+        yield _gauge("ready", "Whether a part that turns need works.", ready, "check")
         if not ready["database"]:
             return
         try:
@@ -170,48 +158,35 @@ class _Collector(Collector):
             log.warning("metrics_without_database", error=type(error).__name__)
 
 
-def _readiness() -> dict[str, float]:
-    with time_limit(DATABASE_SECONDS):
-        return {name: float(found.ok) for name, found in run_checks(READINESS_CHECKS).items()}
-
-
 def _gauges() -> Iterable[Metric]:
-    yield _by_label("rondo_open_turns", "Queued and running turns.", "state", sessions.open_turns())
-    yield from _queues()
-    alive = sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS)
-    yield GaugeMetricFamily("rondo_workers", "Live workers.", value=len(alive))
-    yield GaugeMetricFamily("rondo_beats", "Beats that listen.", value=automations.beats_seen())
-    if (silent := counters.seconds_since_beat()) is not None:
-        meaning = "Seconds since a beat last finished a round."
-        yield GaugeMetricFamily("rondo_beat_last_round_age_seconds", meaning, value=silent)
-    late = automations.seconds_overdue()
-    yield GaugeMetricFamily(
-        "rondo_overdue_seconds", "Seconds by which the most overdue job or message is late.", value=late
-    )
-    meaning = f"Automations whose last {FAILURES_IN_A_ROW} attempts failed."
-    yield GaugeMetricFamily("rondo_failing_automations", meaning, value=jobs_failing_in_a_row())
-    unread = sessions.unread_mail()
-    yield GaugeMetricFamily(
-        "rondo_mailbox_waiting", "Updates that no turn has shown yet.", value=unread.waiting
-    )
-    meaning = "Pending, sending and failed deliveries."
-    yield _by_label("rondo_open_deliveries", meaning, "state", sessions.open_deliveries())
-
-
-def _queues() -> Iterable[Metric]:
-    """Depth and age of the queue of each lane."""
+    yield _gauge("open_turns", "Queued and running turns.", sessions.open_turns(), "state")
     waiting = sessions.queued_by_lane()
-    depth = {lane: found.count for lane, found in waiting.items()}
-    yield _by_label("rondo_queued_turns", "Queued turns.", "lane", depth)
-    ages = {lane: found.oldest_seconds for lane, found in waiting.items()}
-    meaning = "Seconds that the oldest queued turn has waited."
-    yield _by_label("rondo_oldest_queued_turn_seconds", meaning, "lane", ages)
+    yield _gauge(
+        "queued_turns", "Queued turns.", {lane: each.count for lane, each in waiting.items()}, "lane"
+    )
+    ages = {lane: each.oldest_seconds for lane, each in waiting.items()}
+    yield _gauge(
+        "oldest_queued_turn_seconds", "Seconds that the oldest queued turn has waited.", ages, "lane"
+    )
+    alive = sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS)
+    yield _gauge("workers", "Live workers.", len(alive))
+    yield _gauge("beats", "Beats that listen.", automations.beats_seen())
+    if (silent := counters.seconds_since_beat()) is not None:
+        yield _gauge("beat_last_round_age_seconds", "Seconds since a beat last finished a round.", silent)
+    late = automations.seconds_overdue()
+    yield _gauge("overdue_seconds", "Seconds by which the most overdue job or message is late.", late)
+    meaning = f"Automations whose last {FAILURES_IN_A_ROW} attempts failed."
+    yield _gauge("failing_automations", meaning, jobs_failing_in_a_row())
+    yield _gauge("mailbox_waiting", "Updates that no turn has shown yet.", sessions.unread_mail().waiting)
+    deliveries = sessions.open_deliveries()
+    yield _gauge("open_deliveries", "Pending, sending and failed deliveries.", deliveries, "state")
 
 
-def _by_label(name: str, meaning: str, label: str, values: dict[str, int] | dict[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, meaning, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
+def _gauge(name: str, meaning: str, value: float | Mapping[str, float], label: str = "") -> Metric:
+    """A gauge: one value, or one for each value of the label."""
+    family = GaugeMetricFamily(f"rondo_{name}", meaning, labels=[label] if label else None)
+    for key, each in value.items() if isinstance(value, Mapping) else [("", value)]:
+        family.add_metric([key] if label else [], each)
     return family
 
 

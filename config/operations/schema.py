@@ -30,24 +30,14 @@ _LAYOUT = (
     tokenize.DEDENT,
     tokenize.ENCODING,
 )
-_COLUMNS = """
-SELECT table_name, column_name FROM information_schema.columns
-WHERE table_schema = current_schema() AND table_name = ANY(%s)"""
-
 
 CURE = f"run that version again, or use an empty database (`{COMMAND} up`: another folder with --data-dir)"
 
 
 def fault() -> str:
     """Why this code cannot use the tables; empty if it can, or if there are none."""
-    applied = _applied()
-    if not applied:
-        return ""
     stored, here = _stored(), fingerprints()
-    if stored:
-        changed = [name for name in applied if stored.get(name, here.get(name)) != here.get(name)]
-    else:  # from before fingerprints were stored
-        changed = [] if _has_all_columns(applied) else applied
+    changed = [name for name in _applied() if stored.get(name, here.get(name)) != here.get(name)]
     if not changed:
         return ""
     return f"the database was made by another version of Rondo (other migrations: {', '.join(changed)})"
@@ -98,15 +88,3 @@ def _stored() -> dict[str, str]:
     except ValueError:  # somebody's own comment
         return {}
     return found
-
-
-def _has_all_columns(applied: list[str]) -> bool:
-    """Whether each applied app's tables have the columns that this code expects, and no other."""
-    labels = {name.partition(".")[0] for name in applied}
-    models = [model for model in apps.get_models() if model._meta.app_label in labels]
-    wanted = {
-        (model._meta.db_table, field.column) for model in models for field in model._meta.concrete_fields
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(_COLUMNS, [[model._meta.db_table for model in models]])
-        return set(cursor.fetchall()) == wanted

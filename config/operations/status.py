@@ -20,18 +20,24 @@ MOST_OF_A_KIND = 6  # lines of processes of a kind; JSON has all
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessNow:
-    """A web process, worker or beat. `silent_seconds`: since its last report; `age_seconds`: since it started."""
+class Reporter:
+    """A process that reports itself. `silent_seconds`: since its last report."""
 
     id: str
-    kind: str
     host: str
     pid: int
+    alive: bool
+    silent_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessNow(Reporter):
+    """A web process, worker or beat. `age_seconds`: since it started."""
+
+    kind: str
     address: str
     version: str
     age_seconds: float
-    silent_seconds: float
-    alive: bool
 
     def __str__(self) -> str:
         """`web app1:71`."""
@@ -39,22 +45,17 @@ class ProcessNow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerNow:
-    """A worker process. `silent_seconds`: since it last reported; `turns`: those it runs."""
+class WorkerNow(Reporter):
+    """A worker process, with the turns that it runs."""
 
-    id: str
-    host: str
-    pid: int
-    alive: bool
-    silent_seconds: float
     queues: list[str]
     turns: list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaneNow:
-    """Turns of one lane. Waiting turns of inactive accounts (`inactive`) and of users at RONDO_TURNS_PER_USER
-    (`refused`) are counted in `waiting`, too.
+    """Turns of one lane. `waiting` includes turns of inactive accounts (`inactive`) and of users who have
+    RONDO_TURNS_PER_USER turns running (`refused`).
     """
 
     waiting: int
@@ -128,15 +129,11 @@ def read_processes() -> list[ProcessNow]:
     rows: Any = shown.annotate(silent=Now() - F("seen_at"), age=Now() - F("started_at"))
     return [
         ProcessNow(
-            id=str(row.pk),
+            **_report(row),
             kind=row.kind,
-            host=row.host,
-            pid=row.pid,
             address=row.address,
             version=row.version,
             age_seconds=_seconds(row.age),
-            silent_seconds=_seconds(row.silent),
-            alive=_seconds(row.silent) <= settings.RONDO_WORKER_LOST_SECONDS,
         )
         for row in rows.order_by("host", "kind", "started_at", "pk")
     ]
@@ -148,18 +145,13 @@ def _workers() -> list[WorkerNow]:
     for worker, turn in running.values_list("worker", "pk"):
         runs.setdefault(worker, []).append(turn)
     rows: Any = Worker.objects.annotate(silent=Now() - F("heartbeat_at")).order_by("host", "pid", "pk")
-    return [
-        WorkerNow(
-            id=str(row.pk),
-            host=row.host,
-            pid=row.pid,
-            alive=_seconds(row.silent) <= settings.RONDO_WORKER_LOST_SECONDS,
-            silent_seconds=_seconds(row.silent),
-            queues=row.shards,
-            turns=runs.get(row.pk, []),
-        )
-        for row in rows
-    ]
+    return [WorkerNow(**_report(row), queues=row.shards, turns=runs.get(row.pk, [])) for row in rows]
+
+
+def _report(row: Any) -> dict[str, Any]:
+    silent = _seconds(row.silent)
+    alive = silent <= settings.RONDO_WORKER_LOST_SECONDS
+    return {"id": str(row.pk), "host": row.host, "pid": row.pid, "alive": alive, "silent_seconds": silent}
 
 
 def _seconds(span: timedelta) -> float:
@@ -236,7 +228,7 @@ def _process_words(process: ProcessNow) -> str:
     return f"{words}, {process.address}" if process.address else words
 
 
-def _life(process: ProcessNow | WorkerNow) -> str:
+def _life(process: Reporter) -> str:
     return "alive" if process.alive else f"SILENT for {_span(process.silent_seconds)}"
 
 

@@ -1,12 +1,12 @@
-"""Use the database and the broker as a turn does, and name what is in the way: a row is written, a message fetched."""
+"""Try the database and the broker as a turn uses them (write a row, pass a message), and name the cause of a fault."""
 
 from __future__ import annotations
 
 import re
-import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import psycopg
@@ -150,16 +150,15 @@ def pass_message() -> None:
         raise Blocked
     with hints.celery_app().connection_for_write() as link:
         _ = link.transport  # imports the broker's client, which is not the broker's time
-    ended: list[Exception | None] = []
-    thread = threading.Thread(target=_try, args=(ended,), name="rondo-broker-check", daemon=True)
-    thread.start()
-    thread.join(BROKER_SECONDS)
+    with_limit = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rondo-broker-check")
+    passed = with_limit.submit(_pass_message)
+    with_limit.shutdown(wait=False)  # each of its calls has a limit, so the thread ends soon
+    wait([passed], BROKER_SECONDS)
     if time.monotonic() < _blocked_until:
         raise Blocked
-    if not ended:  # each of its calls has a limit, so the thread ends soon
+    if not passed.done():
         raise TimeoutError(f"no answer within {BROKER_SECONDS} s")
-    if ended[0] is not None:
-        raise ended[0]
+    passed.result()
 
 
 def broker_fault(error: Exception) -> tuple[str, str]:
@@ -171,15 +170,6 @@ def broker_fault(error: Exception) -> tuple[str, str]:
         if re.search(pattern, said):
             return fault, cure
     return f"the broker does not answer ({_reason(error)})", "start it, or correct CELERY_BROKER_URL"
-
-
-def _try(ended: list[Exception | None]) -> None:
-    try:
-        _pass_message()
-    except Exception as error:  # noqa: BLE001 - raised by `pass_message`; each broker's client raises its own errors
-        ended.append(error)
-    else:
-        ended.append(None)
 
 
 def _pass_message() -> None:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import secrets
+from collections import defaultdict
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -106,7 +107,7 @@ _chosen: list[Path] = []  # of this process, by `join_running`
 
 
 def without_data_dir(arguments: Sequence[str]) -> tuple[list[str], Path | None]:
-    """The arguments of a command without `--data-dir`, and its folder; None: it is not given. SetupError."""
+    """Split `--data-dir` off the arguments of a command. Returns the other arguments, and the folder if given."""
     left: list[str] = []
     folder = None
     given = iter(arguments)
@@ -145,18 +146,19 @@ def join_running(environ: MutableMapping[str, str], folder: Path | None = None) 
 
 
 def _servers(folder: Path) -> tuple[str, str, str] | None:
+    running = _stored(folder / "connection.json")
+    found = running["database_url"], running["broker_url"], _stored(folder / "secrets.json")["secret_key"]
+    return found if all(found) else None
+
+
+def _stored(file: Path) -> defaultdict[str, str]:
+    """The texts of a JSON object; empty ones without the file."""
     try:
-        connection = json.loads((folder / "connection.json").read_text())
-        secrets = json.loads((folder / "secrets.json").read_text())
-        return connection["database_url"], connection["broker_url"], secrets["secret_key"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return defaultdict(str, json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError):
+        return defaultdict(str)
 
 
 def running_url() -> str:
     """The address of the web process of the `up` that was joined, or of `DATA_FOLDER`; empty if none runs there."""
-    folder = _chosen[0] if _chosen else DATA_FOLDER
-    try:
-        return str(json.loads((folder / "connection.json").read_text())["url"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    return _stored((_chosen[0] if _chosen else DATA_FOLDER) / "connection.json")["url"]

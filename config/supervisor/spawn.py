@@ -5,6 +5,8 @@ access to the folders around the data and the programs: see `OWN_FOLDER` for the
 """
 
 import ctypes
+import importlib.metadata
+import importlib.util
 import os
 import pwd
 import shutil
@@ -28,7 +30,7 @@ OWN_FOLDER = "/proc/self/cwd"
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """uid and gid to run as; None: those of this process."""
+    """The account to run a program as; without uid, the one of this process."""
 
     uid: int | None = None
     gid: int | None = None
@@ -66,7 +68,7 @@ def account_for(data: Path) -> Account:
 
 
 def account_for_fleet(data: Path, environ: Mapping[str, str], cwd: Path) -> Account:
-    """The account of our own processes: that of the embedded servers, if it can load our code, else our own."""
+    """The account for web, workers and beats: the servers' account if it can load our code, else our own."""
     account = account_for(data)
     if account.uid is None:
         return account
@@ -79,6 +81,15 @@ def account_for_fleet(data: Path, environ: Mapping[str, str], cwd: Path) -> Acco
     except (OSError, subprocess.SubprocessError):
         return Account()
     return account if done.returncode == 0 else Account()
+
+
+def packaged_program(package: str, program: str, parts: tuple[str, ...], account: Account) -> Path | None:
+    """`runnable_program` of an installed Python package; None if it is not installed. Raises SetupError."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    site, label = Path(spec.origin).parent.parent, f"{package}-{importlib.metadata.version(package)}"
+    return runnable_program(program, site=site, parts=parts, label=label, account=account)
 
 
 def runnable_program(

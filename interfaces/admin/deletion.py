@@ -7,8 +7,7 @@ This replaces Django's pages, which would cascade under a running turn, and read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -16,12 +15,12 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model, QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from interfaces.admin.automations.session_pages import blocker_url
+from automations.models import CronJob, ExecutionMode
 from interfaces.admin.base import M, PageAdmin
 from interfaces.admin.panels import change_url
 from sessions_app.exceptions import NotFound, SessionsError
@@ -32,22 +31,11 @@ TEMPLATE = "admin/rondo/delete.html"
 MOST_AT_ONCE = 50  # each waits for its running turn to end
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowToDelete:
-    """A row to delete: what is deleted with it, why it cannot be deleted (or empty), and what blocks it."""
-
-    row: Model
-    also_deleted: str
-    refusal: str
-    blockers: Sequence[Blocker]
-
-    @property
-    def url(self) -> str:
-        return change_url(self.row)
-
-    @property
-    def blockers_with_urls(self) -> list[tuple[Blocker, str]]:
-        return [(blocker, blocker_url(blocker.id)) for blocker in self.blockers]
+def jobs_of(agent_ids: Collection[int]) -> tuple[Blocker, ...]:
+    """Jobs bound to sessions of these agents, and their routines: they block the agents' deletion."""
+    bound = Q(session__isnull=False) | ~Q(execution_mode=ExecutionMode.SESSION)
+    jobs = CronJob.objects.filter(bound, agent_id__in=agent_ids).order_by("created_at", "id")
+    return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
 
 
 class TwoStepDelete(PageAdmin[M]):
@@ -56,7 +44,7 @@ class TwoStepDelete(PageAdmin[M]):
     actions: Sequence[Any] | None = ("delete_selected",)  # in place of Django's action of this name
 
     def also_deleted(self, obj: M) -> str:
-        """A sentence that says what is deleted with the row."""
+        """Say in a sentence what else goes with the row."""
         return ""
 
     def refusal(self, obj: M) -> str:
@@ -95,22 +83,15 @@ class TwoStepDelete(PageAdmin[M]):
         return self._two_steps(request, rows, hidden)
 
     def _two_steps(self, request: HttpRequest, rows: list[M], hidden: dict[str, str]) -> HttpResponse:
-        chosen = [
-            RowToDelete(
-                row=row,
-                also_deleted=self.also_deleted(row),
-                refusal=self.refusal(row),
-                blockers=tuple(self.blockers(row)),
-            )
-            for row in rows
-        ]
+        chosen = [self._shown(row) for row in rows]
+        blocker_ids = sorted(blocker.id for each in chosen for blocker, _url in each["blockers"])
         if "confirmed" not in request.POST:
-            return self._page(request, chosen, hidden)
+            return self._page(request, chosen, blocker_ids, hidden)
         with_dependents = request.POST.get("delete_automations") == "yes"
         # the person must have seen exactly those that block now
-        agreed = with_dependents and sorted(request.POST.getlist("shown")) == _blocker_ids(chosen)
-        if _blocker_ids(chosen) and not agreed:
-            return self._page(request, chosen, hidden, status=HTTPStatus.CONFLICT)
+        agreed = with_dependents and sorted(request.POST.getlist("shown")) == blocker_ids
+        if blocker_ids and not agreed:
+            return self._page(request, chosen, blocker_ids, hidden, status=HTTPStatus.CONFLICT)
         deleted = [row for row in rows if self._try_remove(request, row, with_dependents)]
         if deleted:
             self.log_deletions(request, deleted)  # type: ignore[arg-type]  # it only iterates over them
@@ -120,6 +101,18 @@ class TwoStepDelete(PageAdmin[M]):
             return HttpResponseRedirect(request.path)
         meta = self.opts
         return HttpResponseRedirect(reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist"))
+
+    def _shown(self, row: M) -> dict[str, Any]:
+        blockers = [
+            (each, reverse("admin:automations_cronjob_change", args=[each.id])) for each in self.blockers(row)
+        ]
+        return {
+            "row": row,
+            "url": change_url(row),
+            "also_deleted": self.also_deleted(row),
+            "refusal": self.refusal(row),
+            "blockers": blockers,
+        }
 
     def _try_remove(self, request: HttpRequest, row: M, with_dependents: bool) -> bool:
         try:
@@ -131,9 +124,8 @@ class TwoStepDelete(PageAdmin[M]):
             return False
         if not deletion.deleted:
             names = ", ".join(f"{blocker.name} ({blocker.id})" for blocker in deletion.blockers)
-            self.message_user(
-                request, f"{row} was not deleted. These automations block it: {names}.", messages.ERROR
-            )
+            text = f"{row} was not deleted. These automations block it: {names}."
+            self.message_user(request, text, messages.ERROR)
         if deletion.moved_ids:
             text = f"These routines now report to the primary session: {', '.join(deletion.moved_ids)}."
             self.message_user(request, text, messages.INFO)
@@ -142,7 +134,8 @@ class TwoStepDelete(PageAdmin[M]):
     def _page(
         self,
         request: HttpRequest,
-        rows: list[RowToDelete],
+        rows: list[dict[str, Any]],
+        blocker_ids: list[str],
         hidden: dict[str, str],
         status: int = HTTPStatus.OK,
     ) -> HttpResponse:
@@ -154,15 +147,11 @@ class TwoStepDelete(PageAdmin[M]):
             "opts": self.opts,
             "name": name,
             "rows": rows,
-            "refused": any(each.refusal for each in rows),
-            "blocker_ids": _blocker_ids(rows),
+            "refused": any(each["refusal"] for each in rows),
+            "blocker_ids": blocker_ids,
             "again": status == HTTPStatus.CONFLICT,
             "hidden": hidden,
             "checkbox": ACTION_CHECKBOX_NAME,
-            "chosen": [each.row.pk for each in rows] if hidden else [],
+            "chosen": [each["row"].pk for each in rows] if hidden else [],
         }
         return TemplateResponse(request, TEMPLATE, context, status=status)
-
-
-def _blocker_ids(rows: list[RowToDelete]) -> list[str]:
-    return sorted(blocker.id for each in rows for blocker in each.blockers)

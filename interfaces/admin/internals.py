@@ -1,22 +1,20 @@
-"""Read-only admin pages of mailbox events, events, idempotency keys, rate limits and workers."""
+"""Read-only admin pages of mailbox events, events, idempotency keys, rate limits and processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from django.contrib import admin
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
 from interfaces.admin.base import ReadOnlyAdmin
-from interfaces.admin.big_table import BigTable
-from interfaces.admin.panels import Panel, as_json, link, verbatim
-from interfaces.admin.unfold import AutocompleteSelectFilter
+from interfaces.admin.panels import linked
 from sessions_app.models import Allowance, Event, IdempotencyKey, MailboxEvent, Process, Worker
 
 
 @admin.register(MailboxEvent)
-class MailboxEventAdmin(BigTable[MailboxEvent]):
+class MailboxEventAdmin(ReadOnlyAdmin[MailboxEvent]):
     list_display = [
-        "__str__", "event_type", "priority", "target", "source_key", "state", "reason", "turn", "created_at",
+        "__str__", "event_type", "priority", "target", "source_key", "state", "reason", linked("acknowledged_by"),
+        "created_at",
     ]  # fmt: skip
     list_select_related = ["target", "acknowledged_by"]
     list_filter = [
@@ -27,7 +25,7 @@ class MailboxEventAdmin(BigTable[MailboxEvent]):
     ]
     search_fields = ["=target__id", "=event_id", "=target__key", "=dedupe_key", "=source_key"]
     search_help_text = "Event id, id or key of the target, key of the source, dedupe key"
-    exclude = ["detail", "artifacts"]
+    panel_fields = {"detail": "Detail", "artifacts": "Artifacts"}
 
     @admin.display(description="state")
     def state(self, obj: MailboxEvent) -> str:
@@ -35,26 +33,15 @@ class MailboxEventAdmin(BigTable[MailboxEvent]):
             return "acknowledged"
         return "dropped" if obj.dropped_at else "pending"
 
-    @admin.display(description="acknowledged by")
-    def turn(self, obj: MailboxEvent) -> str:
-        return link(obj.acknowledged_by) if obj.acknowledged_by else "-"
-
-    def panels(self, obj: MailboxEvent) -> Iterable[Panel]:
-        yield verbatim("Detail", obj.detail)
-        yield verbatim("Artifacts", as_json(obj.artifacts))
-
 
 @admin.register(Event)
-class EventAdmin(BigTable[Event]):
+class EventAdmin(ReadOnlyAdmin[Event]):
     list_display = ["id", "xid", "type", "scope", "agent", "session", "turn_id", "run_id", "created_at"]
     list_select_related = ["agent", "session"]
     list_filter = ["type", "scope"]  # no filter by agent, which has no index; search finds a session's events
     search_fields = ["=session__id", "=session__key"]
     search_help_text = "Session id or key"
-    exclude = ["content"]
-
-    def panels(self, obj: Event) -> Iterable[Panel]:
-        yield verbatim("Content", as_json(obj.content))
+    panel_fields = {"content": "Content"}
 
 
 @admin.register(Worker)
@@ -73,7 +60,7 @@ class ProcessAdmin(ReadOnlyAdmin[Process]):
 
 
 @admin.register(IdempotencyKey)
-class IdempotencyKeyAdmin(BigTable[IdempotencyKey]):
+class IdempotencyKeyAdmin(ReadOnlyAdmin[IdempotencyKey]):
     list_display = ["id", "user", "address", "key", "created_at"]
     list_select_related = ["user"]
     search_fields = ["=key", "=user__username"]
@@ -81,7 +68,7 @@ class IdempotencyKeyAdmin(BigTable[IdempotencyKey]):
 
 
 @admin.register(Allowance)
-class AllowanceAdmin(BigTable[Allowance]):
+class AllowanceAdmin(ReadOnlyAdmin[Allowance]):
     list_display = ["key", "full_at"]
     search_fields = ["key__startswith"]
     search_help_text = "The beginning of the key: `user:<id>`, `hook:<id>` or `address:<network>`"

@@ -1,10 +1,13 @@
-"""Panels below the fields of an admin page, links, and cells of tables. All of them are bounded."""
+"""Panels beside the fields of an admin page, links, and cells of tables. All of them are bounded."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,10 +15,9 @@ from django.contrib import admin
 from django.db.models import Model
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
-
-from interfaces.admin.unfold import display
 
 WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere"
 LONGEST_CELL = 2_000  # characters of a text shown in a table
@@ -31,7 +33,7 @@ LABELS = {  # the colours of states; others are grey
 class Panel:
     """A table or a text. `note` is a sentence about it, `more` the URL of the full list.
 
-    `wide`: on the dashboard it takes the whole width.
+    `leads`: it stands above the fields. `wide`: on the dashboard it takes the whole width.
     """
 
     title: str
@@ -40,25 +42,8 @@ class Panel:
     text: str | None = None
     more: str = ""
     note: str = ""
+    leads: bool = False
     wide: bool = False
-
-
-def table_panel(
-    title: str,
-    headers: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    *,
-    more: str = "",
-    note: str = "",
-    wide: bool = False,
-) -> Panel:
-    """A panel with a table; the caller bounds the rows."""
-    return Panel(title=title, headers=headers, rows=list(rows), more=more, note=note, wide=wide)
-
-
-def verbatim(title: str, text: str) -> Panel:
-    """A panel with a text, with its line breaks and spaces."""
-    return Panel(title=title, text=text)
 
 
 def as_json(value: Any) -> str:
@@ -78,19 +63,50 @@ def change_url(row: Model) -> str:
     return reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[row.pk])
 
 
-def sent_as_line(row: Any) -> str:
-    """The state of each delivery of a row with `shown_deliveries`, on one line."""
-    return ", ".join(f"{each['channel']}: {each['state']}" for each in row.shown_deliveries) or "-"
+def list_url(model: type[Model], **filters: Any) -> str:
+    """The URL of a model's list with these filters."""
+    meta = model._meta
+    return f"{reverse(f'admin:{meta.app_label}_{meta.model_name}_changelist')}?{urlencode(filters)}"
 
 
-def link(row: Model, text: str = "") -> SafeString:
-    """A link to a row's page."""
-    return link_to(change_url(row), text or str(row))
+def link(row: Model | None, text: Any = None) -> SafeString | str:
+    """A link to a row's page; a dash for None."""
+    return "-" if row is None else link_to(change_url(row), str(row) if text is None else text)
 
 
 def link_to(url: str, text: Any) -> SafeString:
     """A link."""
-    return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
+    shown = localize(text)
+    return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, shown)
+
+
+def instant(value: datetime | None) -> str:
+    """A time for a column that is no field of the model: Django formats only those."""
+    return localize(value) if value else "-"
+
+
+@cache  # Django compares columns by identity
+def linked(field: str) -> Callable[[Any], Any]:
+    """A column with a link to the row that a foreign key names."""
+
+    @admin.display(description=field.replace("_", " "), ordering=field)
+    def column(row: Any) -> Any:
+        return link(getattr(row, field))
+
+    column.__name__ = f"linked_{field}"
+    return column
+
+
+@cache
+def beginning(field: str, length: int, title: str) -> Callable[[Any], str]:
+    """A column with the beginning of a text."""
+
+    @admin.display(description=title)
+    def column(row: Any) -> str:
+        return str(attrgetter(field)(row))[:length]
+
+    column.__name__ = f"beginning_of_{field}"
+    return column
 
 
 def label(state: str, text: str = "") -> SafeString:
@@ -99,19 +115,13 @@ def label(state: str, text: str = "") -> SafeString:
     return mark_safe(render_to_string("unfold/helpers/label.html", shown))  # noqa: S308 - it escapes the text
 
 
-@admin.display(description="session", ordering="session_id")
-def session_link(row: Any) -> SafeString:
-    """A column with a link to the row's session."""
-    return link(row.session)
-
-
-@display(description="state", label=LABELS)
-def state_label(row: Any) -> str:
+@admin.display(description="state")
+def state_label(row: Any) -> SafeString:
     """A column with the row's state as a coloured label."""
-    return str(row.state)
+    return label(row.state)
 
 
-def list_url(model: type[Model], **filters: Any) -> str:
-    """The URL of a model's list with these filters."""
-    meta = model._meta
-    return f"{reverse(f'admin:{meta.app_label}_{meta.model_name}_changelist')}?{urlencode(filters)}"
+@admin.display(description="delivery")
+def delivery_states(row: Any) -> str:
+    """A column with the state of each delivery of a row that has `shown_deliveries`."""
+    return ", ".join(f"{each['channel']}: {each['state']}" for each in row.shown_deliveries) or "-"

@@ -9,16 +9,17 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Case, CharField, Exists, OuterRef, QuerySet, Value, When
+from django.db.models import Case, CharField, Exists, OuterRef, Q, QuerySet, Value, When
 from django.http import HttpRequest
 from django.utils.html import format_html
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+from unfold.widgets import UnfoldAdminTextInputWidget
 
-from interfaces.admin.automations.session_pages import automations_panel, messages_panel
-from interfaces.admin.base import VerbAdmin, VerbForm, clean_line, instant
-from interfaces.admin.big_table import Uncounted
+from automations.models import CronJob, ScheduledMessage
+from automations.schedules.describe import describe_job
+from interfaces.admin.base import VerbAdmin, VerbForm, clean_line, row_action
 from interfaces.admin.deletion import TwoStepDelete
-from interfaces.admin.panels import Panel, cell, label, link, list_url, table_panel
-from interfaces.admin.unfold import AutocompleteSelectFilter, TextInput
+from interfaces.admin.panels import Panel, cell, label, link, list_url
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
 from sessions_app.queue.threads import behind
 from sessions_app.sessions.delete import Deletion, delete_session
@@ -26,6 +27,7 @@ from sessions_app.sessions.dependents import Blocker, blockers_of
 from sessions_app.sessions.open import archive_session, open_session, unarchive_session
 
 LAST = 20  # turns and messages shown on a session's page
+MOST = 50  # automations and scheduled messages shown there
 
 
 class SessionForm(VerbForm[Session]):
@@ -35,17 +37,54 @@ class SessionForm(VerbForm[Session]):
     key = forms.CharField(
         required=False,
         max_length=200,
-        widget=TextInput,
+        widget=UnfoldAdminTextInputWidget,
         help_text="<code>&lt;channel&gt;:&lt;id&gt;</code>. Empty: a generated key.",
     )
-    channel = forms.CharField(initial="web", max_length=32, widget=TextInput)
+    channel = forms.CharField(initial="web", max_length=32, widget=UnfoldAdminTextInputWidget)
 
     def clean_title(self) -> str:
         return clean_line("title", self.cleaned_data["title"])
 
 
+def _appointments(session: Session) -> Iterable[Panel]:
+    """The session's automations, with the routines whose home it is, and its scheduled messages."""
+    jobs = CronJob.objects.filter(Q(session=session) | Q(home=session)).select_related("clock", "agent")
+    yield Panel(
+        title="Automations",
+        headers=["name", "id", "schedule", "enabled", "next run (UTC)"],
+        rows=[
+            [
+                link(job),
+                job.pk,
+                describe_job(job, job.agent.timezone),
+                "yes" if job.enabled else "no",
+                job.clock.next_run_at,
+            ]
+            for job in jobs.order_by("created_at")[:MOST]
+        ],
+        more=list_url(CronJob, session__id__exact=session.pk),
+    )
+    scheduled = ScheduledMessage.objects.filter(session=session).order_by("-created_at", "-pk")
+    yield Panel(
+        title="Scheduled messages",
+        headers=["id", "due (UTC)", "status", "text"],
+        rows=[[link(row), row.send_at, row.status, row.message_text[:80]] for row in scheduled[:MOST]],
+        more=list_url(ScheduledMessage, session__id__exact=session.pk),
+    )
+
+
+def _archive(session: Session) -> str:
+    archive_session(session)
+    return "is archived"
+
+
+def _unarchive(session: Session) -> str:
+    unarchive_session(session)
+    return "is open"
+
+
 @admin.register(Session)
-class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session]):
+class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
     form = SessionForm
     list_display = [
         "name", "agent", "owner", "type", "state", "activity", "last_seq", "created_at", "updated_at",
@@ -55,13 +94,19 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
     search_fields = ["=id", "=key", "title", "key", "agent__name", "owner__username"]
     search_help_text = "Id or key, or a part of the title, the key, the agent's or the owner's name"
     ordering = ["-created_at", "-id"]  # no index has `updated_at`, which each turn changes
+    sortable_by = ()
     autocomplete_fields = ["agent"]
-    actions = ["delete_selected", "archive", "unarchive"]
-    add_fields = ["agent", "key", "channel", "chat_type", "chat_id", "title"]
-    shown = [
-        "id", "agent", "owner", "key", "type", "state", "shows", "activity", "channel", "chat_type", "chat_id",
-        "channel_meta", "last_route", "variables", "revision", "last_seq", "window_from_seq", "created_at",
-        "updated_at",
+    actions = [
+        "delete_selected",
+        row_action("archive", "Archive the selected conversations", _archive),
+        row_action("unarchive", "Unarchive the selected conversations", _unarchive),
+    ]
+    fixed = ["agent", "key", "channel", "chat_type", "chat_id"]
+    editable = ["title"]
+    form_only = []
+    facts = [
+        "id", "owner", "type", "state", "shows", "activity", "channel_meta", "last_route", "variables", "revision",
+        "last_seq", "window_from_seq", "created_at", "updated_at",
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
@@ -74,14 +119,7 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
         )
         return super().get_queryset(request).annotate(_activity=activity)
 
-    def get_fieldsets(self, request: HttpRequest, obj: Session | None = None) -> Any:
-        self_fields = self.add_fields if obj is None else ["title", *self.shown]
-        return [(None, {"fields": self._timed(self_fields)})]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Session | None = None) -> Any:
-        return [] if obj is None else self._timed(self.shown)
-
-    @admin.display(description="session", ordering="title")
+    @admin.display(description="session")
     def name(self, obj: Session) -> str:
         return str(obj)
 
@@ -95,51 +133,37 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
         return str(getattr(obj, "_activity", "-"))
 
     def create(self, request: HttpRequest, form: Any) -> Session:
-        given = form.cleaned_data
-        names = {
-            name: "address" if name == "chat_id" else name for name in self.add_fields if name != "agent"
-        }
-        return open_session(given["agent"], **{parameter: given[name] for name, parameter in names.items()})
+        given = dict(form.cleaned_data)
+        return open_session(
+            given["agent"],
+            key=given["key"],
+            channel=given["channel"],
+            chat_type=given["chat_type"],
+            address=given["chat_id"],
+            title=given["title"],
+        )
 
     def change(self, request: HttpRequest, obj: Session, form: Any) -> None:
         obj.save(update_fields=["title"])  # the only field that people edit
 
-    @admin.action(description="Archive the selected conversations", permissions=["change"])
-    def archive(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
-        def archive_one(pk: Any) -> str:
-            archive_session(Session.objects.get(pk=pk))
-            return "is archived"
-
-        self.for_each(request, queryset, archive_one)
-
-    @admin.action(description="Unarchive the selected conversations", permissions=["change"])
-    def unarchive(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
-        def unarchive_one(pk: Any) -> str:
-            unarchive_session(Session.objects.get(pk=pk))
-            return "is open"
-
-        self.for_each(request, queryset, unarchive_one)
-
     def panels(self, obj: Session) -> Iterable[Panel]:
-        yield automations_panel(obj)
-        yield messages_panel(obj)
+        yield from _appointments(obj)
         turns = Turn.objects.filter(session=obj).order_by("-id").only("kind", "state", "queued_at", "content")
-        yield table_panel(
-            f"Last {LAST} turns",
-            ["turn", "kind", "state", "queued (UTC)", "input"],
-            [
-                [link(turn), turn.kind, label(turn.state), instant(turn.queued_at), cell(turn.content[:200])]
+        yield Panel(
+            title=f"Last {LAST} turns",
+            headers=["turn", "kind", "state", "queued (UTC)", "input"],
+            rows=[
+                [link(turn), turn.kind, label(turn.state), turn.queued_at, cell(turn.content[:200])]
                 for turn in turns[:LAST]
             ],
             more=list_url(Turn, session__id__exact=obj.pk),
         )
-        messages = Message.objects.filter(session=obj).order_by("-seq")[:LAST]
-        yield table_panel(
-            f"Last {LAST} messages",
-            ["seq", "role", "content", "created (UTC)"],
-            [
-                [link(row, str(row.seq)), row.role, cell(row.content), instant(row.created_at)]
-                for row in messages
+        written = Message.objects.filter(session=obj).order_by("-seq")
+        yield Panel(
+            title=f"Last {LAST} messages",
+            headers=["seq", "role", "content", "created (UTC)"],
+            rows=[
+                [link(row, row.seq), row.role, cell(row.content), row.created_at] for row in written[:LAST]
             ],
             more=list_url(Message, session__id__exact=obj.pk),
         )
@@ -149,9 +173,8 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
         return f"{obj.last_seq} messages and {turns} turns will be deleted too."
 
     def refusal(self, obj: Session) -> str:
-        if obj.type == SessionType.PRIMARY:
-            return "A primary session is deleted only with its agent."
-        return ""
+        is_primary = obj.type == SessionType.PRIMARY
+        return "A primary session is deleted only with its agent." if is_primary else ""
 
     def blockers(self, obj: Session) -> Sequence[Blocker]:
         return blockers_of(obj.pk)

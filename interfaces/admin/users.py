@@ -1,7 +1,7 @@
-"""Admin pages of users and groups. A user can be deleted only when no agent of theirs is left.
+"""Admin pages of users, groups and API tokens. A user can be deleted only when no agent of theirs is left.
 
-Only superusers may give rights, or change what would give somebody rights: groups, and the accounts and passwords of
-staff and superusers.
+Only superusers may give rights, or change what would give somebody rights: groups, and the accounts, passwords and
+tokens of staff and superusers.
 """
 
 # ruff: noqa: ARG002 -- the signatures are Django's
@@ -18,16 +18,18 @@ from django.contrib.auth.forms import ReadOnlyPasswordHashWidget
 from django.contrib.auth.hashers import is_password_usable
 from django.contrib.auth.models import Group, User
 from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from interfaces.admin.automations.session_pages import jobs_of
-from interfaces.admin.base import GuardedAdmin
-from interfaces.admin.deletion import TwoStepDelete
-from interfaces.admin.unfold import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from interfaces.admin.base import PageAdmin, ReadOnlyAdmin
+from interfaces.admin.deletion import TwoStepDelete, jobs_of
+from interfaces.admin.panels import link
 from sessions_app.exceptions import SessionsError
-from sessions_app.models import Agent
+from sessions_app.models import Agent, ApiToken
 from sessions_app.sessions.delete import Deletion
 from sessions_app.sessions.dependents import Blocker
+from sessions_app.tokens.issue import revoke_tokens
 
 TIMES = ("last_login", "date_joined")
 RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
@@ -74,22 +76,17 @@ class AccountForm(UserChangeForm):  # type: ignore[misc]  # it has no annotation
 
 @admin.register(User)
 class UserAdmin(TwoStepDelete[User], DjangoUserAdmin[User]):
+    is_open_to_staff = False
     form = AccountForm
     add_form = UserCreationForm
     add_fieldsets = DjangoUserAdmin.add_fieldsets  # Unfold's is empty
     change_password_form = AdminPasswordChangeForm
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return DjangoUserAdmin.has_module_permission(self, request)
-
-    def has_view_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return DjangoUserAdmin.has_view_permission(self, request, obj)  # not all staff may view accounts
-
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return DjangoUserAdmin.has_change_permission(self, request, obj) and not is_above(request, obj)
+        return super().has_change_permission(request, obj) and not is_above(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return DjangoUserAdmin.has_delete_permission(self, request, obj) and not is_above(request, obj)
+        return super().has_delete_permission(request, obj) and not is_above(request, obj)
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
         fixed = () if is_superuser(request) else RIGHTS
@@ -116,8 +113,10 @@ class UserAdmin(TwoStepDelete[User], DjangoUserAdmin[User]):
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin, GuardedAdmin):  # type: ignore[type-arg]
+class GroupAdmin(PageAdmin[Group], DjangoGroupAdmin):
     """Only superusers change groups: a change affects the rights of the members."""
+
+    is_open_to_staff = False
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return is_superuser(request)
@@ -127,3 +126,44 @@ class GroupAdmin(DjangoGroupAdmin, GuardedAdmin):  # type: ignore[type-arg]
 
     def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
         return is_superuser(request)
+
+
+class NotYours(SessionsError):
+    """Only superusers revoke the tokens of staff and superusers."""
+
+    code = "permission_denied"
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ReadOnlyAdmin[ApiToken]):
+    is_open_to_staff = False
+    list_display = [
+        "name", "prefix", "user", "shown_scopes", "limit", "created_at", "expires_at", "last_used_at",
+    ]  # fmt: skip
+    list_select_related = ["user", "agent", "session"]
+    search_fields = ["=id", "=user__username", "=session__id", "=agent__name", "name"]
+    search_help_text = "Id or name, user, session id, agent"
+    ordering = ["-created_at", "id"]
+    actions = ["revoke"]
+    exclude = ["token_sha256"]
+
+    @admin.display(description="scopes")
+    def shown_scopes(self, obj: ApiToken) -> str:
+        return ", ".join(obj.scopes)
+
+    @admin.display(description="limited to")
+    def limit(self, obj: ApiToken) -> str:
+        return link(obj.agent or obj.session)
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("sessions_app.delete_apitoken")
+
+    @admin.action(description="Revoke the selected tokens", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
+        def revoke_one(token: ApiToken) -> str:
+            if is_above(request, token.user) and token.user_id != request.user.pk:
+                raise NotYours
+            revoke_tokens(ApiToken.objects.filter(pk=token.pk))
+            return f"({token.prefix}…) of {token.user} was revoked"
+
+        self.for_each(request, queryset, revoke_one)

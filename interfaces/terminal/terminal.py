@@ -1,4 +1,4 @@
-"""Shows a running turn in a terminal: the text as it comes, tool calls, retries, and what the commit adds."""
+"""Shows a running turn in a terminal: its text as it arrives, tool calls and retries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FAINT, _NORMAL = "\x1b[2m", "\x1b[0m"
 
 @dataclass(kw_only=True)
 class Screen:
-    """A terminal. `colours`: faint text for what is not part of the conversation."""
+    """A terminal. With `colours`, notes are shown in faint text."""
 
     to: TextIO
     colours: bool = False
@@ -99,7 +99,7 @@ class Answer:
         self._notes.clear()
 
     def settle(self, text: str) -> None:
-        """Show what is still missing of a text that is complete now."""
+        """Show the rest of a text that is now complete."""
         text, shown = plain(text).strip(), self._text.lstrip()
         if text and not self._is_shown(text):
             if shown and text.startswith(shown) and not self._is_interrupted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.db import connection
@@ -14,7 +14,6 @@ from django.db.models.functions import Now
 
 from agent_core.execution import WAITING
 from sessions_app.connections.prices import Cost, Used, costs_of
-from sessions_app.hints import Hint
 from sessions_app.models import (
     ConsentQuestion,
     Delivery,
@@ -28,7 +27,6 @@ from sessions_app.models import (
     Worker,
 )
 
-NEWEST = 10_000  # deliveries of the last 24 hours that are counted
 NEWEST_TURNS = 5_000  # turns of the last 24 hours whose tokens are counted
 MOST_FAILED = 2_000  # failed turns that are looked at
 _DAY = "interval '24 hours'"
@@ -47,9 +45,6 @@ _FAILED = """
 SELECT error_code, count(*) FROM (
   SELECT error_code, finished_at FROM sessions_app_turn WHERE state = 'failed' ORDER BY id DESC LIMIT %s
 ) AS newest WHERE finished_at > now() - make_interval(secs => %s) GROUP BY error_code"""
-_DELIVERIES = f"""
-SELECT state, count(*) FROM (SELECT state, created_at FROM sessions_app_delivery ORDER BY id DESC LIMIT %s) AS newest
-WHERE created_at > now() - {_DAY} GROUP BY state"""  # noqa: S608 - a constant
 
 
 def live_workers(lost_after: float) -> list[list[str]]:
@@ -110,13 +105,6 @@ def open_deliveries() -> dict[str, int]:
     return {str(state): Delivery.objects.filter(state=state).count() for state in states}
 
 
-def recent_deliveries() -> dict[str, int]:
-    """The deliveries of the last 24 hours by state, at most the NEWEST of them."""
-    with connection.cursor() as cursor:
-        cursor.execute(_DELIVERIES, [NEWEST])
-        return dict(cursor.fetchall())
-
-
 def dead_deliveries() -> QuerySet[Delivery]:
     """The deliveries that were given up, newest first."""
     return Delivery.objects.filter(state=DeliveryState.FAILED).order_by("-id")
@@ -127,31 +115,6 @@ def failed_turns(since: timedelta) -> Counter[str]:
     with connection.cursor() as cursor:
         cursor.execute(_FAILED, [MOST_FAILED, since.total_seconds()])
         return Counter(dict(cursor.fetchall()))
-
-
-@dataclass(kw_only=True)
-class QueueNow:
-    """The open turns of one queue of hints. `oldest`: since when the first of the queued ones has waited."""
-
-    lane: str
-    running: int = 0
-    queued: int = 0
-    oldest: datetime | None = None
-
-
-def turns_by_queue() -> dict[str, QueueNow]:
-    """The queued and running turns by the queue of their hints, the fullest first."""
-    found: dict[str, QueueNow] = {}
-    for state in (TurnState.QUEUED, TurnState.RUNNING):
-        rows = Turn.objects.filter(state=state).order_by().values_list("session_id", "lane")
-        for session_id, lane, count, oldest in rows.annotate(count=Count("id"), oldest=Min("queued_at")):
-            queue = found.setdefault(Hint(session_id=session_id, lane=lane).queue, QueueNow(lane=lane))
-            if state == TurnState.RUNNING:
-                queue.running += count
-            else:
-                queue.queued += count
-                queue.oldest = min(oldest, queue.oldest or oldest)
-    return dict(sorted(found.items(), key=lambda each: (-each[1].queued, -each[1].running, each[0])))
 
 
 def waiting_executions() -> QuerySet[ExecutionState]:

@@ -15,10 +15,9 @@ from django.utils import timezone
 
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs.figures import failing_jobs, recent_runs
-from config.operations.dashboard import dashboard
-from config.operations.navigation import GROUPS, sidebar
+from config.operations.dashboard import GROUPS, dashboard, sidebar
 from sessions_app.models import Delivery, DeliveryState, Session, Turn, TurnState
-from sessions_app.operations.figures import tokens_by_agent, turns_by_queue
+from sessions_app.operations.figures import tokens_by_agent
 from tests.admin.conftest import make_job, make_turn
 from tests.admin.test_rights import new_staff, signed_in
 from tests.conftest import Person
@@ -135,18 +134,11 @@ def test_runs_are_counted_by_hour_and_lateness(person: Person, monkeypatch: pyte
     assert cut.since is not None
 
 
-def test_turns_are_counted_by_queue_and_agent(person: Person) -> None:
+def test_tokens_are_counted_by_agent(person: Person) -> None:
     session = person.session()
-    make_turn(session, TurnState.QUEUED)
-    make_turn(session, TurnState.QUEUED)
-    make_turn(session, TurnState.RUNNING)
     used = {"requests": 2, "input_tokens": 1_000, "output_tokens": 20}
     make_turn(session, usage=used, model="openai-chat:gpt-4o")
     make_turn(person.session(), usage=used, model="offline")
-    ((name, queue),) = turns_by_queue().items()
-    assert name.startswith("turns.")
-    assert (queue.queued, queue.running) == (2, 1)
-    assert queue.oldest is not None
     (tokens,) = tokens_by_agent(5)
     assert (tokens.turns, tokens.input_tokens, tokens.output_tokens) == (2, 2_000, 40)
     assert tokens.cost.dollars > 0

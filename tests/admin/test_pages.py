@@ -219,8 +219,10 @@ def test_hooks_are_switched_and_waiting_messages_cancelled(
     waits, taken = rows["scheduledmessage"], fill(person)["scheduledmessage"]
     ScheduledMessage.objects.mark_taken([taken.pk])
     said = act(staff, "cancel", waits, taken).content.decode()
-    assert f"Message {waits.pk} is cancelled." in said
-    assert f"Message {taken.pk}: The message is being sent and cannot be cancelled any more." in said
+    assert f"Scheduled message {waits.pk} is cancelled." in said
+    assert (
+        f"Scheduled message {taken.pk}: The message is being sent and cannot be cancelled any more." in said
+    )
     left = [ScheduledMessage.objects.get(pk=row.pk).status for row in (waits, taken)]
     assert left == ["cancelled", "pending"]
 

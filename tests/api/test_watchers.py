@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from config.env import load
-from config.env_values import EnvError
+from config.env import EnvError, load
 from interfaces.http.client_address import network_of
 from interfaces.http.server.headers import ADMIN, DATA, DOCS, PAGES
 from tests.api.conftest import Caller, for_each, problem

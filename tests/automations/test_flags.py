@@ -17,7 +17,7 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine, update_routine
 from automations.routines.plan import apply_jobs_flag
 from automations.tools.routines import offered
-from config.operations import checks, status
+from config.operations import doctor, status
 from sessions_app import flags
 from sessions_app.agents.documents import write_document
 from sessions_app.mailbox.updates import Mail, deposit
@@ -156,11 +156,11 @@ def test_the_scope_decides_whether_other_windows_see_background_turns(
 
 def test_flags_that_were_changed_are_shown(person: Person, settings: Any) -> None:
     assert flags.changed_flags() == []
-    assert checks.check_flags().detail == "all have their defaults"
+    assert doctor.check_flags().detail == "all have their defaults"
     assert not any(line.startswith("flags") for line in status.status_lines(status.read_status()))
     settings.RONDO_SCHEDULER_CRON_JOBS = False
     settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = "session"
-    found = checks.check_flags()
+    found = doctor.check_flags()
     assert found.ok
     assert found.detail == "heartbeat.broadcast_scope is session; scheduler.cron_jobs is off"
     assert any(line.startswith("flags ") for line in status.status_lines(status.read_status()))

@@ -34,7 +34,7 @@ from automations.scheduled_messages import (
     cancellable_messages,
     schedule_message,
 )
-from config.operations.job_checks import beat
+from config.operations.checks import beat
 from sessions_app.exceptions import NotFound, SessionClosed
 from sessions_app.journal.journal import Journal
 from sessions_app.models import Message, OnBusy, Session, SessionState, SessionType, Turn, TurnState

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from config import settings as usual
-from config.env import Env, load, variables
-from config.env_values import EnvError, all_queues, queues_of
+from config.env import Env, EnvError, all_queues, load, queues_of, variables
 from sessions_app.flags import ALL
 
 REQUIRED = {

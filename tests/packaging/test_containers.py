@@ -15,7 +15,7 @@ import yaml
 
 from config import env
 from config.celery import app
-from config.env_values import SHORTEST_KEY, EnvError
+from config.env import SHORTEST_KEY, EnvError
 from config.supervisor.fleet import WORKER_PATIENCE
 from tests.packaging.installed import project
 from tests.packaging.page import blocks, clean, exec_start

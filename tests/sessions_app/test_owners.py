@@ -21,7 +21,7 @@ from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, RunRecord, RunState, ScheduledMessage
 from automations.routines.edit import NewRoutine, add_routine
 from automations.routines.reads import routine
-from config.operations.session_checks import waiting_turns
+from config.operations.checks import waiting_turns
 from config.operations.status import read_status as status
 from config.operations.status import status_lines
 from sessions_app import owners

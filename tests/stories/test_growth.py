@@ -28,7 +28,6 @@ from automations.runs.figures import NEWEST
 from automations.turn_kinds import recollection
 from automations.turn_kinds.heartbeat_state import state_variables
 from config.celery import app
-from interfaces.admin.big_table import MOST_FILTERED
 from sessions_app.deliveries import dispatcher as overdue
 from sessions_app.deliveries import send
 from sessions_app.hints import DeliveryLane
@@ -166,23 +165,6 @@ def test_the_dashboard(watch: Watch) -> None:
     Turn.objects.filter(pk__gt=many_rows.ROWS - 25_000).update(usage=used)
     with watch.scene("dashboard", most_read=NEWEST + 1_000):  # the newest runs, turns and deliveries
         assert client.get("/admin/").status_code == 200
-
-
-FILTERED = (
-    "automations/runrecord/?state__exact=cancelled&reason__exact=edited",
-    "automations/runrecord/?state__exact=failed",
-    "automations/runrecord/?job__agent__id__exact=7",
-    "automations/runrecord/?reason__exact=timeout&created_at_to_0=2020-01-01",
-    "sessions_app/turn/?error_code__exact=tool_hung",
-    "sessions_app/turn/?state__exact=merged&kind__exact=system",
-)
-
-
-def test_filtered_lists_of_the_admin(watch: Watch) -> None:
-    client = operator()
-    for address in FILTERED:
-        with watch.scene(address, most_read=MOST_FILTERED + 1_000):
-            assert client.get(f"/admin/{address}").status_code == 200
 
 
 def test_streams(watch: Watch) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import Error
 
-from config.operations.checks import run_all_checks
-from config.operations.findings import Finding
-from config.operations.job_checks import mend_last_slots
+from config.operations.checks import Finding, mend_last_slots
+from config.operations.doctor import run_all_checks
 
 SIGNS = {"ok": "ok", "unknown": "?", "wrong": "WRONG"}
 

@@ -2,13 +2,11 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-import psycopg
-from django.core.management.base import BaseCommand, CommandError
-from django.db import Error
+from django.core.management.base import BaseCommand
 
-from config.installation import COMMAND
-from config.operations.checks import probe_database
+from config.operations.doctor import probe_database
 from config.operations.status import read_status, status_lines
+from interfaces.terminal.command import errors_in_one_line
 
 
 class Command(BaseCommand):
@@ -20,12 +18,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Exit code 1 if the database does not answer."""
-        try:
+        with errors_in_one_line():
             probe_database()
             status = read_status()
-        except (Error, psycopg.Error) as error:
-            name = type(error).__name__
-            raise CommandError(f"the database does not answer ({name}); run `{COMMAND} doctor`") from None
         self.stdout.write(
             json.dumps(status.to_json()) if options["json"] else "\n".join(status_lines(status))
         )

@@ -5,10 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import psycopg
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-from django.db import Error
+from django.core.management.base import BaseCommand
 
 from automations import selectors
 from automations.exceptions import BadJob, JobNotFound
@@ -19,7 +16,7 @@ from automations.runs.describe import when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.terminal.choose import choose_agent, choose_session, plain
-from sessions_app.exceptions import SessionsError
+from interfaces.terminal.command import errors_in_one_line
 from sessions_app.models import Session
 from sessions_app.sessions.open import primary_session
 
@@ -51,16 +48,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, verb: str | None, **options: Any) -> None:
         """Exit code 1 with one line if it is refused."""
         verbs: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {"add": _add, "explain": _explain}
-        try:
+        with errors_in_one_line():
             for line in verbs.get(verb or "", _list)(options):
                 self.stdout.write(plain(line))
-        except SessionsError as error:
-            raise CommandError(str(error)) from None
-        except (Error, psycopg.Error) as error:
-            name = type(error).__name__
-            raise CommandError(
-                f"the database does not answer ({name}); run `{settings.RONDO_COMMAND} doctor`"
-            ) from None
 
 
 def _of_session(parser: ArgumentParser) -> None:

@@ -7,13 +7,13 @@ from argparse import ArgumentParser
 from contextlib import suppress
 from typing import Any
 
-import psycopg
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import Error, connection
+from django.db import connection
 
 from agent_core.types import with_note
 from interfaces.terminal.choose import choose_agent, choose_session, plain
+from interfaces.terminal.command import errors_in_one_line
 from interfaces.terminal.talk import Talk
 from interfaces.terminal.terminal import Screen
 from sessions_app.exceptions import SessionsError
@@ -41,7 +41,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, agent: str | None, session: str | None, wait: int, **options: Any) -> None:
         """Exit code 1 if something is refused, or the message of standard input was not answered."""
-        try:
+        with errors_in_one_line():
             opened = choose_session(session, agent) if session else None
             chosen = opened.agent if opened else choose_agent(agent)
             talk = Talk(agent=chosen, session=opened, screen=Screen(to=sys.stdout, colours=_has_colours()))
@@ -49,13 +49,6 @@ class Command(BaseCommand):
                 self._talk(talk)
             else:
                 self._answer_input(talk, min(max(wait, 1), LONGEST_WAIT))
-        except SessionsError as error:
-            raise CommandError(str(error)) from None
-        except (Error, psycopg.Error) as error:
-            name = type(error).__name__
-            raise CommandError(
-                f"the database does not answer ({name}); run `{settings.RONDO_COMMAND} doctor`"
-            ) from None
 
     def _answer_input(self, talk: Talk, seconds: int) -> None:
         content = sys.stdin.read(LONGEST_MESSAGE + 2).strip()

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
 from interfaces.terminal.choose import choose_session, plain
-from sessions_app.exceptions import SessionsError
+from interfaces.terminal.command import errors_in_one_line
 from sessions_app.models import ApiToken, TokenScope
 from sessions_app.reads import selectors
 from sessions_app.tokens.issue import LONGEST_LIFE, NewToken, make_token, revoke_tokens
@@ -38,10 +38,8 @@ class Command(BaseCommand):
         if owner is None:
             raise CommandError(f"there is no user {user!r}")
         act = {"list": self._list, "make": self._make, "revoke": self._revoke}[what]
-        try:
+        with errors_in_one_line():
             act(owner, options)
-        except SessionsError as refusal:
-            raise CommandError(str(refusal)) from None
 
     def _list(self, owner: User, _options: dict[str, Any]) -> None:
         for each in ApiToken.objects.filter(user=owner).select_related("agent").order_by("created_at", "pk"):

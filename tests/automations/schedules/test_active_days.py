@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from automations.models import CronJob, JobClock
 from automations.schedules.active_hours import ActiveDays, ActiveHours
 from automations.schedules.plan import plan_of
-from config.operations import job_checks as doctor
+from config.operations import checks
 from sessions_app.agents.edit import update_agent
 from tests.automations.schedules.examples import holds_for
 from tests.automations.schedules.oracle import walked
@@ -96,10 +96,10 @@ def test_a_daily_heartbeat_beats_in_its_new_zone() -> None:
 @db
 def test_doctor_names_a_system_job_without_a_next_slot() -> None:
     job = heartbeat_of(new_person("ada", dreams=True))
-    assert doctor.plans().ok
+    assert checks.plans().ok
     # as one that could never meet its hours was left
     CronJob.objects.filter(pk=job.pk).update(ends_at=NOON - YEAR)
     JobClock.objects.filter(job=job).update(next_run_at=None)
-    finding = doctor.plans()
+    finding = checks.plans()
     assert not finding.ok
     assert job.pk in finding.detail

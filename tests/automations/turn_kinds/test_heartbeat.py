@@ -25,7 +25,7 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.models.run import TASKS_KEY
 from automations.routines.reads import routine_of, shown_routines
 from automations.schedules.plan import plan_of
-from config.operations.checks import CHECKS
+from config.operations.doctor import CHECKS
 from sessions_app.agents.documents import write_document
 from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import prepare_drain
@@ -129,7 +129,7 @@ def test_inline_routines_run_without_a_heartbeat_and_doctor_agrees(inside: Insid
     update_agent(inside.person.agent.pk, {"heartbeat": {"enabled": False}})
     job = routine(inside.person, "Water", "the plants")
     of_jobs = {
-        name: check for name, check in CHECKS.items() if check.__module__ == "config.operations.job_checks"
+        name: check for name, check in CHECKS.items() if check.__module__ == "config.operations.checks"
     }
     assert [name for name, check in of_jobs.items() if job.pk in check().detail] == []
     inside.model.answer_with(says("Done."))

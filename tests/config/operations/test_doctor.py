@@ -21,12 +21,10 @@ from django.db.models.functions import Now
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
-from config.env_values import all_queues
+from config.env import all_queues
 from config.operations import checks
-from config.operations import job_checks as jobs
-from config.operations import session_checks as turns
-from config.operations.findings import Finding
-from config.operations.session_checks import connections_usable
+from config.operations import doctor as server
+from config.operations.checks import Finding, connections_usable
 from sessions_app.channels import base as channels
 from sessions_app.channels.notify import Notify
 from sessions_app.connections.edit import add_connection
@@ -86,12 +84,12 @@ def test_a_healthy_fleet(fleet: Fleet, person: Person) -> None:
     fleet.environ |= keys
     fleet.worker()
     fleet.beat()
-    until(lambda: jobs.beat().seen)
+    until(lambda: checks.beat().seen)
     done = doctor("--json", **keys)
     answer = json.loads(done.stdout)
     assert [check for check in answer["checks"] if check["state"] != "ok"] == []
     assert (done.returncode, answer["healthy"]) == (0, True)
-    assert {check["name"] for check in answer["checks"]} == set(checks.CHECKS)
+    assert {check["name"] for check in answer["checks"]} == set(server.CHECKS)
 
 
 @pytest.mark.long("the only proof that the command itself names problems")
@@ -102,14 +100,14 @@ def test_problems_are_shown_with_their_fix_and_exit_code_1(person: Person) -> No
     at = next(number for number, line in enumerate(lines) if line.startswith("WRONG   workers"))
     assert "no worker is alive" in lines[at]
     assert lines[at + 1].strip() == "→ start `celery -A config worker`"
-    assert lines[-1] == f"2 of {len(checks.CHECKS)} checks found something wrong"
+    assert lines[-1] == f"2 of {len(server.CHECKS)} checks found something wrong"
 
 
 def test_a_model_without_a_key(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     person.agent.model = "openai-chat:keyless"
     person.agent.save()
-    assert "openai-chat:keyless" in wrong(checks.check_models())
+    assert "openai-chat:keyless" in wrong(server.check_models())
 
 
 @pytest.mark.full
@@ -123,15 +121,15 @@ def test_an_unreachable_database_and_broker_are_reported_once_without_waiting() 
 
 
 def test_configuration_that_does_not_fit_together(settings: Any) -> None:
-    assert checks.check_configuration().ok
+    assert server.check_configuration().ok
     settings.RONDO_HEARTBEAT_SECONDS = settings.RONDO_WORKER_LOST_SECONDS
-    assert "RONDO_WORKER_LOST_SECONDS" in wrong(checks.check_configuration())
+    assert "RONDO_WORKER_LOST_SECONDS" in wrong(server.check_configuration())
     settings.DEBUG = True
-    assert "DEBUG" in wrong(checks.check_configuration())
+    assert "DEBUG" in wrong(server.check_configuration())
 
 
 def test_migrations_that_were_not_applied() -> None:
-    assert checks.check_migrations().ok
+    assert server.check_migrations().ok
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM django_migrations WHERE app = 'automations' AND id ="
@@ -139,33 +137,33 @@ def test_migrations_that_were_not_applied() -> None:
         )
         row = cursor.fetchone()
         try:
-            assert f"automations.{row[2]}" in wrong(checks.check_migrations())
+            assert f"automations.{row[2]}" in wrong(server.check_migrations())
         finally:
             cursor.execute("INSERT INTO django_migrations VALUES (%s, %s, %s, %s)", row)
 
 
 def test_queues_without_readers_and_workers_of_another_fleet() -> None:
-    assert "no worker" in wrong(turns.workers())
+    assert "no worker" in wrong(checks.workers())
     a_worker(silent=3600)
-    assert "no worker" in wrong(turns.workers())
+    assert "no worker" in wrong(checks.workers())
     a_worker(queues=tuple(queue for queue in all_queues(8) if queue != "turns.3"))
-    assert turns.workers().ok
-    assert "no worker reads turns.3" in wrong(turns.queues_read(all_queues(8)))
+    assert checks.workers().ok
+    assert "no worker reads turns.3" in wrong(checks.queues_read(all_queues(8)))
     a_worker(queues=(*all_queues(8), "turns.8"))
-    assert "TURN_SHARDS" in wrong(turns.queues_read(all_queues(8)))
+    assert "TURN_SHARDS" in wrong(checks.queues_read(all_queues(8)))
 
 
 def test_a_lock_connection_to_another_database(settings: Any) -> None:
-    assert turns.lock_connection().ok
+    assert checks.lock_connection().ok
     settings.DATABASE_LOCK_URL = with_database(settings.DATABASE_LOCK_URL, "postgres")
-    assert "another database" in wrong(turns.lock_connection())
+    assert "another database" in wrong(checks.lock_connection())
     settings.DATABASE_LOCK_URL = "postgresql://nobody@127.0.0.1:1/none"
-    assert "connecting failed" in wrong(turns.lock_connection())
+    assert "connecting failed" in wrong(checks.lock_connection())
 
 
 def test_a_lock_connection_through_a_pooler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", 1)  # a pooler greets with an id of its own
-    assert "pooler" in wrong(turns.lock_connection())
+    assert "pooler" in wrong(checks.lock_connection())
 
 
 def test_turns_that_nobody_runs_and_turns_past_their_time(person: Person) -> None:
@@ -180,11 +178,11 @@ def test_turns_that_nobody_runs_and_turns_past_their_time(person: Person) -> Non
     Turn.objects.filter(pk=long.pk).update(**running, claim=uuid.uuid4(), worker=alive.pk)
     patient = {"policy": {"timeout_seconds": 7200}}
     Turn.objects.filter(pk=fine.pk).update(**running, claim=uuid.uuid4(), worker=alive.pk, metadata=patient)
-    assert f"{gone.pk}, {handed_back.pk};" in wrong(turns.stuck_turns())
-    assert f"{gone.pk}, {long.pk};" in wrong(turns.overlong_turns())
+    assert f"{gone.pk}, {handed_back.pk};" in wrong(checks.stuck_turns())
+    assert f"{gone.pk}, {long.pk};" in wrong(checks.overlong_turns())
     Turn.objects.filter(pk__in=[gone.pk, handed_back.pk, long.pk]).delete()
-    assert turns.stuck_turns().ok
-    assert turns.overlong_turns().ok
+    assert checks.stuck_turns().ok
+    assert checks.overlong_turns().ok
 
 
 def test_turns_that_wait_in_idle_sessions(person: Person) -> None:
@@ -193,18 +191,18 @@ def test_turns_that_wait_in_idle_sessions(person: Person) -> None:
         receive(session.pk, MessageInput(content="hello", on_busy=OnBusy.ENQUEUE))
         for session in (idle, busy, busy)
     )
-    assert turns.waiting_turns().ok
+    assert checks.waiting_turns().ok
     Turn.objects.update(queued_at=Now() - timedelta(minutes=5), due_at=Now() - timedelta(minutes=5))
     Turn.objects.filter(pk=running.pk).update(state="running", claim=uuid.uuid4())
-    assert f": {waiting.pk};" in wrong(turns.waiting_turns())
+    assert f": {waiting.pk};" in wrong(checks.waiting_turns())
     owner = person.user.pk
     Turn.objects.filter(pk=waiting.pk).update(share_of=owner)
-    assert f": {waiting.pk};" in wrong(turns.waiting_turns()), "no turn of the owner runs that could wake it"
+    assert f": {waiting.pk};" in wrong(checks.waiting_turns()), "no turn of the owner runs that could wake it"
     Turn.objects.filter(pk=running.pk).update(share_of=owner)
-    assert turns.waiting_turns().ok
+    assert checks.waiting_turns().ok
     Turn.objects.update(share_of=None)
     Turn.objects.filter(pk=waiting.pk).update(due_at=Now() + timedelta(hours=1))
-    assert turns.waiting_turns().ok
+    assert checks.waiting_turns().ok
 
 
 def test_addresses_that_lost_their_sender(person: Person, settings: Any, telegram: None) -> None:
@@ -213,18 +211,18 @@ def test_addresses_that_lost_their_sender(person: Person, settings: Any, telegra
     try:
         session = person.session(channel="notify", address="team")
         add_hook(NewHook(agent_id=person.agent.pk, name="CI", channel="notify", address="team"))
-        assert turns.channels_served().ok
+        assert checks.channels_served().ok
         settings.RONDO_NOTIFY = {"crew": "json://127.0.0.1/"}
-        words = wrong(turns.channels_served())
+        words = wrong(checks.channels_served())
         assert f"session {session.key}: no service is named 'team'; use one of RONDO_NOTIFY: crew" in words
         assert f"hook {Hook.objects.get().pk}: no service" in words
         Session.objects.filter(pk=session.pk).update(last_route={"channel": "web", "chat_id": "", "meta": {}})
         Hook.objects.update(enabled=False)
-        assert turns.channels_served().ok, "nothing goes there any more"
+        assert checks.channels_served().ok, "nothing goes there any more"
         Session.objects.filter(pk=session.pk).update(
             channel="web", last_route={"channel": "notify", "chat_id": "team", "meta": {}}
         )
-        assert "team" in wrong(turns.channels_served()), "a person wrote from there"
+        assert "team" in wrong(checks.channels_served()), "a person wrote from there"
     finally:
         channels.unregister("notify")
 
@@ -252,72 +250,72 @@ def test_legacy_jobs_whose_channel_nobody_serves(person: Person, telegram: None)
         agent=person.agent, name="garden", message="water", schedule_kind="at", at="2099-01-01T00:00Z",
         deliver=True, channel="telegram", to="42",
     )  # fmt: skip
-    assert jobs.legacy_channels().ok
+    assert checks.legacy_channels().ok
     channels.unregister("telegram")
-    assert f"{job.pk}: the channel 'telegram' is not set up" in wrong(jobs.legacy_channels())
+    assert f"{job.pk}: the channel 'telegram' is not set up" in wrong(checks.legacy_channels())
     CronJob.objects.update(enabled=False)
-    assert jobs.legacy_channels().ok
+    assert checks.legacy_channels().ok
 
 
 def test_failed_or_waiting_deliveries_and_unserved_channels_are_reported(person: Person) -> None:
     session = person.session()
     Session.objects.filter(pk=session.pk).update(channel="pigeon", chat_id="1")
-    assert "pigeon (1 sessions)" in wrong(turns.channels_served())
+    assert "pigeon (1 sessions)" in wrong(checks.channels_served())
     Session.objects.filter(pk=session.pk).update(state="archived")
-    assert turns.channels_served().ok
-    assert turns.deliveries_sent().ok
+    assert checks.channels_served().ok
+    assert checks.deliveries_sent().ok
     row = Delivery.objects.create(
         session=session, session_key="k", idempotency_key="k", channel="pigeon", address="a", state="failed",
         last_error="gone", tried_at=Now(),
     )  # fmt: skip
-    assert f"failed: {row.pk};" in wrong(turns.deliveries_sent())
+    assert f"failed: {row.pk};" in wrong(checks.deliveries_sent())
     Delivery.objects.update(state="pending", next_attempt_at=None, created_at=Now() - timedelta(minutes=5))
-    assert "1 due and not sent" in wrong(turns.deliveries_sent()), "nobody ever tried it"
+    assert "1 due and not sent" in wrong(checks.deliveries_sent()), "nobody ever tried it"
     Delivery.objects.update(next_attempt_at=Now() + timedelta(hours=1))
     behind = Delivery.objects.get()
     behind.pk, behind.idempotency_key, behind.next_attempt_at = None, "k2", None
     behind.save()
     Delivery.objects.update(created_at=Now() - timedelta(minutes=5))
-    assert turns.deliveries_sent().ok, "one that waits behind another waits for no sender"
+    assert checks.deliveries_sent().ok, "one that waits behind another waits for no sender"
 
 
 def test_a_transaction_that_is_open_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert turns.oldest_transaction().ok
-    monkeypatch.setattr(turns, "LONGEST_TRANSACTION", 0.0)
+    assert checks.oldest_transaction().ok
+    monkeypatch.setattr(checks, "LONGEST_TRANSACTION", 0.0)
     other = psycopg.connect(django_settings.DATABASE_LOCK_URL, application_name="forgotten")
     other.execute("SELECT 1")
     pid = other.info.backend_pid
-    words = wrong(turns.oldest_transaction())
+    words = wrong(checks.oldest_transaction())
     assert "forgotten, idle in transaction" in words
     assert f"SELECT pg_terminate_backend({pid})" in words
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_terminate_backend({pid})")  # the cure
-    until(lambda: turns.oldest_transaction().ok)
+    until(lambda: checks.oldest_transaction().ok)
     other.close()
 
 
 def test_jobs_that_were_set_aside(person: Person) -> None:
     job = a_job(person.session())
-    assert jobs.jobs_set_aside().ok
+    assert checks.jobs_set_aside().ok
     CronJob.objects.filter(pk=job.pk).update(enabled=False, fault="poisoned")
-    assert job.pk in wrong(jobs.jobs_set_aside())
+    assert job.pk in wrong(checks.jobs_set_aside())
     update_job(job.pk, {"enabled": True})  # the cure
-    assert jobs.jobs_set_aside().ok
+    assert checks.jobs_set_aside().ok
 
 
 def test_schedules_that_cannot_be_read_and_zones_that_are_gone(person: Person) -> None:
     unreadable, never, nowhere = (a_job(person.session(), DAILY) for _ in range(3))
-    assert jobs.schedules().ok
-    assert jobs.time_zones().ok
+    assert checks.schedules().ok
+    assert checks.time_zones().ok
     CronJob.objects.filter(pk=unreadable.pk).update(expr="every morning")
     CronJob.objects.filter(pk=never.pk).update(expr="0 0 31 2 *")
     CronJob.objects.filter(pk=nowhere.pk).update(timezone="Atlantis/Center")
-    words = wrong(jobs.schedules())
+    words = wrong(checks.schedules())
     assert "2 can never fire" in words
     assert unreadable.pk in words
     assert never.pk in words
     assert nowhere.pk not in words
-    assert "Atlantis/Center" in wrong(jobs.time_zones())
+    assert "Atlantis/Center" in wrong(checks.time_zones())
 
 
 def test_only_unfinished_enabled_jobs_without_a_next_slot_are_reported(person: Person) -> None:
@@ -328,11 +326,11 @@ def test_only_unfinished_enabled_jobs_without_a_next_slot_are_reported(person: P
     JobClock.objects.update(next_run_at=None)
     JobClock.objects.filter(pk=done.pk).update(last_slot=done.at)
     JobClock.objects.filter(pk=ended.pk).update(runs_started=1)
-    words = wrong(jobs.plans())
+    words = wrong(checks.plans())
     assert f": {lost.pk};" in words
     update_job(lost.pk, {"enabled": False})
     update_job(lost.pk, {"enabled": True})  # the cure
-    assert jobs.plans().ok
+    assert checks.plans().ok
 
 
 def _mended(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -353,7 +351,7 @@ def test_a_far_future_last_slot_is_reported_and_repaired(
     far, soon = datetime.now(UTC) + timedelta(days=400), datetime.now(UTC) + timedelta(hours=23)
     JobClock.objects.filter(pk__in=[with_run.pk, without.pk]).update(last_slot=far)
     JobClock.objects.filter(pk=near.pk).update(last_slot=soon)
-    words = wrong(jobs.last_slots())
+    words = wrong(checks.last_slots())
     assert with_run.pk in words
     assert near.pk not in words
     assert "--mend" in words

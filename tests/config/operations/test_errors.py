@@ -36,8 +36,7 @@ NOT_LOGGED = {
     "automations/firing/beat_ping.py": "the operator's own receiver; its address may be a secret",
     "interfaces/http/server/handler.py": "Django logs it, as it logs one of a view",
     "config/mcp_bridge.py": "a client's program: the answer to its user says it",
-    "config/operations/checks.py": "the finding of doctor",
-    "config/operations/trials.py": "raised in the thread that asked",
+    "config/operations/doctor.py": "the finding of doctor",
     "sessions_app/deliveries/send.py": "the attempt to send reports it",
 }
 

@@ -12,7 +12,7 @@ import redis
 from django.db import connection
 from django.test import Client
 
-from config.operations import checks
+from config.operations import doctor
 from config.supervisor import valkey
 from tests.config.operations.test_doctor import wrong
 from tests.conftest import Person
@@ -71,7 +71,7 @@ def test_a_broker_that_answers_and_refuses_messages_is_named_with_its_cause(
     assert missing.startswith("broker: ")
     assert words in missing
     assert answer.json()["checks"]["workers"]["state"] == "unknown"
-    found = checks.run_all_checks()
+    found = doctor.run_all_checks()
     assert words in wrong(found["broker"])
     assert [name for name in ("workers", "shards") if not found[name].ok] == []
 
@@ -100,9 +100,9 @@ def test_a_database_that_answers_and_stores_nothing_is_named_with_its_cause(pers
                 assert missing.startswith("database: ")
                 assert words in missing
                 connection.close()  # as a command, which begins with none
-                assert words in wrong(checks.run_all_checks()["database"])
+                assert words in wrong(doctor.run_all_checks()["database"])
             finally:
                 own.execute(allow)
                 connection.close()
                 connection.close_pool()  # type: ignore[attr-defined]
-    assert checks.check_database().ok
+    assert doctor.check_database().ok

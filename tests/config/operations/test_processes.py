@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from config.installation import VERSION
-from config.operations import session_checks
+from config.operations import checks
 from config.operations.status import read_status, status_lines
 from config.web import address_in
 from sessions_app.models import Process, ProcessKind
@@ -63,17 +63,17 @@ def test_a_silent_process_is_named_until_another_takes_its_place() -> None:
     report("h:2", age=60)  # it ran beside it
     report("other:3", age=20)
     report("h:4", age=20, kind="beat")
-    assert "silent: web h:1 for 40 s" in wrong(session_checks.processes())
+    assert "silent: web h:1 for 40 s" in wrong(checks.processes())
     report("h:5", age=20)
-    assert session_checks.processes().state == "ok"
+    assert checks.processes().state == "ok"
     assert "h pid 1:" not in "\n".join(status_lines(read_status()))
 
 
 def test_several_versions_are_a_warning() -> None:
     report("a:1")
-    assert session_checks.processes().detail == f"1 run {VERSION}"
+    assert checks.processes().detail == f"1 run {VERSION}"
     report("b:2", kind="beat", version="0.0.9")
-    found = session_checks.processes()
+    found = checks.processes()
     assert (found.state, found.detail) == ("unknown", f"several versions run: 0.0.9, {VERSION}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from config import env_values
+from config import env
 from sessions_app.channels import base
 from sessions_app.channels.mail import Email
 from sessions_app.channels.notify import Notify
@@ -55,7 +55,7 @@ class TestEmail(ChannelContract):
     @pytest.fixture
     def stage(self, settings: Any) -> Iterator[Stage]:
         with mail_server() as server:
-            settings.RONDO_MAIL_SERVER = env_values.mail_server(f"smtp://127.0.0.1:{server.port}")
+            settings.RONDO_MAIL_SERVER = env.mail_server(f"smtp://127.0.0.1:{server.port}")
             settings.DEFAULT_FROM_EMAIL = "Rondo <rondo@example.org>"
             yield Stage(
                 channel=Email(),

@@ -13,7 +13,7 @@ from agent_core.exceptions import ModelRefused
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock
-from config import env_values
+from config import env
 from sessions_app.channels import base, webhook
 from sessions_app.channels.mail import Email
 from sessions_app.channels.webhook import signature
@@ -365,7 +365,7 @@ def test_an_answer_follows_a_session_that_moved_during_its_turn(inside: Inside, 
 def test_an_answer_is_mailed_once_the_mail_server_accepts_it(
     inside: Inside, mail: MailServer, settings: Any
 ) -> None:
-    settings.RONDO_MAIL_SERVER = env_values.mail_server(f"smtp://127.0.0.1:{mail.port}")
+    settings.RONDO_MAIL_SERVER = env.mail_server(f"smtp://127.0.0.1:{mail.port}")
     settings.DEFAULT_FROM_EMAIL = "rondo@example.org"
     base.register(Email())
     try:

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from agent_core.text.redact import redact
 from automations.jobs.explain import undeliverable
-from config.operations.session_checks import bots_read
+from config.operations.checks import bots_read
 from sessions_app.exceptions import BadInput
 from sessions_app.models import TelegramBot, TelegramChat
 from sessions_app.telegram import bots, client

@@ -11,12 +11,11 @@ from django import forms
 from django.contrib import admin
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest
+from unfold.widgets import UnfoldAdminSelectWidget
 
-from interfaces.admin.automations.session_pages import jobs_of
-from interfaces.admin.base import VerbAdmin, VerbForm, instant
-from interfaces.admin.deletion import TwoStepDelete
-from interfaces.admin.panels import Panel, as_json, cell, link, list_url, table_panel
-from interfaces.admin.unfold import Select
+from interfaces.admin.base import VerbAdmin, VerbForm
+from interfaces.admin.deletion import TwoStepDelete, jobs_of
+from interfaces.admin.panels import Panel, as_json, cell, link, list_url
 from interfaces.http.strict_json import read_json
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.agents.documents import put_document, view_of, write_document
@@ -31,6 +30,7 @@ SETTINGS = (
     "model", "fallback_model", "model_settings", "timezone", "engine", "unified_session", "routine_limit",
     "heartbeat", "policy", "mcp_servers", "allow_tools", "events_url",
 )  # fmt: skip
+MERGED = {"policy", "mcp_servers", "model_settings"}  # objects of which only the given keys change
 
 
 class StrictJSONField(forms.JSONField):
@@ -52,13 +52,21 @@ class StrictJSONField(forms.JSONField):
         return super().bound_data(data, initial)
 
 
+class ObjectField(StrictJSONField):
+    """A JSON object, or None for an empty text."""
+
+    def to_python(self, value: Any) -> Any:
+        found = super().to_python(value)
+        if found is not None and not isinstance(found, dict):
+            raise forms.ValidationError("This must be a JSON object.")
+        return found
+
+
 class AgentForm(VerbForm[Agent]):
     """Settings of an agent. Objects are shown in full, without secrets; `update_agent` merges them."""
 
     class Meta:
-        field_classes = dict.fromkeys(
-            ("heartbeat", "policy", "mcp_servers", "model_settings"), StrictJSONField
-        )
+        field_classes = dict.fromkeys(("heartbeat", *MERGED), ObjectField)
 
     field_of = {
         "agent_exists": "name",
@@ -70,45 +78,26 @@ class AgentForm(VerbForm[Agent]):
         super().__init__(*args, **kwargs)
         self.initial["mcp_servers"] = mcp_settings.visible_servers(self.instance)
 
-    def clean_mcp_servers(self) -> Any:
-        given = _object(self.cleaned_data["mcp_servers"] or {})
-        removed = dict.fromkeys(self.instance.mcp_servers.keys() - given.keys())
-        return given | removed
-
-    def clean_heartbeat(self) -> Any:
-        return _object(self.cleaned_data["heartbeat"])
-
-    def clean_policy(self) -> Any:
-        given = _object(self.cleaned_data["policy"] or {})
-        removed = dict.fromkeys(self.instance.policy.keys() - given.keys())
-        return given | removed  # null removes a key
-
-    def clean_model_settings(self) -> Any:
-        given = _object(self.cleaned_data["model_settings"] or {})
-        removed = dict.fromkeys(self.instance.model_settings.keys() - given.keys())
-        return given | removed  # null removes a key
-
     def clean_allow_tools(self) -> Any:
-        return _names(self.cleaned_data["allow_tools"] or [])
+        given = self.cleaned_data["allow_tools"] or []
+        if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+            raise forms.ValidationError("This must be a JSON list of names.")
+        return given
 
-
-def _names(value: Any) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise forms.ValidationError("This must be a JSON list of names.")
-    return value
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise forms.ValidationError("This must be a JSON object.")
-    return value
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        for name in MERGED & self.cleaned_data.keys():
+            given = self.cleaned_data[name] or {}
+            removed = getattr(self.instance, name).keys() - given.keys()
+            self.cleaned_data[name] = given | dict.fromkeys(removed)  # null removes a key
+        return cleaned
 
 
 class DocumentForm(VerbForm[Document]):
     """A document and the revision that the person saw."""
 
     field_of = {"document_too_long": "content", "bad_document": "content"}
-    name = forms.ChoiceField(choices=[(name, name) for name in DOCUMENTS], widget=Select)
+    name = forms.ChoiceField(choices=[(name, name) for name in DOCUMENTS], widget=UnfoldAdminSelectWidget)
     seen_basis = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -131,28 +120,23 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
     ordering = ["name", "pk"]
     autocomplete_fields = ["owner"]
     fixed = ["owner", "name"]  # they are the agent's URL in the API
+    editable = SETTINGS
     facts = ["revision", "created_at", "updated_at"]
 
-    def get_fieldsets(self, request: HttpRequest, obj: Agent | None = None) -> Any:
-        names = [*self.fixed, *SETTINGS]
-        if obj is not None and not self.has_change_permission(request, obj):
-            names = ["shown_servers" if name == "mcp_servers" else name for name in names]
-        return [
-            (None, {"fields": names if obj is None else self._timed([*names, *self.facts, "seen_revision"])})
-        ]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Agent | None = None) -> Any:
-        return [] if obj is None else self._timed([*self.fixed, *self.facts])
+    def get_fields(self, request: HttpRequest, obj: Agent | None = None) -> Any:
+        names = super().get_fields(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return names
+        return ["shown_servers" if name == "mcp_servers" else name for name in names]
 
     @admin.display(description="MCP servers")
     def shown_servers(self, obj: Agent) -> str:
-        """For people who may only view: they get no form, which would hide the headers."""
+        """The servers without the values of their headers, for people without the form, which hides them."""
         return cell(as_json(mcp_settings.visible_servers(obj)))
 
     def create(self, request: HttpRequest, form: Any) -> Agent:
         given = form.cleaned_data
-        settings = {name: given[name] for name in SETTINGS}
-        return new_agent(given["owner"], given["name"], settings)
+        return new_agent(given["owner"], given["name"], {name: given[name] for name in SETTINGS})
 
     def change(self, request: HttpRequest, obj: Agent, form: Any) -> None:
         if form.changes:
@@ -160,16 +144,16 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
 
     def panels(self, obj: Agent) -> Iterable[Panel]:
         documents = Document.objects.filter(agent=obj).order_by("name").defer("content")
-        yield table_panel(
-            "Documents",
-            ["name", "revision", "updated (UTC)"],
-            [[link(row), row.revision, instant(row.updated_at)] for row in documents],
+        yield Panel(
+            title="Documents",
+            headers=["name", "revision", "updated (UTC)"],
+            rows=[[link(row), row.revision, row.updated_at] for row in documents],
         )
         sessions = Session.objects.filter(agent=obj).order_by("-updated_at")[:LAST]
-        yield table_panel(
-            f"Last {LAST} sessions",
-            ["session", "key", "type", "state", "updated (UTC)"],
-            [[link(row), row.key, row.type, row.state, instant(row.updated_at)] for row in sessions],
+        yield Panel(
+            title=f"Last {LAST} sessions",
+            headers=["session", "key", "type", "state", "updated (UTC)"],
+            rows=[[link(row), row.key, row.type, row.state, row.updated_at] for row in sessions],
             more=list_url(Session, agent__id__exact=obj.pk),
         )
 
@@ -185,35 +169,28 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
 
 @admin.register(Document)
 class DocumentAdmin(VerbAdmin[Document]):
-    list_display = ["name", "agent", "owner", "revision", "updated_at"]
+    list_display = ["name", "agent", "agent__owner", "revision", "updated_at"]
     list_select_related = ["agent", "agent__owner"]
     list_filter = ["name"]
     search_fields = ["name", "agent__name", "agent__owner__username"]
     ordering = ["agent_id", "name"]
     autocomplete_fields = ["agent"]
     form = DocumentForm
-
-    @admin.display(description="owner")
-    def owner(self, obj: Document) -> str:
-        return str(obj.agent.owner)
+    fixed = ["agent", "name"]
+    editable = ["content"]
+    form_only = ["seen_revision", "seen_basis"]
+    facts = ["revision", "updated_at"]
 
     def panels(self, obj: Document) -> Iterable[Panel]:
         older = obj.revisions.order_by("-revision").defer("content")
-        yield table_panel(
-            "Older revisions",
-            ["revision", "replaced (UTC)"],
-            [[link(row, str(row.revision)), instant(row.replaced_at)] for row in older],
+        yield Panel(
+            title="Older revisions",
+            headers=["revision", "replaced (UTC)"],
+            rows=[[link(row, row.revision), row.replaced_at] for row in older],
         )
 
     def has_delete_permission(self, request: HttpRequest, obj: Document | None = None) -> bool:
         return False  # documents are emptied, as in the API
-
-    def get_fieldsets(self, request: HttpRequest, obj: Document | None = None) -> Any:
-        added = [] if obj is None else ["revision", "updated_at", "seen_revision", "seen_basis"]
-        return [(None, {"fields": self._timed(["agent", "name", "content", *added])})]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Document | None = None) -> Any:
-        return [] if obj is None else self._timed(["agent", "name", "revision", "updated_at"])
 
     def create(self, request: HttpRequest, form: Any) -> Document:
         given = form.cleaned_data

@@ -1,4 +1,4 @@
-"""The admin page of connections to model providers: those of the server, and those of users. Secrets are write-only."""
+"""The admin page of the server's and users' connections to model providers. Secrets are write-only."""
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
@@ -11,11 +11,11 @@ from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from agent_core.connections import PROVIDERS
 from interfaces.admin.base import VerbAdmin, VerbForm
-from interfaces.admin.panels import Panel, table_panel
-from interfaces.admin.unfold import Select, TextInput
+from interfaces.admin.panels import Panel
 from sessions_app.connections.check import call_once
 from sessions_app.connections.edit import (
     LONGEST_SECRET,
@@ -27,7 +27,6 @@ from sessions_app.connections.edit import (
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Connection
 
-SETTINGS = ("provider", "base_url", "secret", "allowed_models", "requests_per_minute")
 MOST_TESTS = 3  # of one request; each may take 30 s
 KEPT = "Empty keeps the stored one."
 
@@ -41,7 +40,7 @@ class ConnectionForm(VerbForm[Connection]):
         "bad_limits": "requests_per_minute",
         **{f"bad_{name}": name for name in ("name", "provider", "base_url", "secret")},
     }
-    provider = forms.ChoiceField(choices=[(name, name) for name in PROVIDERS], widget=Select)
+    provider = forms.ChoiceField(choices=[(name, name) for name in PROVIDERS], widget=UnfoldAdminSelectWidget)
     secret = forms.CharField(
         required=False,
         max_length=LONGEST_SECRET,
@@ -49,7 +48,9 @@ class ConnectionForm(VerbForm[Connection]):
         help_text=f"The API key. {KEPT}",
     )
     allowed_models = forms.CharField(
-        required=False, widget=TextInput, help_text="Names separated by spaces; empty: all models."
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Names separated by spaces; empty: all models.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -84,17 +85,9 @@ class ConnectionAdmin(VerbAdmin[Connection]):
     autocomplete_fields = ["owner"]
     actions = ["test"]
     fixed = ["owner", "name"]  # agents name it
+    editable = ["provider", "base_url", "allowed_models", "requests_per_minute"]
+    form_only = ["secret", "seen_revision"]
     facts = ["has_secret", "last_error", "state_since", "revision", "created_at", "updated_at"]
-
-    def get_fieldsets(self, request: HttpRequest, obj: Connection | None = None) -> Any:
-        names = [*self.fixed, *SETTINGS]
-        if obj is not None and not self.has_change_permission(request, obj):
-            names.remove("secret")
-        shown = names if obj is None else self._timed([*names, *self.facts, "seen_revision"])
-        return [(None, {"fields": shown})]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Connection | None = None) -> Any:
-        return [] if obj is None else self._timed([*self.fixed, *self.facts])
 
     @admin.display(description="has a secret", boolean=True)
     def has_secret(self, obj: Connection) -> bool:
@@ -108,7 +101,8 @@ class ConnectionAdmin(VerbAdmin[Connection]):
             update_connection(obj.pk, form.settings, revision=form.cleaned_data["seen_revision"])
 
     def panels(self, obj: Connection) -> Iterable[Panel]:
-        yield table_panel("Agents that use it", ["agent"], [[name] for name in agents_using(obj)])
+        names = [[name] for name in agents_using(obj)]
+        yield Panel(title="Agents that use it", headers=["agent"], rows=names)
 
     def delete_model(self, request: HttpRequest, obj: Connection) -> None:
         delete_connection(obj.pk)
@@ -121,10 +115,7 @@ class ConnectionAdmin(VerbAdmin[Connection]):
         in_use = obj is not None and bool(agents_using(obj))
         return super().has_delete_permission(request, obj) and not in_use
 
-    def has_test_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("sessions_app.change_connection")
-
-    @admin.action(description="Call a model of the selected connections once", permissions=["test"])
+    @admin.action(description="Call a model of the selected connections once", permissions=["operate"])
     def test(self, request: HttpRequest, queryset: QuerySet[Connection]) -> None:
         for row in queryset.order_by("pk")[:MOST_TESTS]:
             try:

@@ -6,11 +6,15 @@ from datetime import datetime
 from typing import Any
 
 from django import forms
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+)
 
 from automations.models import CronJob, ScheduleKind
 from automations.schedules.schedule import AtSchedule
 from interfaces.admin.base import VerbForm, clean_line
-from interfaces.admin.unfold import NumberInput, Select, TextInput
 
 KIND_OF = {
     "cron": ScheduleKind.CRON,
@@ -19,6 +23,13 @@ KIND_OF = {
     "once_at": ScheduleKind.AT,
 }
 SCHEDULE_FIELDS = ("schedule_kind", *KIND_OF)
+NUMBERS = ("jitter_seconds", "max_retry")  # empty is 0
+
+
+def _line(help_text: str, **more: Any) -> forms.CharField:
+    """An optional text of one line."""
+    widget = UnfoldAdminTextInputWidget
+    return forms.CharField(required=False, widget=widget, help_text=help_text, **more)
 
 
 class JobForm(VerbForm[CronJob]):
@@ -36,57 +47,30 @@ class JobForm(VerbForm[CronJob]):
         "empty_message": "message",
         "bad_message": "message",
         "message_too_long": "message",
-        "bad_timeout_seconds": "timeout_seconds",
         "bad_ends_at": "last_at",
-        "bad_max_runs": "max_runs",
-        "bad_jitter_seconds": "jitter_seconds",
-        "bad_max_retry": "max_retry",
-        "bad_ping_url": "ping_url",
+        **{f"bad_{name}": name for name in ("timeout_seconds", "max_runs", "ping_url", *NUMBERS)},
     }
-    name = forms.CharField(
-        required=False, max_length=200, widget=TextInput, help_text="Default: the first words of the message."
-    )
+    name = _line("Default: the first words of the message.", max_length=200)
     schedule_kind = forms.ChoiceField(
-        choices=ScheduleKind.choices, initial=ScheduleKind.CRON, widget=Select, label="Schedule"
+        choices=ScheduleKind.choices,
+        initial=ScheduleKind.CRON,
+        widget=UnfoldAdminSelectWidget,
+        label="Schedule",
     )
-    cron = forms.CharField(
-        required=False,
-        widget=TextInput,
-        help_text="For cron: five fields, such as <code>0 9 * * 1-5</code>.",
-    )
-    cron_timezone = forms.CharField(
-        required=False,
-        widget=TextInput,
-        label="Cron time zone",
-        help_text="For cron. Default: the agent's zone.",
-    )
+    cron = _line("For cron: five fields, such as <code>0 9 * * 1-5</code>.")
+    cron_timezone = _line("For cron. Default: the agent's zone.", label="Cron time zone")
     seconds = forms.IntegerField(
-        required=False, widget=NumberInput, help_text="For every: seconds between two runs."
+        required=False, widget=UnfoldAdminIntegerFieldWidget, help_text="For every: seconds between two runs."
     )
-    once_at = forms.CharField(
-        required=False,
-        widget=TextInput,
-        label="At",
-        help_text="For at: <code>2027-01-01T09:00:00+01:00</code>. Without an offset: in the agent's zone.",
+    once_at = _line(
+        "For at: <code>2027-01-01T09:00:00+01:00</code>. Without an offset: in the agent's zone.", label="At"
     )
-
-    last_at = forms.CharField(
-        required=False,
-        widget=TextInput,
-        label="Ends at",
-        help_text="No runs after this time. Without an offset: in the agent's zone.",
-    )
-    jitter_seconds = forms.IntegerField(
-        required=False, widget=NumberInput, help_text=CronJob._meta.get_field("jitter_seconds").help_text
-    )
-    max_retry = forms.IntegerField(
-        required=False, widget=NumberInput, help_text=CronJob._meta.get_field("max_retry").help_text
-    )
+    last_at = _line("No runs after this time. Without an offset: in the agent's zone.", label="Ends at")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name in {"session", "message"} & self.fields.keys():
-            self.fields[name].required = True
+        for name in {"session", "message", *NUMBERS} & self.fields.keys():
+            self.fields[name].required = name not in NUMBERS
         if "session" in self.fields:
             self.fields["session"].help_text = "If the agent is unified, a thread means the primary session."
         job = self.instance
@@ -106,23 +90,15 @@ class JobForm(VerbForm[CronJob]):
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
-        chosen = self.cleaned_data.get("schedule_kind")
-        if chosen is not None:
-            for name, kind in KIND_OF.items():
-                # a field that still has the old schedule's value was not changed, and is ignored
-                if (
-                    kind != chosen
-                    and name in self.changed_data
-                    and self.cleaned_data.get(name) not in (None, "")
-                ):
-                    self.add_error(name, f"Exactly one schedule: leave this empty, or choose {kind.label}.")
+        given = self.cleaned_data
+        for name in given.keys() & set(NUMBERS):
+            given[name] = given[name] or 0
+        for name, kind in KIND_OF.items():
+            # a field that still has the old schedule's value was not changed, and is ignored
+            is_given = name in self.changed_data and given.get(name) not in (None, "")
+            if is_given and kind != given.get("schedule_kind", kind):
+                self.add_error(name, f"Exactly one schedule: leave this empty, or choose {kind.label}.")
         return cleaned
-
-    def clean_jitter_seconds(self) -> int:
-        return self.cleaned_data["jitter_seconds"] or 0
-
-    def clean_max_retry(self) -> int:
-        return self.cleaned_data["max_retry"] or 0
 
     @property
     def schedule(self) -> dict[str, Any]:
@@ -139,7 +115,7 @@ class JobForm(VerbForm[CronJob]):
     @property
     def changes(self) -> dict[str, Any]:
         changes = super().changes
-        for name in ("jitter_seconds", "max_retry"):  # empty is 0
+        for name in NUMBERS:
             if changes.get(name) == self.initial.get(name):
                 changes.pop(name, None)
         if changes.keys() & set(SCHEDULE_FIELDS):

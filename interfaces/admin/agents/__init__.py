@@ -1,1 +1,0 @@
-"""The admin pages of agents and of what belongs to them."""
