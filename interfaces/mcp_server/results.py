@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
+
+from automations.runs.describe import Slot
 
 LONGEST_SHOWN = 20_000  # characters of a message or an update
 
@@ -130,8 +132,16 @@ class AppointmentList(Result):
 
 class ExplainedRun(Result):
     scheduled_for: datetime
-    state: Annotated[str, Field(validation_alias="run_state")]
+    state: str
     text: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_slot(cls, shown: Any) -> Any:
+        """A slot's own `state` says what became of it; here it is the state of its run."""
+        if not isinstance(shown, Slot):
+            return shown
+        return {"scheduled_for": shown.scheduled_for, "state": shown.run_state, "text": shown.text}
 
 
 class Explanation(Result):
