@@ -191,7 +191,7 @@ class RunOut(InSession):
     routine = serializers.CharField(source="routine_id", allow_null=True)
     scheduled_message = serializers.CharField(source="scheduled_message_id", allow_null=True)
     scheduled_for = serializers.DateTimeField()
-    state = serializers.ChoiceField(choices=RunState.choices, source="run_state")
+    state = serializers.ChoiceField(choices=RunState.choices)
     reason = TextOrNull(allow_null=True)
     slots_from = serializers.DateTimeField(allow_null=True)
     slots_to = serializers.DateTimeField(allow_null=True)
