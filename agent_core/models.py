@@ -48,7 +48,7 @@ def resolve(name: str, connections: tuple[Connection, ...] = ()) -> Model:
     """
     connection, model = connection_of(name, connections)
     if connection is None:
-        return _registered(name) if name in _factories else _client(os.getpid(), name, None)
+        return _registered(os.getpid(), name) if name in _factories else _client(os.getpid(), name, None)
     if refusal := connection.refusal(model):
         raise ModelNotConfigured(refusal, reason=refusal[:1].upper() + refusal[1:])
     # the state of its last call is not part of how it is reached
@@ -57,7 +57,8 @@ def resolve(name: str, connections: tuple[Connection, ...] = ()) -> Model:
 
 
 @cache
-def _registered(name: str) -> Model:
+def _registered(_process: int, name: str) -> Model:
+    """A model of this process: it may belong to the process's event loop."""
     return _factories[name]()
 
 

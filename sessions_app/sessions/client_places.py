@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import connection, transaction
-from django.db.models import Exists, Max, OuterRef, QuerySet
+from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
 
 from agent_core.types import Image, Role
 from sessions_app import quotas
@@ -251,7 +251,14 @@ def _as_heard(rows: QuerySet[ClientMessage], heard: str) -> list[ClientMessage]:
     some = list(rows[:2])
     if len(some) < 2:
         return some
-    return [row for row in some if _was_answered(row, heard)] or some
+    heard_text = heard.strip().replace("\x00", "")  # which the database cannot read, and no stored answer has
+    said = Func(F("content"), Value(_SPACE), function="btrim", output_field=TextField())
+    answers = Message.objects.filter(turn__in=rows.values("turn"), role="assistant").exclude(content="")
+    heard_here = answers.annotate(heard=Value(heard_text, output_field=TextField())).filter(
+        heard__endswith=said
+    )
+    likely = rows.filter(turn__in=heard_here.values("turn"))[:MOST_ALIKE]
+    return [row for row in likely if _was_answered(row, heard)] or some
 
 
 def _was_answered(row: ClientMessage, heard: str) -> bool:
