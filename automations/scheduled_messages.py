@@ -151,8 +151,7 @@ def unclaimed_turns(session_id: uuid.UUID) -> QuerySet[Turn]:
 
 def _with_unclaimed_turns(session_id: uuid.UUID) -> list[str]:
     """The ids of messages whose turns are queued, in the order of the queue."""
-    turns = unclaimed_turns(session_id).order_by("due_at", "pk")
-    return [str(message_id) for message_id in turns.values_list("metadata__scheduled_message_id", flat=True)]
+    return [turn.input.scheduled_message_id for turn in unclaimed_turns(session_id).order_by("due_at", "pk")]
 
 
 def _cancel_with_turn(message_id: str, **by: Any) -> bool:

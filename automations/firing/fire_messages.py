@@ -18,7 +18,7 @@ from automations.firing.one_by_one import Fired, fire_batch
 from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.runs.describe import NOT_SENT
 from automations.runs.skips import GapReason, run_id
-from sessions_app.models import Agent, Session, SessionState, TurnKind
+from sessions_app.models import Agent, Session, SessionState, TurnInput, TurnKind
 from sessions_app.models.session import ChatType
 from sessions_app.postgres.statements import Statement, table
 
@@ -134,7 +134,7 @@ def _run_and_turn(row: Any) -> dict[str, Any]:
         "lag_ms": lag_ms(row.now - row.send_at),
         "kind": TurnKind.SCHEDULED_MESSAGE,
         "content": row.message_text,
-        "metadata": {"scheduled_message_id": row.id, "timezone": row.timezone},
+        "metadata": TurnInput(scheduled_message_id=row.id, timezone=row.timezone).to_json(),
     }
 
 

@@ -19,13 +19,13 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from agent_core.exceptions import PASSING_CODES, Stale
 from automations.models.category import heartbeat_key
-from automations.models.run import TASKS_KEY
 from automations.runs.skips import GapReason
 from automations.schedules.zone_files import load_zone
 from sessions_app import metrics
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Session, SessionState, SessionType, Turn, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.models.turn_input import needed_model
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
 log = structlog.get_logger(__name__)
@@ -41,7 +41,6 @@ def _read() -> Statement:
         _turn.c.session_id == _session.c.id,
         _turn.c.state.in_([sa.literal_column(f"'{state}'") for state in OPEN_STATES]),
     )
-    deterministic = _last.c.metadata.contains(sa.literal_column("""'{"deterministic": true}'::jsonb"""))
     last = (
         sa.select(_last.c.id, _last.c.error_code, _last.c.due_at)
         .where(
@@ -50,7 +49,7 @@ def _read() -> Statement:
             _last.c.kind == TurnKind.HEARTBEAT.value,
             _last.c.finished_at.is_not(None),
             _last.c.state != TurnState.CANCELLED.value,
-            ~deterministic,  # these did not call the model
+            needed_model(_last.c.metadata),
         )
         .order_by(_last.c.id.desc())
         .limit(_LOOKED_AT)
@@ -166,17 +165,17 @@ TIME_REMINDER = "time_reminder"
 
 def answer_without_model(turn: Turn) -> str | None:
     """A JSON list with each task's result; None when the turn needs a model. A failure is stored. Stale."""
-    if not turn.metadata.get("deterministic"):
+    if not turn.input.deterministic:
         return None
     try:
         given = [
             MODEL_FREE_TASKS[task["task_type"]](task) | {"id": task["id"], "run": task["run"]}
-            for task in turn.metadata[TASKS_KEY]
+            for task in turn.input.tasks
         ]
     except Exception:
         log.exception("deterministic_task_failed", turn=turn.pk)
-        failed = {"deterministic": False, "warning": " A program that does them by itself has failed."}
-        if not Turn.objects.ask_model(turn, failed):
+        warning = " A program that does them by itself has failed."
+        if not Turn.objects.change_input(turn, deterministic=False, warning=warning):
             raise Stale from None
         return None
     return json.dumps(given, ensure_ascii=False)

@@ -16,13 +16,12 @@ from automations.models import JobClock
 from automations.schedules.schedule import whole_milliseconds
 from sessions_app.models import Turn
 
-KEY = "held_back"  # in the turn's metadata, by routine: its own first run, and the delayed one
 LONGEST_TURN = timedelta(hours=1)
 
 
 def hold_back(turn: Turn, routine_ids: Iterable[str]) -> None:
     """Delay runs that would start before the turn has ended, in the transaction that adds or changes the routines."""
-    before = turn.metadata.get(KEY, {})
+    before = turn.input.held_back
     until = whole_milliseconds(database_now()) + LONGEST_TURN
     clocks = JobClock.objects.filter(pk__in=list(routine_ids), next_run_at__lt=until)
     held = {
@@ -32,12 +31,12 @@ def hold_back(turn: Turn, routine_ids: Iterable[str]) -> None:
     }
     if held:
         clocks.filter(pk__in=held).update(next_run_at=until)
-        Turn.objects.add_metadata(turn, {KEY: before | held})
+        Turn.objects.change_input(turn, held_back=before | held)
 
 
 def is_held_back(turn: Turn, routine_id: str) -> bool:
     """Whether the turn holds this routine back because it registered it."""
-    return routine_id in turn.metadata.get(KEY, {})
+    return routine_id in turn.input.held_back
 
 
 def release_after_commit(turn: Turn) -> None:
@@ -45,7 +44,7 @@ def release_after_commit(turn: Turn) -> None:
 
     Not within the commit, which has locked the session: clocks are locked before sessions.
     """
-    held = turn.metadata.get(KEY)
+    held = turn.input.held_back
     if held:
         transaction.on_commit(lambda: _release(held), robust=True)
 

@@ -35,11 +35,6 @@ RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
     RunState.RUNNING: (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.QUEUED),
     **dict.fromkeys((RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED), ()),
 }
-TASKS_KEY = (
-    "tasks"  # in the metadata of a heartbeat's turn: the due tasks, each `{id, title, description, run, …}`
-)
-HOME_KEY = "home"  # in a turn's metadata: the conversation that gets the result; empty: the primary one
-PINGS_KEY = "pings"  # in a turn's metadata: the job has a `ping_url`
 OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
 # reasons of cancelled runs whose attempts failed: no person decided these
 CANCELLED_BY_ERROR = ("retry_error", "superseded")

@@ -20,7 +20,6 @@ from agent_core.turn.judge import read_heartbeat_reply
 from agent_core.types import Ended, Ending, TurnResult, Usage, with_note
 from automations.heartbeats.readiness import answer_without_model
 from automations.jobs.hold import release_after_commit
-from automations.models.run import HOME_KEY, TASKS_KEY
 from automations.runs import record, report
 from automations.schedules.zone_files import zone_or_utc
 from automations.turn_kinds.heartbeat_state import state_variables
@@ -29,8 +28,7 @@ from automations.turn_kinds.slot import NO_PERSONS, SlotKind
 from sessions_app import flags, metrics
 from sessions_app.journal.journal import Journal
 from sessions_app.metrics import Counted
-from sessions_app.models import Session, Turn, TurnKind, TurnStep
-from sessions_app.permits import is_marked
+from sessions_app.models import Session, Turn, TurnInput, TurnKind, TurnStep
 from sessions_app.queue.kinds import Trigger
 from sessions_app.single_line import one_line
 
@@ -43,7 +41,7 @@ LONGEST_BLOCK = 20_000  # characters of a broken block
 
 
 class HeartbeatKind(SlotKind):
-    """A heartbeat's turn: it does the tasks in its metadata, or reflects when there are none."""
+    """A heartbeat's turn: it does the tasks of its input, or reflects when there are none."""
 
     name = TurnKind.HEARTBEAT
     policy: Mapping[str, Any] = MappingProxyType({"timeout_seconds": 120})
@@ -52,18 +50,18 @@ class HeartbeatKind(SlotKind):
 
     def before(self, turn: Turn, journal: Journal, control: TurnControl) -> Usage:
         """Before a reflection, bring the conversations' task states up to date."""
-        reflects = not turn.metadata.get(TASKS_KEY) and flags.reflects()
+        reflects = not turn.input.tasks and flags.reflects()
         was_shown = turn.attempt > 1 and TurnStep.objects.filter(turn=turn).exists()
         return bring_up_to_date(turn, journal, control) if reflects and not was_shown else Usage()
 
-    def remembers(self, turn: Turn) -> Mapping[str, Any]:
+    def remembers(self, turn: Turn) -> TurnInput:
         """Limit the history to turns with the same home, so that nothing crosses between homes."""
-        return {HOME_KEY: turn.metadata.get(HOME_KEY, "")}
+        return TurnInput(home=turn.input.home or "")
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """The due tasks, or the state to reflect on."""
         agent = session.agent
-        tasks = turn.metadata.get(TASKS_KEY, ())
+        tasks = turn.input.tasks
         now = datetime.now(UTC).astimezone(zone_or_utc(agent.timezone))
         given = {"now": now.isoformat(" ", "minutes"), "timezone": agent.timezone}
         if tasks:
@@ -83,10 +81,10 @@ class HeartbeatKind(SlotKind):
         )
 
     def due_tasks(self, turn: Turn) -> tuple[DueTask, ...]:
-        """The tasks in its metadata."""
+        """The tasks of its input."""
         return tuple(
             DueTask(id=task["id"], title=task["title"], description=task["description"])
-            for task in turn.metadata.get(TASKS_KEY, ())
+            for task in turn.input.tasks
         )
 
     def answer_without_model(self, turn: Turn) -> str | None:
@@ -111,7 +109,7 @@ class HeartbeatKind(SlotKind):
                     urgent=True,
                     key=key,
                 )
-                report.report_to_home(report.home_of(turn.metadata), turn.session.agent_id, mail)
+                report.report_to_home(turn.input.home_id, turn.session.agent_id, mail)
 
 
 def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> None:
@@ -120,8 +118,8 @@ def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> N
     A reply that is not whole is never suppressed for its token: what would follow is not known.
     """
     reply, ended_by = result.reply, result.ended_by or Ended.STOP
-    tasks = turn.metadata.get(TASKS_KEY, ())
-    if turn.metadata.get("deterministic"):
+    tasks = turn.input.tasks
+    if turn.input.deterministic:
         _report_reminders(turn, session, reply)
         return
     verdict = read_heartbeat_reply(reply, session.agent.heartbeat["ack_max_chars"])
@@ -132,7 +130,7 @@ def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> N
         return
     ids = [task["id"] for task in tasks]
     key = report.routine_dedupe_key(ids, "no_output" if is_silent else "result") if ids else ""
-    home = report.home_of(turn.metadata)
+    home = turn.input.home_id
     mail = report.mail_about(
         turn,
         "heartbeat_result",
@@ -152,12 +150,10 @@ def _report_reminders(turn: Turn, session: Session, reply: str) -> None:
         mail = report.mail_about(
             turn, "reminder", line["display"], about=line["id"], source_key=session.key, key=key
         )
-        report.report_to_home(
-            report.home_of(turn.metadata), session.agent_id, replace(mail, suppress_if_stale=True)
-        )
+        report.report_to_home(turn.input.home_id, session.agent_id, replace(mail, suppress_if_stale=True))
 
 
 def _of_tasks(turn: Turn) -> str:
     """Warnings for the prompt: a failed task that needs no model, and tasks with outside provenance."""
-    said_before = str(turn.metadata.get("warning", ""))
-    return f"{said_before}\n\n{NO_PERSONS}" if is_marked(turn) else said_before
+    warning = turn.input.warning
+    return f"{warning}\n\n{NO_PERSONS}" if turn.input.is_restricted else warning

@@ -24,6 +24,7 @@ from sessions_app.models.session import BACKGROUND, PRIMARY_KEY, ChatType, Sessi
 from sessions_app.models.sign_in_link import SignInLink
 from sessions_app.models.telegram import TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
+from sessions_app.models.turn_input import HookSender, TurnInput
 from sessions_app.models.worker import Worker
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "EventType",
     "ExecutionState",
     "Hook",
+    "HookSender",
     "IdempotencyKey",
     "Lane",
     "MailboxEvent",
@@ -75,6 +77,7 @@ __all__ = [
     "TelegramUpdate",
     "TokenScope",
     "Turn",
+    "TurnInput",
     "TurnKind",
     "TurnState",
     "TurnStep",

@@ -2,7 +2,7 @@
 
 The server asks the question and stores it: the calls, the message that contains it, and who answered. A plain yes
 counts only while the question is the last thing that was said to the person. A yes that names the question always
-counts. What a program wrote for its user (`BY_PROGRAM`) is never a yes.
+counts. What a program wrote for its user (`by_program`) is never a yes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read_answer(turn: Turn, session: Session, said: str) -> ConsentAnswer:
         return ConsentAnswer()
     mine = Q(state=ConsentState.OPEN) | Q(state=ConsentState.GRANTED, answered_by=turn)
     rows = ConsentQuestion.objects.filter(mine, session=session, execution="")
-    to = turn.metadata.get("question", "")
+    to = turn.input.question
     if to or name:
         question = rows.filter(pk=to or name).first()
         # an answer that was sent to one question and names another counts for neither
@@ -91,7 +91,7 @@ def reply_to_plan(
     question = consent_answers.with_passed(rows.filter(state=ConsentState.OPEN)).first()
     call = ToolCall(id=f"{execution.id}.{step.id}", name=step.tool, arguments=step.arguments)
     if question is not None and _asks_for(question, call):
-        is_named = bool(name or turn.metadata.get("named"))
+        is_named = bool(name) or turn.input.named
         names_it = name in {"", execution.id, question.pk} and consent_answers.may_say(answer, turn, question)
         if names_it and (is_named or consent_answers.is_last(turn, session, question)):
             return "yes", None

@@ -18,16 +18,9 @@ from sessions_app.models import (
     SessionType,
     Turn,
 )
-from sessions_app.models.consent import (
-    IN_GROUP,
-    LONGEST_PERSON,
-    NUMBER_AT_CHANNEL,
-    REPLIES_TO,
-    WRITTEN_AT,
-)
+from sessions_app.models.consent import LONGEST_PERSON
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.session import WEB
-from sessions_app.models.turn import BY_PROGRAM
 
 
 def may_say(answer: str, turn: Turn, question: ConsentQuestion) -> bool:
@@ -37,11 +30,11 @@ def may_say(answer: str, turn: Turn, question: ConsentQuestion) -> bool:
     """
     if answer != "yes":
         return True
-    if turn.metadata.get(BY_PROGRAM):
+    if turn.input.by_program:
         return False
     person = person_of(turn)
     is_known = not person.endswith(":")
-    return _via(turn) is None or (is_known and person == question.asked_of)
+    return turn.input.posted_by is None or (is_known and person == question.asked_of)
 
 
 def person_of(turn: Turn) -> str:
@@ -49,16 +42,11 @@ def person_of(turn: Turn) -> str:
 
     A hook without senders speaks for the owner, except in a group.
     """
-    via = _via(turn)
-    in_group = turn.metadata.get(IN_GROUP) or turn.session.chat_type == ChatType.GROUP
-    if via is None or (not via.get("sender") and not in_group):
+    posted_by = turn.input.posted_by
+    in_group = turn.input.in_group or turn.session.chat_type == ChatType.GROUP
+    if posted_by is None or (not posted_by.sender and not in_group):
         return ""
-    return f"{via.get('hook', '')}:{via.get('sender', '')}"[:LONGEST_PERSON]
-
-
-def _via(turn: Turn) -> dict[str, Any] | None:
-    via: dict[str, Any] | None = turn.metadata.get("message", {}).get("via")
-    return via
+    return f"{posted_by.hook}:{posted_by.sender}"[:LONGEST_PERSON]
 
 
 def with_passed(rows: QuerySet[ConsentQuestion]) -> QuerySet[Any]:
@@ -74,7 +62,7 @@ def with_passed(rows: QuerySet[ConsentQuestion]) -> QuerySet[Any]:
 
 def is_last(turn: Turn, session: Session, question: Any) -> bool:
     """Whether the question was asked before the message was written, and nothing else was said since."""
-    if question.passed or question.asked_seq > turn.metadata.get("seen", 0):
+    if question.passed or question.asked_seq > turn.input.seen:
         return False
     if _written_at(turn) <= question.asked_at:
         return False
@@ -105,7 +93,8 @@ def _has_arrived(turn: Turn, session: Session, question: ConsentQuestion) -> boo
 
     A message that replies to another one there is no answer to it.
     """
-    route = turn.metadata.get("route") or {}
+    given = turn.input
+    route = given.route or {}
     if route.get("channel", WEB) == WEB:
         return True
     there = Delivery.objects.filter(
@@ -116,10 +105,10 @@ def _has_arrived(turn: Turn, session: Session, question: ConsentQuestion) -> boo
         state=DeliveryState.SENT,
         ended_at__lte=_written_at(turn),
     )
-    if (number := turn.metadata.get(NUMBER_AT_CHANNEL)) is not None:
-        there = there.filter(number_at_channel__lt=number)
-    if (to := turn.metadata.get(REPLIES_TO)) is not None:
-        there = there.filter(number_at_channel=to)
+    if given.number_at_channel is not None:
+        there = there.filter(number_at_channel__lt=given.number_at_channel)
+    if given.replies_to is not None:
+        there = there.filter(number_at_channel=given.replies_to)
     return there.exists()
 
 
@@ -128,7 +117,7 @@ def _written_at(turn: Turn) -> datetime:
 
     A sender's clock tells seconds, so a message may be as old as the beginning of its second.
     """
-    seconds = turn.metadata.get(WRITTEN_AT)
+    seconds = turn.input.written_at
     if seconds is None:
         return turn.queued_at
     return min(turn.queued_at, datetime.fromtimestamp(seconds, UTC))

@@ -16,7 +16,7 @@ from agent_core.turn.control import TurnControl
 from agent_core.types import EMPTY, Ending, ToolCall, TurnResult, Usage
 from sessions_app.memory import task_state
 from sessions_app.memory.history import WINDOW
-from sessions_app.models import Session, Turn, TurnKind
+from sessions_app.models import Session, Turn, TurnInput, TurnKind
 from sessions_app.permits import posted, stranger_of
 
 NO_LIMITS: Mapping[str, Any] = MappingProxyType({})  # of its own
@@ -61,9 +61,7 @@ class Kind:
     strategy = ""  # the name of the context strategy; empty: that of the session's type
     may_plan = True  # an agent with the planner engine makes a plan for it
     delivers_answer = True  # the commit enqueues its answer for delivery; else the kind does that itself
-    keeps: int | None = (
-        None  # of the newest messages, those that stay in the window after the turn; None: all
-    )
+    keeps: int | None = None  # how many of the newest messages stay in the window after the turn; None: all
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
 
     @property
@@ -75,9 +73,9 @@ class Kind:
         """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""
         return Usage()
 
-    def remembers(self, turn: Turn) -> Mapping[str, Any]:  # noqa: ARG002 - every kind is asked alike
-        """Return what the metadata of a turn must contain for its messages to be shown; empty: all are."""
-        return NO_LIMITS
+    def remembers(self, turn: Turn) -> TurnInput:  # noqa: ARG002 - every kind is asked alike
+        """Return the input that earlier turns must share for their messages to be shown; empty: all are shown."""
+        return TurnInput()
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """Return the turn's input. It only reads. `session`: as the turn was prepared, with its agent."""
@@ -136,8 +134,8 @@ def is_persons(turn: Turn) -> bool:
 
     A hook's post is a person's if the hook had `as_person` when it came in.
     """
-    via = turn.metadata.get("message", {}).get("via")
-    return turn.kind == TurnKind.MESSAGE and (via is None or via.get("as_person", False))
+    posted_by = turn.input.posted_by
+    return turn.kind == TurnKind.MESSAGE and (posted_by is None or posted_by.as_person)
 
 
 class MessageKind(Kind):
@@ -154,8 +152,8 @@ class MessageKind(Kind):
         return Trigger(
             content=turn.content,
             model_content=turn.content if stranger_of(turn) is None else posted(turn.content),
-            metadata=turn.metadata.get("message", {}),
-            route=turn.metadata.get("route"),
+            metadata=turn.input.message,
+            route=turn.input.route,
         )
 
     def answer_without_model(self, turn: Turn) -> str | None:
@@ -170,7 +168,7 @@ class MessageKind(Kind):
 
 def _clears(turn: Turn) -> bool:
     """Whether it is the command `/clear`. That was decided when the message came in."""
-    return is_persons(turn) and turn.metadata.get("command") == "clear"
+    return is_persons(turn) and turn.input.command == "clear"
 
 
 _KINDS: dict[str, Kind] = {}

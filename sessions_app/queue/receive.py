@@ -29,10 +29,11 @@ from sessions_app.models import (
     Session,
     SessionType,
     Turn,
+    TurnInput,
     TurnKind,
     TurnState,
 )
-from sessions_app.models.turn import BY_PROGRAM, OPEN_STATES
+from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue import cancel, enqueue
@@ -49,24 +50,25 @@ INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
 
 @dataclass(frozen=True, kw_only=True)
 class MessageInput:
-    """A message. `route` is where the answer goes; None: to the session's own address.
+    """A message. `about`: what is known of it; without a route the answer goes to the session's own address.
 
     One with `images` must be a turn of its own: nothing injects them.
     """
 
     content: str
     on_busy: OnBusy = OnBusy.INJECT
-    metadata: dict[str, Any] = field(default_factory=dict)
+    about: TurnInput = field(default_factory=TurnInput)
     idempotency_key: str | None = None
-    route: dict[str, Any] | None = None
     images: tuple[Image, ...] = ()
 
 
-def program_message(content: str, idempotency_key: str | None = None) -> MessageInput:
+def program_message(content: str, idempotency_key: str | None = None, **about: Any) -> MessageInput:
     """A message that a program wrote for its user: it becomes a turn of its own, and is never consent (rule 3.5)."""
-    marked = {BY_PROGRAM: True}
     return MessageInput(
-        content=content, on_busy=OnBusy.ENQUEUE, metadata=marked, idempotency_key=idempotency_key
+        content=content,
+        on_busy=OnBusy.ENQUEUE,
+        about=TurnInput(by_program=True, **about),
+        idempotency_key=idempotency_key,
     )
 
 
@@ -120,11 +122,14 @@ def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> 
         kind=TurnKind.MESSAGE,
         lane=Lane.PEOPLE,
         content=given.content,
-        metadata=given.metadata
-        | _images(session, given)
-        | {"route": given.route or entered.session.own_route, "seen": session.last_seq}
-        | ({"command": "clear"} if _is_command(session, given) else {})
-        | _request(),
+        metadata=replace(
+            given.about,
+            message=given.about.message | _store_images(session, given),
+            route=given.about.route or entered.session.own_route,
+            seen=session.last_seq,
+            command="clear" if _is_clear_command(session, given) else "",
+            request=structlog.contextvars.get_contextvars().get("request", ""),
+        ).to_json(),
         on_busy=given.on_busy,
         idempotency_key=_key_in(session.pk, session_id, given.idempotency_key),
     )
@@ -144,26 +149,19 @@ def _wake(turn: Turn) -> None:
         wake(turn.session_id, turn.lane)
 
 
-def _request() -> dict[str, Any]:
-    """The id of the request that brings the message, for the log lines of its turn."""
-    found = structlog.contextvars.get_contextvars().get("request")
-    return {"request": found} if found else {}
-
-
-def _images(session: Session, given: MessageInput) -> dict[str, Any]:
-    """Store the images. BadInput."""
+def _store_images(session: Session, given: MessageInput) -> dict[str, Any]:
+    """Store the images, and return the metadata that name them. BadInput."""
     if not given.images:
         return {}
-    about: dict[str, Any] = given.metadata.get("message", {})
     quotas.count_stored(session.owner_id, sum(len(each.content) for each in given.images))
-    return {"message": about | {images.KEY: images.store_images(session, given.images)}}
+    return {images.KEY: images.store_images(session, given.images)}
 
 
-def _is_command(session: Session, given: MessageInput) -> bool:
+def _is_clear_command(session: Session, given: MessageInput) -> bool:
     """Whether it is a command to clear the conversation. While a question waits, only `/clear` is."""
     if not is_clear(given.content):
         return False
-    if {"execution", "question"} & given.metadata.keys():
+    if given.about.execution or given.about.question:
         return False
     return is_clear(given.content, waits=True) or not _question_waits(session.pk)
 
@@ -202,9 +200,9 @@ def _queue_limits() -> dict[str, Exists]:
 
 def _check_room(session: Any, given: MessageInput) -> None:
     """TooManyWaiting. Messages that arrive at the same instant do not see each other and may exceed the limit."""
-    via = given.metadata.get("message", {}).get("via") or {"as_person": True}
+    posted_by = given.about.posted_by
     is_full, most = session.has_most, MOST_WAITING
-    if not via["as_person"]:
+    if posted_by is not None and not posted_by.as_person:
         is_full, most = session.has_most_of_strangers, MOST_OF_STRANGERS
     if is_full:
         raise TooManyWaiting(f"{most} messages already wait in this session; send it later")

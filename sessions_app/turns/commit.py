@@ -127,7 +127,7 @@ def _write(end: _End) -> None:
         system_events.report_budget(turn)
     _settle_questions(prepared, result, end.messages)
     guests = _settle_guests(turn, result) if row.has_guests else []
-    _enqueue_answer(prepared, end.messages, [end.route, *(guest.metadata.get("route") for guest in guests)])
+    _enqueue_answer(prepared, end.messages, [end.route, *(guest.input.route for guest in guests)])
     prepared.kind.closed(turn, result, end.said)
     if guests:
         ends = [each for guest in guests for each in commit_events.turn_end_events(guest, prepared.session)]
@@ -233,7 +233,7 @@ def _enqueue_answer(prepared: Prepared, messages: list[Message], routes: list[di
 def _route(prepared: Prepared) -> dict[str, Any] | None:
     """Return where the turn's answer goes. If the session's address was changed meanwhile, to the new one."""
     turn, session = prepared.turn, prepared.session
-    route: dict[str, Any] | None = prepared.trigger.route or turn.metadata.get("route")
+    route: dict[str, Any] | None = prepared.trigger.route or turn.input.route
     if route is None and prepared.kind.uses_standing_route:  # its trigger could not be read
         route = session.standing_route
     if route and route["channel"] == session.channel != WEB and route["chat_id"] == session.chat_id:

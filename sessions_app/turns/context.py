@@ -101,7 +101,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     session = turn.session = read.session
     choice = _model_choice(session.agent)
     steps = journal.steps()
-    policy = policy_of(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
+    policy = policy_of(kind.policy, session.agent.policy, turn.input.policy)
     answer = kind.answer_without_model(turn)
     offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)

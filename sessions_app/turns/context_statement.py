@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from sessions_app.exceptions import NotFound
 from sessions_app.mailbox.bounds import UNREAD
 from sessions_app.memory import history
 from sessions_app.memory.history_statements import newest_messages
-from sessions_app.models import Agent, Document, MailboxEvent, Preference, Session, TaskState
+from sessions_app.models import Agent, Document, MailboxEvent, Preference, Session, TaskState, TurnInput
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, table
 
@@ -70,14 +70,12 @@ def _select_context() -> Any:
 CONTEXT = Statement(_select_context, prepared=True)
 
 
-def read_context(
-    session_id: uuid.UUID, of_turns: Mapping[str, Any], *, most: int = history.WINDOW
-) -> Context:
+def read_context(session_id: uuid.UUID, of_turns: TurnInput, *, most: int = history.WINDOW) -> Context:
     """Read the context of a turn, with at most `most` messages. NotFound if the session is gone.
 
-    `of_turns`: what the metadata of a turn must contain for its messages to be read; empty: every message is.
+    `of_turns`: the input that a turn must share for its messages to be read; empty: every message is read.
     """
-    given = json.dumps(dict(of_turns)) if of_turns else None
+    given = json.dumps(shared) if (shared := of_turns.to_json()) else None
     row = CONTEXT.first(session_id=session_id, most=most, of_turns=given)
     if row is None:
         raise NotFound("there is no such session")

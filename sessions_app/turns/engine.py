@@ -156,7 +156,7 @@ def _start(prepared: Prepared) -> _Start:
         said,
         executions.executions_of_session(turn),
         live_request=bool(live.kinds_mentioned(said)),
-        named=turn.metadata.get("execution", ""),
+        named=turn.input.execution,
     )
     if decision.meaning is Meaning.CLOSED:
         return _Start(

@@ -81,7 +81,7 @@ def _run(runner: Runner, handle: Handle, turn: Turn) -> None:
         turn=turn.pk,
         run=turn.origin_run or None,
         worker=str(runner.id),
-        **({"request": turn.metadata["request"]} if "request" in turn.metadata else {}),
+        **({"request": turn.input.request} if turn.input.request else {}),
     ):
         log.info("turn_start", kind=turn.kind, attempt=turn.attempt)
         runner.follow(handle)

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from automations.jobs.hold import KEY, release_after_commit
+from automations.jobs.hold import release_after_commit
 from automations.models import CronJob, JobClock
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine
 from automations.routines.intents import MEMORY, NoIntent, find_intents, mark_registered, register_intent
@@ -178,7 +178,7 @@ def test_a_new_routine_waits_for_its_heartbeat_to_end(
     said = call(where, "add_routine", title="HN", execution_mode=mode, **plan)
     assert "It does not run before this heartbeat has ended." in said
     job = agent_routines(person.agent.pk).get()
-    first = datetime.fromisoformat(where.turn.metadata[KEY][job.pk][0])
+    first = datetime.fromisoformat(where.turn.input.held_back[job.pk][0])
     clock = JobClock.objects.get(job=job)
     assert clock.next_run_at is not None
     assert clock.next_run_at - first > timedelta(minutes=50)

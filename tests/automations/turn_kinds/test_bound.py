@@ -21,7 +21,7 @@ from automations.models import CronJob, JobClock, RunRecord
 from automations.models.category import Category, category
 from sessions_app.exceptions import NotFound
 from sessions_app.journal.journal import Journal
-from sessions_app.models import Delivery, Event, Message, Session, Turn, TurnState
+from sessions_app.models import Delivery, Event, Message, Session, Turn, TurnInput, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
@@ -118,7 +118,7 @@ def test_the_answer_goes_where_a_person_last_wrote(person: Person, telegram: Non
     first = Message.objects.filter(session=session).latest("seq").metadata["route"]
     assert first == {"channel": "telegram", "chat_id": "42", "meta": {}}, "nobody has written yet"
     written = {"channel": "web", "chat_id": "", "meta": {}}
-    receive(session.pk, MessageInput(content="hello", route=written))
+    receive(session.pk, MessageInput(content="hello", about=TurnInput(route=written)))
     run_turn(session)
     session.refresh_from_db()
     assert session.last_route == written, "a person wrote from elsewhere"
