@@ -37,7 +37,7 @@ from sessions_app.models import BACKGROUND, Lane, Session, Turn, TurnKind, TurnS
 from sessions_app.models.session import ChatType
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue.cancel import cancel_waiting
-from sessions_app.queue.threads import enter, must_be_open
+from sessions_app.queue.threads import find_target, must_be_open
 
 MOST_WAITING = 20  # scheduled messages of one session
 LONGEST_TEXT = 10_000  # characters
@@ -101,7 +101,7 @@ def schedule_in_thread(given_session: uuid.UUID, **given: Any) -> Scheduled:
 
 @transaction.atomic
 def _schedule_from(given_session: uuid.UUID, given: dict[str, Any]) -> Scheduled:
-    return _schedule(MessageToSchedule(session_id=enter(given_session).target_id, **given))
+    return _schedule(MessageToSchedule(session_id=find_target(given_session), **given))
 
 
 def cancel_message(

@@ -41,6 +41,11 @@ def background_event(turn: Turn, agent_id: int, what: EventType, content: dict[s
     return told
 
 
+def turn_end(turn: Turn, agent_id: int) -> Event:
+    """Make the last event of a turn; there is exactly one."""
+    return event(turn, agent_id, EventType.TURN_END, {"state": turn.state, "error": turn.error or None})
+
+
 def announce(session_id: uuid.UUID, agent_id: int | None = None, ended: Sequence[Turn] = ()) -> None:
     """After the commit, notify the windows of a session that there are new events.
 

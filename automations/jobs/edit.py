@@ -27,7 +27,7 @@ from automations.schedules.schedule import (
 )
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Session, SessionType
-from sessions_app.queue.threads import enter, must_be_open
+from sessions_app.queue.threads import find_target, must_be_open
 
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
 MOST_ENABLED = 50  # automations of one session
@@ -105,7 +105,7 @@ def create_job(given: NewJob) -> CronJob:
 def bind_job(given: NewJob) -> CronJob:
     """Create a person's automation: in a thread of a unified agent it is bound to the primary session."""
     with transaction.atomic():
-        return create_job(replace(given, session_id=enter(given.session_id).target_id))
+        return create_job(replace(given, session_id=find_target(given.session_id)))
 
 
 def update_job(

@@ -22,6 +22,7 @@ from agent_core.types import Ending, TurnResult
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR, RunTransitions
 from automations.runs import report
+from automations.runs.statements import END
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
 from sessions_app.mailbox.updates import Mail
@@ -114,8 +115,6 @@ def record_shared_outcome(turn: Turn, result: TurnResult, closure: str) -> list[
 
 
 def _end(turn: Turn, result: TurnResult, closure: str, *, only: str | None = None) -> None:
-    from automations.runs.statements import END  # late: SQLAlchemy is slow to load
-
     if ended := END.run(turn_id=turn.pk, only=only, **_run_outcome(result, closure)):
         metrics.count_run(result.ending, result.error_code, ended)
         if result.ending is Ending.FAILED:

@@ -13,6 +13,7 @@ from agent_core.types import ToolCall
 from automations.models import CronJob
 from automations.models.category import Category, category
 from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
+from sessions_app.memory.outside import has_read_in
 from sessions_app.models import BACKGROUND, Priority, Turn
 
 AFTER_REGISTERED = (
@@ -80,8 +81,6 @@ def ask_for_consent(turn: Turn, call: ToolCall) -> None:
     session = turn.session
     asked = describe_call(call.name, call.arguments, f"/api/sessions/{turn.session_id}/messages/")
     text = f"A scheduled turn wanted to use {asked}, which needs your consent: ask for it in a message of your own."
-    from sessions_app.memory.outside import has_read_in  # late: SQLAlchemy is slow to load
-
     if has_read_in(turn):
         text = f"{text} {OUTSIDE_TEXT}"
     own = None if session.type in BACKGROUND else turn.session_id

@@ -1,7 +1,4 @@
-"""The transitions of a run that its turn makes: parts of the turn's own statements, and the end as one of its own.
-
-A module of its own, since SQLAlchemy is slow to load.
-"""
+"""The transitions of a run that its turn makes: parts of the turn's own statements, and the end as one of its own."""
 
 from __future__ import annotations
 
@@ -69,7 +66,7 @@ def _end(turn: Any, *where: Any) -> Any:
 
 
 class RunParts:
-    """See `sessions_app.journal.run_parts`."""
+    """See `RunParts` of `sessions_app.journal`."""
 
     def start(self, claimed: Any) -> Any:
         """QUEUED → RUNNING; the run of a resumed turn runs already."""

@@ -21,7 +21,7 @@ from agent_core.execution import (
 from agent_core.turn.exchange import Cancelled
 from agent_core.types import Ending, TurnResult
 from sessions_app import permits
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import ExecutionState, Turn, TurnKind
 from sessions_app.questions import consent
 

@@ -37,7 +37,7 @@ from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue import cancel, enqueue
-from sessions_app.queue.threads import Entered, addressed, admit, must_be_open
+from sessions_app.queue.threads import addressed_session, check_accepts_input, must_be_open
 
 LONGEST_MESSAGE = 100_000  # characters
 MOST_WAITING = 100  # queued messages of one session
@@ -107,14 +107,14 @@ def _transact(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) 
 
 def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn:
     key = given.idempotency_key
-    behind = None if key is None else _key_from(session_id, key)
-    found = _RECIPIENT.first(session=session_id, owner=owner_id, key=key, key_behind=behind)
+    key_in_target = None if key is None else _key_from(session_id, key)
+    found = _ADDRESSED.first(session=session_id, owner=owner_id, key=key, key_in_target=key_in_target)
     if found is not None and (earlier := _earlier(found.earlier, given)):
         return earlier
-    entered = admit(found)
-    _check_not_internal(entered.session)
-    _check_room(entered.session, given)
-    session = _target_session(entered, given)
+    addressed = check_accepts_input(found)
+    _check_not_internal(addressed)
+    _check_room(addressed, given)
+    session = _target_session(addressed, given)
     if given.on_busy == OnBusy.REJECT and _is_busy(session.pk):
         raise SessionBusy
     turn = Turn(
@@ -125,7 +125,7 @@ def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> 
         metadata=replace(
             given.about,
             message=given.about.message | _store_images(session, given),
-            route=given.about.route or entered.session.own_route,
+            route=given.about.route or addressed.own_route,
             seen=session.last_seq,
             command="clear" if _is_clear_command(session, given) else "",
             request=structlog.contextvars.get_contextvars().get("request", ""),
@@ -208,15 +208,15 @@ def _check_room(session: Any, given: MessageInput) -> None:
         raise TooManyWaiting(f"{most} messages already wait in this session; send it later")
 
 
-def _target_session(entered: Entered, given: MessageInput) -> Session:
+def _target_session(addressed: Any, given: MessageInput) -> Session:
     """Return the session that gets the turn; in unified mode, a thread's messages go to the primary session.
 
     A concurrent delete needs no lock here: it makes the foreign key fail at COMMIT.
     """
     exclusive = given.on_busy in EXCLUSIVE
-    if entered.target_id == entered.session.pk and not exclusive:
-        return entered.session
-    rows = Session.objects.filter(pk=entered.target_id)
+    if addressed.target_id == addressed.pk and not exclusive:
+        return addressed  # type: ignore[no-any-return]
+    rows = Session.objects.filter(pk=addressed.target_id)
     return must_be_open((rows.select_for_update(no_key=True) if exclusive else rows).first())
 
 
@@ -224,22 +224,22 @@ def _is_busy(session_id: uuid.UUID) -> bool:
     return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
 
 
-def _recipient() -> QuerySet[Any]:
+def _addressed() -> QuerySet[Any]:
     """Return the session of the parameter `session`, with all that a message depends on.
 
     With an `owner`, only if it is that user's. `earlier` is the turn that was stored with `key`, even if unified mode
     was toggled since.
     """
-    owned = addressed().filter(owner_id=Coalesce(Parameter("owner"), F("owner_id")))
+    owned = addressed_session().filter(owner_id=Coalesce(Parameter("owner"), F("owner_id")))
     primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=Parameter("session")).values("pk")[:1]
     said_here = Q(session_id=Parameter("session"), idempotency_key=Parameter("key"))
-    said_behind = Q(session_id=Subquery(primary), idempotency_key=Parameter("key_behind"))
-    earlier = Turn.objects.filter(said_here | said_behind).order_by().values("pk")[:1]
+    said_in_primary = Q(session_id=Subquery(primary), idempotency_key=Parameter("key_in_target"))
+    earlier = Turn.objects.filter(said_here | said_in_primary).order_by().values("pk")[:1]
     found: QuerySet[Any] = owned.annotate(earlier=Subquery(earlier), **_queue_limits())
     return found
 
 
-_RECIPIENT = CompiledQuery(_recipient)
+_ADDRESSED = CompiledQuery(_addressed)
 
 
 def _lock_key(session_id: uuid.UUID, key: str) -> None:
@@ -258,10 +258,10 @@ def _earlier(turn_id: int | None, given: MessageInput) -> Turn | None:
     return turn
 
 
-def _key_in(session_id: uuid.UUID, entered_id: uuid.UUID, key: str | None) -> str | None:
+def _key_in(session_id: uuid.UUID, addressed_id: uuid.UUID, key: str | None) -> str | None:
     """Return the key as the turn stores it. Threads that share a target session may use the same keys."""
-    return key if key is None or session_id == entered_id else _key_from(entered_id, key)
+    return key if key is None or session_id == addressed_id else _key_from(addressed_id, key)
 
 
-def _key_from(entered_id: uuid.UUID, key: str) -> str:
-    return f"{entered_id.hex}:{hashlib.sha256(key.encode()).hexdigest()}"
+def _key_from(addressed_id: uuid.UUID, key: str) -> str:
+    return f"{addressed_id.hex}:{hashlib.sha256(key.encode()).hexdigest()}"

@@ -8,6 +8,8 @@ same transaction: acknowledgements, questions, guests, deliveries, and the end o
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,27 +18,29 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 
 from agent_core.exceptions import Stale
-from agent_core.types import Ending, Role, TurnResult
-from sessions_app import events, metrics, quotas
+from agent_core.execution import WAITING, Status
+from agent_core.types import Ended, Ending, Entry, Role, TurnResult
+from sessions_app import events, flags, metrics, quotas
 from sessions_app.deliveries import outbox, system_events
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
 from sessions_app.mailbox import updates
-from sessions_app.memory import task_state
-from sessions_app.models import Engine, Event, Message, Session, Turn, TurnState
+from sessions_app.memory import images, task_state
+from sessions_app.memory.history import REFUSED, parts_of
+from sessions_app.models import BACKGROUND, Engine, Event, EventType, Message, Session, Turn, TurnState
+from sessions_app.models.message import ENDED_KEY
 from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.postgres.statements import recordset_of
 from sessions_app.questions import consent, executions
-from sessions_app.queue import commit_events
 from sessions_app.queue.kinds import closure_text, is_persons
 from sessions_app.single_line import one_line
-from sessions_app.turns.commit_messages import new_messages
 from sessions_app.turns.commit_statement import COMMIT, MESSAGE
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
 
 CANCEL_REASONS = {OwnerInactive.code: "The account is inactive."}  # what people see
+LONGEST_REASON = 300  # characters of why the fallback model was asked
 TITLE_LENGTH = 80
 STATES = {
     Ending.SUCCEEDED: TurnState.SUCCEEDED,
@@ -59,7 +63,7 @@ class _End:
     def of(cls, prepared: Prepared, result: TurnResult) -> _End:
         result = _with_cancel_reason(prepared.turn, result)
         closure = closure_text(result)
-        messages = new_messages(prepared, result, closure)
+        messages = _new_messages(prepared, result, closure)
         return cls(
             prepared=prepared, result=result, closure=closure, messages=messages, route=_route(prepared)
         )
@@ -88,7 +92,7 @@ def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | No
         tries += 1
         if tries > 1 and _was_committed(prepared.turn):
             # it was committed; only what follows the commit is missing
-            commit_events.announce_commit(prepared.session, [prepared.turn])
+            _announce(prepared.session, [prepared.turn])
             return
         end = _End.of(prepared, result)
         with transaction.atomic():
@@ -126,19 +130,21 @@ def _write(end: _End) -> None:
     if result.error_code in metrics.BUDGETS:
         system_events.report_budget(turn)
     _settle_questions(prepared, result, end.messages)
+    if end.messages and prepared.kind.keeps is not None:
+        _forget_older(turn.session_id, end.messages[-1].seq - prepared.kind.keeps)
     guests = _settle_guests(turn, result) if row.has_guests else []
     _enqueue_answer(prepared, end.messages, [end.route, *(guest.input.route for guest in guests)])
     prepared.kind.closed(turn, result, end.said)
     if guests:
-        ends = [each for guest in guests for each in commit_events.turn_end_events(guest, prepared.session)]
+        ends = [each for guest in guests for each in _turn_end_events(guest, prepared.session)]
         Event.objects.bulk_create(ends)
-        commit_events.announce_commit(prepared.session, guests)
+        _announce(prepared.session, guests)
 
 
 def _execute(end: _End) -> Any | None:
     """Execute the statement. None, and nothing is written: the turn is not its own."""
     prepared, turn, result, messages = end.prepared, end.prepared.turn, end.result, end.messages
-    said = recordset_of("messages", [_row(message, n) for n, message in enumerate(messages, 1)])
+    said = recordset_of("messages", [_message_row(message, n) for n, message in enumerate(messages, 1)])
     stored = len(said["messages"])
     by_person = is_persons(turn)
     row = COMMIT.first(
@@ -147,13 +153,12 @@ def _execute(end: _End) -> Any | None:
         claim=turn.claim,
         **_end_turn(turn, result),
         count=len(messages),
-        **_kept(messages, prepared.kind.keeps),
         title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
         route=json.dumps(end.route) if by_person and end.route is not None else None,
         **said,
         stored=stored,
         answer=_last_response(result),
-        **recordset_of("events", commit_events.events_of_commit(prepared.session, messages, turn, result)),
+        **recordset_of("events", _events_of_commit(prepared.session, messages, turn, result)),
         kind=turn.kind,
         run_id=turn.origin_run,
         shared_runs=json.dumps(events.shared_runs(turn)),
@@ -165,7 +170,7 @@ def _execute(end: _End) -> Any | None:
     for number, message in enumerate(messages, 1):
         message.session, message.turn, message.seq = prepared.session, turn, row.seq_before + number
         message.pk = row.message_ids[number - 1]
-    commit_events.announce_commit(prepared.session, [turn], row.shown_in)
+    _announce(prepared.session, [turn], row.shown_in)
     return row
 
 
@@ -186,14 +191,7 @@ def _end_turn(turn: Turn, result: TurnResult) -> dict[str, Any]:
     return ended | {"usage": json.dumps(ended["usage"])}
 
 
-def _kept(messages: list[Message], keep: int | None) -> dict[str, int | None]:
-    """Return how many messages stay in the window, and which of these is the first user message among them."""
-    beyond = 0 if keep is None else len(messages) - keep
-    users = (n for n, each in enumerate(messages, 1) if each.role == Role.USER and n > beyond)
-    return {"keep": keep, "first_user": next(users, None) if keep is not None else None}
-
-
-def _row(message: Message, n: int) -> dict[str, Any]:
+def _message_row(message: Message, n: int) -> dict[str, Any]:
     return {name: getattr(message, name) for name in MESSAGE} | {"n": n}
 
 
@@ -242,6 +240,14 @@ def _route(prepared: Prepared) -> dict[str, Any] | None:
     return route
 
 
+def _forget_older(session_id: uuid.UUID, seq: int) -> None:
+    """Start the window with the first user message after this seq, so that no result is without its call."""
+    later = Message.objects.filter(session_id=session_id, role=Role.USER, seq__gt=seq)
+    first = later.order_by("seq").values_list("seq", flat=True).first()
+    if first is not None:
+        Session.objects.filter(pk=session_id).update(window_from_seq=Greatest("window_from_seq", first))
+
+
 def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:
     """Merge the guests if their host succeeded; else release them to run by themselves. Returns the merged ones."""
     guests = Turn.objects.filter(session_id=turn.session_id, host_id=turn.pk, state=TurnState.QUEUED)
@@ -257,3 +263,158 @@ def _may_have_planned(prepared: Prepared, result: TurnResult) -> bool:
     is_broken = not prepared.request.model
     plans = prepared.agent.engine == Engine.PLANNER
     return plans or is_broken or prepared.turn.attempt > 1 or result.execution is not None
+
+
+# the messages that the turn adds to the history
+
+
+def _new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[Message]:
+    """Make the messages that the turn adds to the history: its input, the entries of the result, and the closure."""
+    messages: list[Message] = []
+
+    def add(role: Role, content: str, **more: Any) -> None:
+        messages.append(Message(role=str(role), content=content.replace("\x00", ""), **more))
+
+    trigger = prepared.trigger
+    # later turns see a message as the model saw it, but not the prompt of a task
+    replays = prepared.kind.is_message and result.was_shown
+    shown = prepared.request.message if replays else trigger.content
+    if trigger.content:
+        add(
+            Role.USER,
+            trigger.content,
+            model_content=shown.replace("\x00", "") if shown != trigger.content else None,
+            metadata=_of_input(trigger.metadata, result),
+        )
+    for entry in _stored_entries(result):
+        add(entry.role, entry.content, parts=parts_of(entry), metadata=_metadata_of(prepared, entry))
+    if result.refused:
+        for message in messages:
+            message.metadata = message.metadata | {REFUSED: True}
+    if closure:
+        metadata = _metadata_of(prepared, None) | {"closure": str(result.ending)} | _end_of(result.ended_by)
+        add(Role.ASSISTANT, closure, metadata=metadata)
+    if result.fell_back and messages:
+        messages[-1].metadata = messages[-1].metadata | {
+            "model": result.model,
+            "fell_back": result.fell_back[:LONGEST_REASON],
+        }
+    consent.mark_question(messages[-1:], result)
+    return messages
+
+
+def _of_input(metadata: dict[str, Any], result: TurnResult) -> dict[str, Any]:
+    """Without the images of a failed turn: a model that refused them would refuse each later turn."""
+    if result.ending is not Ending.FAILED:
+        return metadata
+    return {name: value for name, value in metadata.items() if name != images.KEY}
+
+
+def _stored_entries(result: TurnResult) -> Iterable[Entry]:
+    """Yield the entries to store: not empty ones and, unless the turn succeeded, not the injected ones.
+
+    Guests of a failed turn run by themselves later, so their text must not be stored twice.
+    """
+    for entry in result.entries:
+        if entry.role is Role.USER and result.ending is not Ending.SUCCEEDED:
+            continue
+        if entry.content.strip() or entry.calls or entry.results:
+            yield entry
+
+
+def _metadata_of(prepared: Prepared, entry: Entry | None) -> dict[str, Any]:
+    """Return the metadata of a message; `entry` is None for the closure."""
+    if entry is not None and entry.role is Role.USER:
+        return {"injected": True}
+    trigger = prepared.trigger
+    # without a stored input its metadata go to the answer
+    metadata: dict[str, Any] = {} if trigger.content else dict(trigger.metadata)
+    if entry is None or entry.role is Role.ASSISTANT:
+        if trigger.source:
+            metadata["source"] = trigger.source
+        if trigger.route:
+            metadata["route"] = trigger.route
+    if entry is not None and entry.partial:
+        metadata["partial"] = True
+    return metadata | (_end_of(entry.ended_by) if entry is not None else {})
+
+
+def _end_of(ended_by: Ended | None) -> dict[str, Any]:
+    """Metadata of an answer that is not whole: how it ended."""
+    return {} if ended_by in (None, Ended.STOP) else {ENDED_KEY: str(ended_by)}
+
+
+# the events, which are stored in the same transaction
+
+
+def _events_of_commit(
+    session: Session, messages: list[Message], turn: Turn, result: TurnResult
+) -> list[dict[str, Any]]:
+    """Return every event of a commit as a row: its messages, the state of a plan, the end of the turn.
+
+    `message`: the number of the message in the commit, from 1. Its seq is known only to the statement.
+    """
+    said = [
+        _event_row(
+            events.event(
+                turn,
+                session.agent_id,
+                EventType.MESSAGE,
+                {"role": message.role, "text": message.content, "metadata": message.metadata},
+            ),
+            number,
+        )
+        for number, message in enumerate(messages, 1)
+        if message.content
+    ]
+    return said + [
+        _event_row(each) for each in (*_of_execution(session, turn, result), *_turn_end_events(turn, session))
+    ]
+
+
+def _event_row(event: Event, message: int | None = None) -> dict[str, Any]:
+    names = ("scope", "source_type", "run_id", "type", "content")
+    return {"message": message} | {name: getattr(event, name) for name in names}
+
+
+def _turn_end_events(turn: Turn, session: Session) -> list[Event]:
+    """Return the event of a turn's end and, for a background turn, the one for every window of the agent."""
+    if not _is_broadcast(session):
+        return [events.turn_end(turn, session.agent_id)]
+    about = {"kind": turn.kind, "state": turn.state}
+    everywhere = events.background_event(turn, session.agent_id, EventType.TURN_END, about)
+    return [events.turn_end(turn, session.agent_id), everywhere]
+
+
+def _announce(session: Session, ended: list[Turn], shown_in: uuid.UUID | None = None) -> None:
+    """After the commit, notify the windows that there are new events, and that these turns have ended.
+
+    `shown_in`: the session that shows these messages, too.
+    """
+    events.announce(session.pk, session.agent_id if _is_broadcast(session) else None, ended)
+    if shown_in is not None:
+        events.announce(shown_in)
+
+
+def _is_broadcast(session: Session) -> bool:
+    return session.type in BACKGROUND and flags.tells_every_window()
+
+
+def _of_execution(session: Session, turn: Turn, result: TurnResult) -> list[Event]:
+    """The event of a question that waits, or of the end of a plan."""
+    execution, asked = result.execution, result.asks
+    if asked is not None:
+        content: dict[str, Any] = {
+            "execution": asked.execution or None,
+            "status": str(Status.WAITING_CONFIRMATION),
+            "question_id": asked.id,
+            "question": asked.text,
+        }
+        return [events.event(turn, session.agent_id, EventType.WAITING, content)]
+    if execution is None:
+        return []
+    about: dict[str, Any] = {"execution": execution.id, "status": str(execution.status)}
+    if execution.status in WAITING:
+        about |= {"question_id": execution.question_id, "question": execution.question}
+        return [events.event(turn, session.agent_id, EventType.WAITING, about)]
+    return [events.event(turn, session.agent_id, EventType.DONE, about)]

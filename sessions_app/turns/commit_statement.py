@@ -12,8 +12,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 
-from agent_core.types import Role, StepKind
-from sessions_app.journal.journal_statements import next_step
+from agent_core.types import StepKind
+from sessions_app.journal import next_step
 from sessions_app.models import (
     PRIMARY_KEY,
     Agent,
@@ -91,7 +91,7 @@ def _end_turn() -> Any:
     )
 
 
-def _of_primary_behind(column: str) -> Any:
+def _of_shown_primary(column: str) -> Any:
     """Select a column of the primary session that a thread of a unified agent shows; null for other sessions."""
     primary = _session.alias("primary_session")
     return (
@@ -109,22 +109,6 @@ def _of_primary_behind(column: str) -> Any:
     )
 
 
-def _window() -> Any:
-    """The new start of the window: the first user message among the newest `keep`, so no result is without its call.
-
-    `first_user` counts it among the messages of this commit, if it is one of them. Without `keep` the window stays.
-    """
-    first = sa.select(sa.func.min(_message.c.seq)).where(
-        _message.c.session_id == _session.c.id,
-        _message.c.role == sa.literal_column(f"'{Role.USER}'"),
-        _message.c.seq > _session.c.last_seq + _COUNT - sa.bindparam("keep", type_=sa.BigInteger()),
-    )
-    stored = first.correlate(_session).scalar_subquery()
-    new = _session.c.last_seq + sa.bindparam("first_user", type_=sa.BigInteger())
-    # null is never the greatest
-    return sa.func.greatest(_session.c.window_from_seq, sa.func.coalesce(stored, new))
-
-
 def _advance_session(ended: Any) -> Any:
     """Return a CTE that increases the session's revision by one and its last seq by `count`."""
     last_route = sa.func.coalesce(_json("route"), _session.c.last_route)
@@ -136,7 +120,6 @@ def _advance_session(ended: Any) -> Any:
             revision=_session.c.revision + 1,
             last_seq=_session.c.last_seq + _COUNT,
             stored_bytes=_session.c.stored_bytes + sa.bindparam("stored", type_=sa.BigInteger()),
-            window_from_seq=_window(),
             updated_at=sa.func.statement_timestamp(),
             title=title,
             last_route=last_route,
@@ -146,8 +129,8 @@ def _advance_session(ended: Any) -> Any:
             _session.c.agent_id,
             _session.c.owner_id,
             (_session.c.last_seq - _COUNT).label("seq_before"),
-            _of_primary_behind("id").label("shown_in"),
-            _of_primary_behind("last_seq").label("shown_after_seq"),
+            _of_shown_primary("id").label("shown_in"),
+            _of_shown_primary("last_seq").label("shown_after_seq"),
         )
         .cte("moved")
     )

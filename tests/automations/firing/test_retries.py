@@ -20,7 +20,7 @@ from automations.jobs.edit import delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs import record
 from automations.runs.record import RETRY_AFTER
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Agent, Message, Turn, TurnState
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next

@@ -16,14 +16,14 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Document, Lane, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import CLAIM, claim_next, claim_parameters
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.next_lane import next_lane
-from sessions_app.turns.tool_calls import TurnTools
+from sessions_app.turns.tool_calls import JournalPorts
 from sessions_app.worker import sweep as recover
 from tests import plugins  # noqa: F401 - registers the tools
 from tests.conftest import Person
@@ -52,8 +52,8 @@ def claimed(session: Session) -> Turn:
     return turn
 
 
-def ports(prepared: Prepared) -> TurnTools:
-    return TurnTools(journal=prepared.journal, context=prepared.tool_context)
+def ports(prepared: Prepared) -> JournalPorts:
+    return JournalPorts(journal=prepared.journal, context=prepared.tool_context)
 
 
 def stolen(turn: Turn) -> None:

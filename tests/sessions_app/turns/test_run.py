@@ -16,7 +16,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app import hints
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Lane, Message, Session, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
