@@ -71,10 +71,12 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         Break("10.0", "a user runs more turns than the limit", "has_room", returns("sa.true()")),
     ),
     # commits
-    "sessions_app.turns.commit_statement": (
+    "sessions_app.models.turn": (
         f"{CLAIM} {BOUND}",
-        Break("1.4", "a stale worker ends a turn", "_end_turn", drop_arguments("where", "claim")),
-        Break("1.4", "a turn ends twice", "_end_turn", drop_arguments("where", "state")),
+        Break(
+            "1.4", "a stale worker ends a turn", "TurnTransitions._mine", drop_arguments("filter", "claim")
+        ),
+        Break("1.4", "a turn ends twice", "TurnTransitions._mine", drop_arguments("filter", "RUNNING")),
     ),
     "sessions_app.turns.commit": (
         f"{CLAIM} {UPDATES} {RECEIVE}",
