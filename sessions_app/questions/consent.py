@@ -138,7 +138,7 @@ def grant(
 
 
 def _may_be_taken_back(turn: Turn) -> bool:
-    """Whether the person stopped the turn, or wrote since what is not a yes. An injected message is queued, too."""
+    """Whether the person stopped the turn, or has since written anything but a yes. Injected messages count."""
     if turn.cancel_requested_at is not None:
         return True
     waiting = Turn.objects.filter(

@@ -1,4 +1,4 @@
-"""The kinds of turns, and in what they differ. Apps above register theirs when they start.
+"""The kinds of turns and their differences. Apps above register theirs when they start.
 
 The flow of a turn is the same for all kinds. It calls `before`, `trigger` and `answer_without_model` to prepare it,
 `refused` while tools are called, `to_judge` after the answer, and `closed` in the commit.

@@ -228,7 +228,7 @@ def _fresh(request: str) -> Execution:
 
 
 def _with_updates(prepared: Prepared, execution: Execution) -> Execution:
-    """Add what precedes the person's words in the message: updates from the background, or another note."""
+    """Add the text before the person's words in the message: updates from the background, or another note."""
     before = fence.without_fences(
         prepared.request.message.removesuffix(prepared.trigger.model_content).strip()
     )

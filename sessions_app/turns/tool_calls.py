@@ -170,7 +170,7 @@ class JournalPorts:
         return tuple(texts)
 
     def _that_fit(self, guests: list[Turn]) -> list[Turn]:
-        """Return the first of them, as many as the turn has room for. The others keep their order in the queue."""
+        """Return the first guests that the turn has room for. The others keep their order in the queue."""
         if not guests:
             return []
         taken = Turn.objects.filter(host=self.context.turn).aggregate(
