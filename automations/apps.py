@@ -12,18 +12,15 @@ class AutomationsConfig(AppConfig):
         from automations import retention
         from automations.jobs import bindings, system, validate
         from automations.routines import heartbeat_document
-        from automations.runs.statements import RunParts
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
         from sessions_app import quotas
         from sessions_app.agents import dependents, documents
         from sessions_app.deliveries import outbox
-        from sessions_app.journal import register_run_parts
         from sessions_app.queue import kinds
         from sessions_app.retention import registry
         from sessions_app.sessions.dependents import register_session_dependent
 
-        register_run_parts(RunParts())
         kinds.register_kind(slot.AutomationKind())
         kinds.register_kind(slot.LegacyKind())
         kinds.register_kind(dream.DreamKind())

@@ -7,8 +7,7 @@ worker is stale. EXISTS is not enough: READ COMMITTED still sees the old version
 from __future__ import annotations
 
 import json
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy as sa
 from django.db import connection, transaction
@@ -23,33 +22,6 @@ from sessions_app.postgres.connection import checked
 from sessions_app.postgres.statements import Statement, table
 
 _turn, _step = table(Turn), table(TurnStep)
-
-
-class RunParts(Protocol):
-    """CTEs that write the run of a turn, or the runs that share it. Runs belong to the app above, which registers them.
-
-    Claim and first step are one statement each, so a turn and its run always agree.
-    Each gets a CTE with `id`, `origin_run` and `origin_attempt` of the turn, or without a row.
-    """
-
-    def start(self, claimed: Any) -> Any:
-        """The turn was claimed."""
-
-    def keep_prompt(self, fenced: Any) -> Any:
-        """The prompt is about to be shown. Parameters: `prompt_ref` and `prompt_variables` (JSON), `prompt_text`."""
-
-
-_run_parts: list[RunParts] = []
-
-
-def register_run_parts(parts: RunParts) -> None:
-    """Register the parts, before the first statement is composed."""
-    _run_parts[:] = [parts]
-
-
-def run_parts() -> RunParts:
-    """Return the registered parts."""
-    return _run_parts[0]
 
 
 def fence_select(*columns: Any) -> Any:
@@ -74,7 +46,7 @@ def next_step(turn_id: Any) -> Any:
     return sa.func.coalesce(last.scalar_subquery() + 1, 0)
 
 
-def _record_clause(event_type: EventType | None = None, *, with_run: bool = False) -> Any:
+def _record_clause(event_type: EventType | None = None) -> Any:
     fenced = fence_select(*_turn.c).cte("fenced")
     data = sa.bindparam("data", type_=sa.Text())
     inserted = (
@@ -95,10 +67,9 @@ def _record_clause(event_type: EventType | None = None, *, with_run: bool = Fals
     if event_type is not None:
         shown = sa.cast(sa.bindparam("event", type_=sa.Text()), JSONB)
         query = query.add_cte(event_statements.insert_from(fenced, event_type, shown))
-    return query.add_cte(run_parts().keep_prompt(fenced)) if with_run else query
+    return query
 
 
-RECORD_PROMPT = Statement(partial(_record_clause, with_run=True), prepared=True)
 RECORD = {None: Statement(_record_clause(), prepared=True)} | {
     event_type: Statement(_record_clause(event_type), prepared=True)
     for event_type in (
@@ -148,25 +119,13 @@ class Journal:
         self, kind: StepKind, data: dict[str, Any], event: tuple[EventType, dict[str, Any]] | None = None
     ) -> None:
         """Append a step and its event behind the fence, in one statement."""
-        params = {"event": json.dumps(event[1])} if event is not None else {}
-        self._append(RECORD[event[0] if event else None], kind, data, params)
-        if event is not None:
-            events.announce(self.turn.session_id)
-
-    def record_prompt(self, data: dict[str, Any], template: dict[str, Any] | None, text: str) -> None:
-        """Append step 0. For a prompt from a template, its parts and text are stored in the turn's run, too."""
-        if template is None:
-            self._append(RECORD[None], StepKind.PROMPT, data, {})
-            return
-        ref, variables = json.dumps(template["prompt_ref"]), json.dumps(template["variables"])
-        params = {"prompt_ref": ref, "prompt_variables": variables, "prompt_text": text}
-        self._append(RECORD_PROMPT, StepKind.PROMPT, data, params)
-
-    def _append(self, statement: Any, kind: StepKind, data: dict[str, Any], params: dict[str, Any]) -> None:
         self.connect()
-        row = statement.first(
-            turn_id=self.turn.pk, claim=self.turn.claim, kind=str(kind), data=json.dumps(data), **params
+        shown = {"event": json.dumps(event[1])} if event is not None else {}
+        row = RECORD[event[0] if event else None].first(
+            turn_id=self.turn.pk, claim=self.turn.claim, kind=str(kind), data=json.dumps(data), **shown
         )
         if row is None:
             raise Stale
         self.turn.cancel_requested_at = row.cancel_requested_at
+        if event is not None:
+            events.announce(self.turn.session_id)

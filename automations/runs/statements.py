@@ -1,4 +1,4 @@
-"""The transitions of a run that its turn makes: parts of the turn's own statements, and the end as one of its own."""
+"""The end of a turn's runs, as one statement."""
 
 from __future__ import annotations
 
@@ -63,25 +63,6 @@ def _end(turn: Any, *where: Any) -> Any:
         usage=_json("run_usage"),
         duration_ms=sa.cast(elapsed * 1000, sa.BigInteger()),
     )
-
-
-class RunParts:
-    """See `RunParts` of `sessions_app.journal`."""
-
-    def start(self, claimed: Any) -> Any:
-        """QUEUED → RUNNING; the run of a resumed turn runs already."""
-        running: Any = sa.literal_column(f"'{RunState.RUNNING}'")
-        started = _update(claimed).where(_is(RunState.QUEUED))
-        return started.values(state=running, started_at=sa.func.now()).cte("run_started")
-
-    def keep_prompt(self, fenced: Any) -> Any:
-        """Any state → the same, with the prompt that the model is shown, which the history does not have."""
-        kept = _update(fenced).values(
-            prompt_ref=_json("prompt_ref"),
-            prompt_variables=_json("prompt_variables"),
-            rendered_prompt=_text("prompt_text"),
-        )
-        return kept.cte("prompt_kept")
 
 
 def _end_statement() -> Any:

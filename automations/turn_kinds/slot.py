@@ -10,6 +10,7 @@ from typing import Any
 from agent_core import prompts
 from agent_core.text import fence
 from agent_core.types import Ending, ToolCall, TurnResult
+from automations.models import RunRecord
 from automations.runs import record, report
 from automations.schedules.zone_files import load_zone
 from sessions_app.deliveries.outbox import enqueue_judged_delivery
@@ -30,6 +31,15 @@ def with_warning(turn: Turn, task: str) -> str:
 
 class SlotKind(Kind):
     """A slot's turn; each kind adds its name and its trigger."""
+
+    def started(self, turn: Turn) -> None:
+        """Start the run, too, or the runs that share the turn."""
+        RunRecord.objects.of_attempt(turn).start()
+
+    def prompted(self, turn: Turn, trigger: Trigger) -> None:
+        """Keep a prompt from a template in the run, as the history does not have it."""
+        if trigger.template is not None:
+            RunRecord.objects.of_attempt(turn).keep_prompt(trigger.template, trigger.model_content)
 
     def refused(self, turn: Turn, call: ToolCall) -> None:
         """Report the refused call: to the bound session itself, a routine's home, or the primary session."""

@@ -1,7 +1,8 @@
 """The kinds of turns and their differences. Apps above register theirs when they start.
 
-The flow of a turn is the same for all kinds. It calls `before`, `trigger` and `answer_without_model` to prepare it,
-`refused` while tools are called, `to_judge` after the answer, and `closed` in the commit.
+The flow of a turn is the same for all kinds. It calls `started` in the claim, `before`, `trigger`, `prompted` and
+`answer_without_model` to prepare it, `refused` while tools are called, `to_judge` after the answer, and `closed` in the
+commit.
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ class Kind:
     keeps: int | None = None  # how many of the newest messages stay in the window after the turn; None: all
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
 
+    def started(self, turn: Turn) -> None:
+        """A worker has claimed the turn; called in the transaction of its claim."""
+
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
         """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""
         return Usage()
@@ -69,6 +73,9 @@ class Kind:
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """Return the turn's input. It only reads. `session`: as the turn was prepared, with its agent."""
         raise NotImplementedError
+
+    def prompted(self, turn: Turn, trigger: Trigger) -> None:
+        """The model is about to be shown the trigger; called in the transaction that journals the prompt."""
 
     def refused(self, turn: Turn, call: ToolCall) -> None:
         """A call was refused because consent is missing; called in the transaction that journals the result."""

@@ -11,13 +11,14 @@ from typing import Any
 
 import sqlalchemy as sa
 from django.conf import settings
+from django.db import transaction
 
 from sessions_app import events, flags, metrics, owners
-from sessions_app.journal import run_parts
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep, Worker
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
+from sessions_app.queue.kinds import kind_of
 
 MAX_RESCUES = 3
 MOST_ATTEMPTS = 100  # claims of one turn, including those that were not rescues
@@ -157,7 +158,7 @@ def _claim_statement() -> Any:
     attempt = {"kind": claimed.c.kind, "attempt": claimed.c.attempt}
     everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
     told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
-    return sa.select(claimed, told, _without_flush()).add_cte(start, run_parts().start(claimed))
+    return sa.select(claimed, told, _without_flush()).add_cte(start)
 
 
 def _without_flush() -> Any:
@@ -179,7 +180,11 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
     With `auto_allowed` false nothing is claimed if the next turn is an automation's. None also if the owner has no room
     for it: after the lock's release `next_lane` finds that out, and has the session woken when there is room.
     """
-    return _begin(CLAIM.first(**claim_parameters(session_id, worker, auto_allowed=auto_allowed)))
+    with transaction.atomic():
+        turn = _begin(CLAIM.first(**claim_parameters(session_id, worker, auto_allowed=auto_allowed)))
+        if turn is not None:
+            kind_of(turn).started(turn)
+    return turn
 
 
 def claim_parameters(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> dict[str, Any]:

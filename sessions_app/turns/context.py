@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 import structlog
-from django.db import connection
+from django.db import connection, transaction
 
 from agent_core import tools
 from agent_core.llm import tokens
@@ -25,7 +25,7 @@ from agent_core.tool_spec import ToolSpec
 from agent_core.turn import budget
 from agent_core.turn.endings import error_detail_for
 from agent_core.turn.transcript import said_so_far
-from agent_core.types import Ending, Entry, Role, Step, TurnRequest, TurnResult, Usage
+from agent_core.types import Ending, Entry, Role, Step, StepKind, TurnRequest, TurnResult, Usage
 from sessions_app.agents import mcp_servers
 from sessions_app.connections.usable import model_choice
 from sessions_app.exceptions import NotFound
@@ -252,7 +252,10 @@ def _render(
         used_before=used_before,
         foreign=drained.foreign,
     )
-    journal.record_prompt(shown.to_json(), trigger.template, trigger.model_content)
+    journal.connect()
+    with transaction.atomic():
+        journal.record(StepKind.PROMPT, shown.to_json())
+        kind.prompted(turn, trigger)
     return built.system_prompt, shown
 
 
