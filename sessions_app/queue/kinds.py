@@ -173,11 +173,6 @@ def register_kind(kind: Kind) -> None:
     _KINDS[kind.name] = kind
 
 
-def registered_kinds() -> frozenset[str]:
-    """Return the names of all registered kinds."""
-    return frozenset(_KINDS)
-
-
 def kinds_without_model() -> list[str]:
     """Return the names of the registered kinds whose turns ask no model."""
     return [str(kind.name) for kind in _KINDS.values() if not kind.asks_model]

@@ -143,8 +143,8 @@ def test_an_earlier_attempts_turn_cannot_close_a_later_attempt(inside: Inside) -
     Turn.objects.filter(pk=stale.pk).update(state=TurnState.QUEUED, claim=None, worker=None, finished_at=None)
     claimed = claim_next(stale.session_id, uuid.uuid4(), auto_allowed=True)
     assert claimed is not None
-    template = {"prompt_ref": {}, "variables": {}}
-    kind_of(claimed).prompted(claimed, Trigger(content="", model_content="late", template=template))
+    late = Trigger(content="", model_content="late", template={"prompt_ref": {}, "variables": {}})
+    kind_of(claimed).prompted(claimed, late)
     run.refresh_from_db()
     assert (run.state, run.attempt, run.rendered_prompt) == (RunState.QUEUED, 2, prompt)
 
