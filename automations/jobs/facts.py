@@ -153,5 +153,5 @@ def _waits(turn: Any, busy: dict[uuid.UUID, Turn]) -> Waiting:
 
 def _busy_with(turn: Turn) -> str:
     if turn.kind == TurnKind.AUTOMATION:
-        return f"the automation {turn.metadata.get('automation_name', '')!r}"
+        return f"the automation {turn.input.automation_name!r}"
     return _BUSY_WITH[TurnKind(turn.kind)]

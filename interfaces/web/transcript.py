@@ -237,7 +237,7 @@ def _waiting(turn: Turn) -> Waiting:
         note = "Taken along by the running turn"
     else:
         note = "Queued"
-    name = turn.metadata.get("automation_name") or turn.get_kind_display()
+    name = turn.input.automation_name or turn.get_kind_display()
     return Waiting(
         id=turn.pk,
         text=turn.content if by_person else str(name),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import connection, transaction
-from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
+from django.db.models import Exists, Max, OuterRef, QuerySet
 
 from agent_core.types import Image, Role
 from sessions_app import quotas
