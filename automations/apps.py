@@ -1,7 +1,5 @@
 """The app `automations`: schedules, scheduled messages, firing, runs and their tools."""
 
-from importlib import import_module
-
 from django.apps import AppConfig
 
 
@@ -20,11 +18,9 @@ class AutomationsConfig(AppConfig):
         from sessions_app import quotas
         from sessions_app.agents import documents, edit
         from sessions_app.deliveries import outbox
-        from sessions_app.journal import run_parts
         from sessions_app.queue import kinds
         from sessions_app.sessions.dependents import register_session_dependent
 
-        run_parts.register_run_parts(lambda: import_module("automations.runs.statements").RunParts())
         for kind in (
             *(slot.AutomationKind(), slot.LegacyKind(), dream.DreamKind(), heartbeat.HeartbeatKind()),
             *(isolated.IsolatedRoutineKind(), scheduled_message.ScheduledMessageKind()),

@@ -37,7 +37,7 @@ from sessions_app.models import BACKGROUND, Lane, Session, Turn, TurnKind, TurnS
 from sessions_app.models.session import ChatType
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue.cancel import cancel_waiting
-from sessions_app.queue.threads import enter, must_be_open
+from sessions_app.queue.threads import find_target, must_be_open
 
 MOST_WAITING = 20  # scheduled messages of one session
 LONGEST_TEXT = 10_000  # characters
@@ -101,7 +101,7 @@ def schedule_in_thread(given_session: uuid.UUID, **given: Any) -> Scheduled:
 
 @transaction.atomic
 def _schedule_from(given_session: uuid.UUID, given: dict[str, Any]) -> Scheduled:
-    return _schedule(MessageToSchedule(session_id=enter(given_session).target_id, **given))
+    return _schedule(MessageToSchedule(session_id=find_target(given_session), **given))
 
 
 def cancel_message(
@@ -151,8 +151,7 @@ def unclaimed_turns(session_id: uuid.UUID) -> QuerySet[Turn]:
 
 def _with_unclaimed_turns(session_id: uuid.UUID) -> list[str]:
     """The ids of messages whose turns are queued, in the order of the queue."""
-    turns = unclaimed_turns(session_id).order_by("due_at", "pk")
-    return [str(message_id) for message_id in turns.values_list("metadata__scheduled_message_id", flat=True)]
+    return [turn.input.scheduled_message_id for turn in unclaimed_turns(session_id).order_by("due_at", "pk")]
 
 
 def _cancel_with_turn(message_id: str, **by: Any) -> bool:

@@ -99,7 +99,7 @@ def _time_context(session: Any) -> float:
     """Milliseconds to claim a turn and prepare its context; both are rolled back."""
     from django.db import transaction
 
-    from sessions_app.journal.journal import Journal
+    from sessions_app.journal import Journal
     from sessions_app.turns.claim import claim_next
     from sessions_app.turns.context import prepare_turn
 

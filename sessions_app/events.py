@@ -11,7 +11,6 @@ from django.db import transaction
 
 from agent_core.text.formats import utc_text
 from sessions_app.models import Event, EventType, Scope, Turn
-from sessions_app.models.turn import RUNS_KEY
 from sessions_app.postgres.notify import EVENTS, publisher
 
 VERSION = 1
@@ -32,7 +31,7 @@ def event(turn: Turn, agent_id: int, event_type: EventType, content: dict[str, A
 
 def shared_runs(turn: Turn) -> dict[str, Any]:
     """Return the runs that share the turn, as a part of an event's content. The envelope names a single run."""
-    return {"runs": turn.metadata[RUNS_KEY]} if RUNS_KEY in turn.metadata else {}
+    return {"runs": list(turn.input.runs)} if turn.input.runs else {}
 
 
 def background_event(turn: Turn, agent_id: int, what: EventType, content: dict[str, Any]) -> Event:
@@ -40,6 +39,11 @@ def background_event(turn: Turn, agent_id: int, what: EventType, content: dict[s
     told = event(turn, agent_id, EventType.STATUS, {"background": what.value, **content})
     told.scope = Scope.AGENT
     return told
+
+
+def turn_end(turn: Turn, agent_id: int) -> Event:
+    """Make the last event of a turn; there is exactly one."""
+    return event(turn, agent_id, EventType.TURN_END, {"state": turn.state, "error": turn.error or None})
 
 
 def announce(session_id: uuid.UUID, agent_id: int | None = None, ended: Sequence[Turn] = ()) -> None:

@@ -1,14 +1,13 @@
 """Which tools a turn may call (rule 3.5).
 
 It depends on who sent the message, on whether the turn has read text from outside, and on the tools that the owner
-allows by name. All of it is read from stored rows: the turn's metadata and journal, the hook and the agent.
+allows by name. All of it is read from stored rows: the turn's input and journal, the hook and the agent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from agent_core import tools
 from agent_core.text import fence
@@ -17,7 +16,6 @@ from agent_core.tools import SEPARATOR
 from agent_core.types import Entry, Step, StepKind
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, Hook, Turn
-from sessions_app.models.turn import JOB_KEY
 
 MOST_ALLOWED = 50  # names
 LONGEST_NAME = 64  # characters of one
@@ -30,8 +28,6 @@ HAS_READ = (
     " are allowed now. Say in your answer what you would do: a person can ask for it in their next message, and the"
     " agent's owner can allow this tool by name."
 )
-READ_BEFORE = "read_before"  # in a turn's metadata: the turn that scheduled it had read text from outside
-STRANGER = "stranger"  # in a turn's metadata: the hook whose post scheduled it
 _ORIGIN = "hook:"
 POSTED = (
     "The block is a message from another system; no person of this conversation wrote it. Answer it so that the person"
@@ -69,7 +65,7 @@ def permit_of(
     has_read = shown_foreign or any(
         step.kind is StepKind.RESULT and step.data.get("foreign") for step in steps
     )
-    has_read = has_read or bool(turn.metadata.get(READ_BEFORE))
+    has_read = has_read or turn.input.read_before
     if not has_read and not person_waits:
         has_read = any(entry.is_foreign for entry in history)
     return Permit(stranger=stranger_of(turn), has_read=has_read)
@@ -81,20 +77,12 @@ def stranger_of(turn: Turn) -> str | None:
     A hook that speaks as a person counts as one only while it is enabled and still has `as_person`. A job that such a
     post has scheduled belongs to the hook as well.
     """
-    via = turn.metadata.get("message", {}).get("via")
-    if via is None:
-        made_by: str | None = turn.metadata.get(STRANGER)
-        return made_by  # set on what a post has scheduled
-    hook_id = str(via.get("hook", ""))
-    is_persons = via.get("as_person", False)
-    if is_persons and Hook.objects.filter(pk=hook_id, enabled=True, as_person=True).exists():
+    posted_by = turn.input.posted_by
+    if posted_by is None:
+        return turn.input.stranger or None  # set on what a post has scheduled
+    if posted_by.as_person and Hook.objects.filter(pk=posted_by.hook, enabled=True, as_person=True).exists():
         return None
-    return hook_id
-
-
-def is_marked(turn: Turn) -> bool:
-    """Whether the turn was scheduled by a hook's post, or by a turn that had read text from outside."""
-    return bool(turn.metadata.get(READ_BEFORE) or turn.metadata.get(STRANGER))
+    return posted_by.hook
 
 
 def posted(text: str) -> str:
@@ -102,15 +90,10 @@ def posted(text: str) -> str:
     return f"{POSTED}\n\n{fence.fenced('post', text)}"
 
 
-def marks(stranger: str, *, has_read: bool) -> dict[str, Any]:
-    """Return the turn metadata that record a stranger, or text read from outside; empty if there is neither."""
-    return ({STRANGER: stranger} if stranger else {}) | ({READ_BEFORE: True} if has_read else {})
-
-
 def execution_origin(turn: Turn) -> str:
     """Return what began an execution in this turn: a job's id, `hook:<id>` of a post, or empty for a person."""
     stranger = stranger_of(turn)
-    return _ORIGIN + stranger if stranger is not None else str(turn.metadata.get(JOB_KEY, ""))
+    return _ORIGIN + stranger if stranger is not None else turn.input.automation_id
 
 
 def permit_to_continue(permit: Permit, origin: str, *, has_read: bool) -> Permit:

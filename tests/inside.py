@@ -21,7 +21,7 @@ from automations.firing.fire_jobs import BATCH, fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.retries import queue_due_retries
-from sessions_app.models import Agent, Engine, Session, Turn, TurnState
+from sessions_app.models import Agent, Engine, OnBusy, Session, Turn, TurnInput, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.lock import Handle
@@ -114,9 +114,9 @@ class Inside:
         Agent.objects.update(engine=Engine.PLANNER, policy={"max_attempts": 1})
         self.person.agent.refresh_from_db()
 
-    def say(self, session: Session, text: str, **more: Any) -> Turn:
+    def say(self, session: Session, text: str, on_busy: OnBusy = OnBusy.INJECT, **about: Any) -> Turn:
         """A message, answered."""
-        turn = receive(session.pk, MessageInput(content=text, **more))
+        turn = receive(session.pk, MessageInput(content=text, on_busy=on_busy, about=TurnInput(**about)))
         self.run(session)
         turn.refresh_from_db()
         return turn

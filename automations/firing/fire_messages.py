@@ -19,7 +19,7 @@ from automations.firing.one_by_one import Fired, fire_batch
 from automations.models import RunRecord, ScheduledMessage
 from automations.runs.describe import NOT_SENT
 from automations.runs.skips import GapReason, run_id
-from sessions_app.models import Session, SessionState, TurnKind
+from sessions_app.models import Session, SessionState, TurnInput, TurnKind
 from sessions_app.models.session import ChatType
 
 log = structlog.get_logger(__name__)
@@ -87,7 +87,9 @@ def _run_and_turn(message: Any) -> dict[str, Any]:
         "lag_ms": lag_ms(message.now - message.send_at),
         "kind": TurnKind.SCHEDULED_MESSAGE,
         "content": message.message_text,
-        "metadata": {"scheduled_message_id": message.pk, "timezone": message.session.agent.timezone},
+        "metadata": TurnInput(
+            scheduled_message_id=message.pk, timezone=message.session.agent.timezone
+        ).to_json(),
     }
 
 

@@ -10,6 +10,7 @@ import math
 import time
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -23,16 +24,14 @@ from automations.firing.insert_runs import trace_slots
 from automations.firing.placement import heartbeat_session
 from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
 from automations.jobs.clock import database_now
-from automations.jobs.provenance import provenance_marks
+from automations.jobs.provenance import provenance_of
 from automations.models import ExecutionMode, JobClock, RunRecord, RunState
-from automations.models.run import HOME_KEY, TASKS_KEY
 from automations.runs.record import due_line, end_run, has_own_session
+from automations.turn_kinds.heartbeat import HeartbeatKind
 from sessions_app.hints import Hint, send
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
-from sessions_app.models.turn import RUNS_KEY
 from sessions_app.policies import policy_of
 from sessions_app.queue import enqueue
-from sessions_app.queue.kinds import kind_of
 from sessions_app.sessions.open import archive
 
 log = structlog.get_logger(__name__)
@@ -165,24 +164,29 @@ def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, de
     """Queue the turn of these attempts, which have one home.
 
     A single run's turn names the run as its origin, as any slot's turn does; several that share it are
-    in its metadata.
+    in its input.
     """
     first, is_alone = attempts[0], len(attempts) == 1
-    tasks = [_task(run) for run in attempts]
+    tasks = tuple(_task(run) for run in attempts)
+    limits = policy_of(HeartbeatKind.policy, agent.policy)
+    given = replace(
+        provenance_of(run.of_job for run in attempts),
+        tasks=tasks,
+        home=tasks[0]["home"],
+        deterministic=deterministic,
+        runs=() if is_alone else tuple(run.pk for run in attempts),
+        policy=limits.strictest(*(run.snapshot["policy"] for run in attempts)),
+    )
     turn = Turn(
         session=session,
         kind=TurnKind.HEARTBEAT,
         lane=Lane.AUTO,
         content=due_line(tasks),
-        metadata={TASKS_KEY: tasks, HOME_KEY: tasks[0][HOME_KEY], "deterministic": deterministic}
-        | ({} if is_alone else {RUNS_KEY: [run.pk for run in attempts]})
-        | provenance_marks(run.of_job for run in attempts),
+        metadata=given.to_json(),
         origin_run=first.pk if is_alone else "",
         origin_attempt=first.attempt if is_alone else 0,
         idempotency_key=f"due:{first.pk}:{first.attempt}",
     )
-    limits = policy_of(kind_of(turn).policy, agent.policy)
-    turn.metadata["policy"] = limits.strictest(*(run.snapshot["policy"] for run in attempts))
     enqueue.enqueue(turn)
     runs = RunRecord.objects.filter(pk__in=[run.pk for run in attempts])
     runs.queue_in(turn, session=session, session_key=session.key)
@@ -194,7 +198,7 @@ def _task(run: RunRecord) -> dict[str, Any]:
     return {
         "id": job.pk,
         "run": run.pk,
-        HOME_KEY: str(job.home_id or ""),
+        "home": str(job.home_id or ""),
         "title": job.name,
         "description": "\n".join(filter(None, (job.description, job.message))),
         "task_type": job.task_type,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -10,14 +11,12 @@ from automations.heartbeats.readiness import InternalSession, heartbeat_skip_rea
 from automations.jobs.system import DREAM, HEARTBEAT
 from automations.models import CronJob
 from automations.models.category import Category, category, heartbeat_key, internal_key
-from automations.models.run import HOME_KEY, PINGS_KEY
 from automations.runs.skips import GapReason, run_id
 from automations.turn_kinds.dream import has_news
-from sessions_app import metrics, permits
+from sessions_app import metrics
 from sessions_app.metrics import Counted
-from sessions_app.models import Agent, Session, SessionState, SessionType, TurnKind
+from sessions_app.models import Agent, Session, SessionState, SessionType, TurnInput, TurnKind
 from sessions_app.models.session import INSTRUCTIONS_KEY
-from sessions_app.models.turn import JOB_KEY
 
 INTERNAL = frozenset({Category.LEGACY, Category.SYSTEM})  # users are not shown their runs
 
@@ -63,14 +62,15 @@ def skip_reason(job: Any, session: InternalSession | None) -> GapReason | None:
 
 def turn_columns(job: CronJob, slot: datetime, session: InternalSession | None) -> dict[str, Any]:
     """The columns of a slot's turn. A routine's slot gets a new session, an internal session is created if needed."""
-    metadata: dict[str, Any] = {
-        JOB_KEY: job.pk,
-        "automation_name": job.name,
-        "timezone": job.timezone,
-        "policy": turn_limits(job),
-    } | permits.marks(job.stranger, has_read=job.has_read)
-    if job.ping_url:
-        metadata[PINGS_KEY] = True
+    given = TurnInput(
+        automation_id=job.pk,
+        automation_name=job.name,
+        timezone=job.timezone,
+        policy=turn_limits(job),
+        pings=bool(job.ping_url),
+        stranger=job.stranger,
+        read_before=job.has_read,
+    )
     session_id: Any = job.session_id or (session and session.id)
     content = job.message
     match category(job):
@@ -78,22 +78,22 @@ def turn_columns(job: CronJob, slot: datetime, session: InternalSession | None) 
             kind = TurnKind.AUTOMATION
         case Category.LEGACY:
             kind = TurnKind.LEGACY
-            metadata["deliver_to"] = _address(job)
+            given = replace(given, deliver_to=_address(job))
         case Category.SYSTEM:
             kind = TurnKind.HEARTBEAT if job.system_event == HEARTBEAT else TurnKind.SYSTEM
             content = job.name
-            metadata[HOME_KEY] = ""
+            given = replace(given, home="")
         case _:
             kind = TurnKind.JOB
             metrics.count(Counted.JOB_SESSION_CREATED)
             session_id = _open_internal_session(job, f"job:{run_id(job.pk, slot)}")
             content = job.description.strip() or job.name
-            metadata[HOME_KEY] = str(job.home_id or "")
+            given = replace(given, home=str(job.home_id or ""))
     return {
         "session_id": str(session_id or _open_internal_session(job)),
         "kind": kind,
         "content": content,
-        "metadata": metadata,
+        "metadata": given.to_json(),
     }
 
 

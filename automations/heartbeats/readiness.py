@@ -20,12 +20,11 @@ from django.db.models.functions import JSONObject
 
 from agent_core.exceptions import PASSING_CODES, Stale
 from automations.models.category import heartbeat_key
-from automations.models.run import TASKS_KEY
 from automations.runs.skips import GapReason
 from automations.schedules.zone_files import load_zone
 from sessions_app import metrics
 from sessions_app.metrics import Counted
-from sessions_app.models import Agent, Session, SessionState, Turn, TurnKind, TurnState
+from sessions_app.models import Agent, Session, SessionState, Turn, TurnInput, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
 
 log = structlog.get_logger(__name__)
@@ -69,7 +68,8 @@ def read_sessions(wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], In
     heartbeats = turns.filter(kind=TurnKind.HEARTBEAT, finished_at__isnull=False).exclude(
         state=TurnState.CANCELLED
     )
-    with_model = heartbeats.exclude(metadata__contains={"deterministic": True}).order_by("-pk")
+    model_free = TurnInput(deterministic=True).to_json()
+    with_model = heartbeats.exclude(metadata__contains=model_free).order_by("-pk")
     ended = with_model.values(pair=JSONObject(code="error_code", slot="due_at"))
     rows = Session.objects.filter(agent_id__in=agents, key__in=keys).annotate(
         has_open_turn=Exists(turns.filter(state__in=OPEN_STATES)), ended=ArraySubquery(ended[:_LOOKED_AT])
@@ -138,17 +138,17 @@ TIME_REMINDER = "time_reminder"
 
 def answer_without_model(turn: Turn) -> str | None:
     """A JSON list with each task's result; None when the turn needs a model. A failure is stored. Stale."""
-    if not turn.metadata.get("deterministic"):
+    if not turn.input.deterministic:
         return None
     try:
         given = [
             MODEL_FREE_TASKS[task["task_type"]](task) | {"id": task["id"], "run": task["run"]}
-            for task in turn.metadata[TASKS_KEY]
+            for task in turn.input.tasks
         ]
     except Exception:
         log.exception("deterministic_task_failed", turn=turn.pk)
-        failed = {"deterministic": False, "warning": " A program that does them by itself has failed."}
-        if not Turn.objects.ask_model(turn, failed):
+        warning = " A program that does them by itself has failed."
+        if not Turn.objects.change_input(turn, deterministic=False, warning=warning):
             raise Stale from None
         return None
     return json.dumps(given, ensure_ascii=False)

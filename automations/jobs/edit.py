@@ -33,7 +33,7 @@ from automations.schedules.schedule import (
 )
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Session, SessionType
-from sessions_app.queue.threads import enter, must_be_open
+from sessions_app.queue.threads import find_target, must_be_open
 
 _KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
@@ -111,7 +111,7 @@ def create_job(given: NewJob) -> CronJob:
 def bind_job(given: NewJob) -> CronJob:
     """Create a person's automation: in a thread of a unified agent it is bound to the primary session."""
     with transaction.atomic():
-        return create_job(replace(given, session_id=enter(given.session_id).target_id))
+        return create_job(replace(given, session_id=find_target(given.session_id)))
 
 
 def update_job(

@@ -170,7 +170,7 @@ def _waits(turn: Any, running: Turn | None) -> QueueWait:
     if running is None:
         ahead = turn.ahead or 0
         return QueueWait(ahead=ahead, queued_at=turn.queued_at, behind_others=turn.behind_others)
-    name = running.metadata.get("automation_name", "")
+    name = running.input.automation_name
     is_automation = running.kind == TurnKind.AUTOMATION
     what = f"the automation {name!r}" if is_automation else _BUSY_WITH[TurnKind(running.kind)]
     return QueueWait(busy_with=what, busy_since=running.started_at)

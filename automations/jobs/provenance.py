@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from django.db.models import F
 
 from automations.models import CronJob
-from sessions_app import permits
+from sessions_app.models import TurnInput
 from sessions_app.turns.tool_calls import ToolContext
 
 SEVERAL = "several"  # jobs of several hooks; no hook has this id
@@ -22,12 +21,12 @@ def record_provenance(job_id: str, context: ToolContext) -> None:
         )
 
 
-def provenance_marks(jobs: Iterable[CronJob]) -> dict[str, Any]:
-    """The provenance of these jobs for a turn's metadata: the turn is restricted as the most restricted of them.
+def provenance_of(jobs: Iterable[CronJob]) -> TurnInput:
+    """The provenance of these jobs for their common turn, which is restricted as the most restricted of them.
 
     With jobs of several hooks it may only read, because no hook has the id `several`.
     """
     jobs = list(jobs)
     strangers = {job.stranger for job in jobs if job.stranger}
     stranger = next(iter(strangers), "") if len(strangers) < 2 else SEVERAL
-    return permits.marks(stranger, has_read=any(job.has_read for job in jobs))
+    return TurnInput(stranger=stranger, read_before=any(job.has_read for job in jobs))

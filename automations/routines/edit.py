@@ -44,7 +44,7 @@ from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.queue.threads import enter
+from sessions_app.queue.threads import find_target
 
 _SETTINGS = (
     *("title", "description", "instructions", "enabled", "timeout_seconds", "max_retry", "task_type"),
@@ -253,7 +253,7 @@ def _home(given: NewRoutine) -> uuid.UUID | None:
     """The conversation that gets the results, locked; None for the primary one. NotFound for another agent's."""
     if given.session_id is None:
         return None
-    session = lock_session(enter(given.session_id).target_id)
+    session = lock_session(find_target(given.session_id))
     if session.agent_id != given.agent_id:
         raise NotFound("there is no such session")
     return None if session.type == SessionType.PRIMARY else session.pk

@@ -18,13 +18,13 @@ from agent_core.exceptions import FINAL_CODES
 from agent_core.text.formats import utc_text
 from agent_core.types import Ending, TurnResult
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, PINGS_KEY, TASKS_KEY, RunTransitions
+from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions
 from automations.runs import report
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
 from sessions_app.mailbox.updates import Mail
 from sessions_app.models import Priority, Session, Turn, TurnState
-from sessions_app.models.turn import OPEN_STATES, RUNS_KEY
+from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_waiting
 from sessions_app.sessions.open import archive
 
@@ -84,7 +84,7 @@ def _end(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> 
     ended = runs.end(RunState(result.ending.value), **_outcome_columns(result, closure))
     if ended:
         metrics.count_run(result.ending, result.error_code, ended)
-        if PINGS_KEY in turn.metadata and result.ending in (Ending.SUCCEEDED, Ending.FAILED):
+        if turn.input.pings and result.ending in (Ending.SUCCEEDED, Ending.FAILED):
             _ping(turn, failed=result.ending is Ending.FAILED)
     return ended
 
@@ -210,9 +210,9 @@ def _leave_shared_turn(run: RunRecord, reason: str) -> bool:
     turn = Turn.objects.select_for_update(no_key=True).filter(pk=run.turn_id, state=TurnState.QUEUED).first()
     if turn is None:
         return False
-    tasks = [task for task in turn.metadata[TASKS_KEY] if task["run"] != run.pk]
-    left = {TASKS_KEY: tasks, RUNS_KEY: [task["run"] for task in tasks]}
-    Turn.objects.rewrite(turn.pk, due_line(tasks), turn.metadata | left)
+    left = tuple(task for task in turn.input.tasks if task["run"] != run.pk)
+    runs = tuple(task["run"] for task in left)
+    Turn.objects.change_queued(turn, due_line(left), tasks=left, runs=runs)
     return end_run(run, reason)
 
 

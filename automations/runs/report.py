@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from agent_core.turn.consent import describe_call
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
 from automations.models.category import Category, category
-from automations.models.run import HOME_KEY
 from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
+from sessions_app.memory.outside import has_read_in
 from sessions_app.models import BACKGROUND, Priority, Turn
-from sessions_app.models.turn import JOB_KEY
-from sessions_app.permits import is_marked
 
 AFTER_REGISTERED = (
     "It can be changed, disabled or removed like any routine; a removed one is not registered again."
@@ -28,12 +25,6 @@ OUTSIDE_TEXT = (
 NAMESPACE = uuid.UUID("6f0b7b0e-1d0c-4d5a-9a52-5d3a3c7f2b11")  # for event ids derived from their subject
 LONGEST_NAMES = 150  # characters of the ids in a key
 _SENTENCE = re.compile(r".*?(?:[.!?。！？](?=\s|$)|(?<=[。！？])|$)")  # noqa: RUF001
-
-
-def home_of(about: Mapping[str, Any]) -> uuid.UUID | None:
-    """The home in a turn's metadata, which is there even when the routine was deleted."""
-    home = about.get(HOME_KEY)
-    return uuid.UUID(home) if home else None
 
 
 def report_to_home(home: uuid.UUID | None, agent_id: int, mail: Mail) -> bool:
@@ -69,7 +60,7 @@ def mail_about(
         priority=Priority.HIGH if urgent else Priority.NORMAL,
         artifacts=artifacts_of(text),
         dedupe_key=key,
-        foreign=is_marked(turn),
+        foreign=turn.input.is_restricted,
         of_turn=turn,
     )
 
@@ -90,16 +81,14 @@ def ask_for_consent(turn: Turn, call: ToolCall) -> None:
     session = turn.session
     asked = describe_call(call.name, call.arguments, f"/api/sessions/{turn.session_id}/messages/")
     text = f"A scheduled turn wanted to use {asked}, which needs your consent: ask for it in a message of your own."
-    from sessions_app.memory.outside import has_read_in  # late: SQLAlchemy is slow to load
-
     if has_read_in(turn):
         text = f"{text} {OUTSIDE_TEXT}"
     own = None if session.type in BACKGROUND else turn.session_id
-    whose = turn.metadata.get(JOB_KEY) or session.key
+    whose = turn.input.automation_id or session.key
     key = f"consent:{uuid.uuid5(NAMESPACE, f'{whose}:{intent(call)}')}"  # a repeated request is one unread event
     mail = mail_about(turn, "consent_needed", text, about=intent(call), source_key=session.key, key=key)
     mail = replace(mail, artifacts=())  # files named in the arguments do not exist yet
-    report_to_home(own or home_of(turn.metadata), session.agent_id, mail)
+    report_to_home(own or turn.input.home_id, session.agent_id, mail)
 
 
 def report_registered(turn: Turn, job: CronJob, source_key: str) -> None:
@@ -111,7 +100,7 @@ def report_registered(turn: Turn, job: CronJob, source_key: str) -> None:
         summary=text[:LONGEST_SUMMARY],
         detail=f"{text} {AFTER_REGISTERED}",
         source_key=source_key,
-        foreign=is_marked(turn),
+        foreign=turn.input.is_restricted,
         of_turn=turn,
     )
     report_to_home(job.home_id, job.agent_id, mail)

@@ -7,7 +7,6 @@ from typing import Any
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool
 from automations.models import CronJob
-from automations.models.run import TASKS_KEY
 from automations.routines.edit import agent_routines
 from automations.routines.heartbeat_document import NAME, corruption_of
 from automations.routines.repair import Repair, repair
@@ -72,7 +71,7 @@ def _is_offered(context: ToolContext) -> bool:
 
 def _repairs(context: ToolContext) -> bool:
     """Whether the turn is a heartbeat without tasks: only that is shown what is wrong with the document."""
-    return context.turn.kind == TurnKind.HEARTBEAT and TASKS_KEY not in context.turn.metadata
+    return context.turn.kind == TurnKind.HEARTBEAT and not context.turn.input.tasks
 
 
 REPAIR_HEARTBEAT = Tool(

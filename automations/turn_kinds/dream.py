@@ -87,7 +87,7 @@ class DreamKind(SlotKind):
     may_plan = False
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
-        """MEMORY.md and the task states that are not merged yet, as many as fit."""
+        """MEMORY.md and as many unmerged task states as fit."""
         agent = session.agent
         document = Document.objects.filter(agent=agent, name=MEMORY).first()
         before = document.content.strip() if document else ""

@@ -13,23 +13,30 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import OuterRef
+
 from agent_core import prompts
-from agent_core.strategies import DueTask
+from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.turn.judge import read_heartbeat_reply
 from agent_core.types import Ended, Ending, TurnResult, Usage, with_note
+from automations.heartbeats.briefing import briefing_of, briefing_rows, json_rows
 from automations.heartbeats.readiness import answer_without_model
-from automations.models.run import HOME_KEY, TASKS_KEY
+from automations.jobs.removed_routines import latest_removed
+from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
+from automations.routines import heartbeat_document, reflection
+from automations.routines.heartbeat_document import Corruption
+from automations.routines.heartbeat_md import prose
+from automations.routines.plan import routine_schedule_text
 from automations.runs import record, report
 from automations.schedules.zone_files import zone_or_utc
-from automations.turn_kinds.heartbeat_state import state_variables
 from automations.turn_kinds.recollection import bring_up_to_date
 from automations.turn_kinds.slot import NO_PERSONS, SlotKind
 from sessions_app import flags, metrics
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.metrics import Counted
-from sessions_app.models import Session, Turn, TurnKind, TurnStep
-from sessions_app.permits import is_marked
+from sessions_app.models import Agent, Document, Session, Turn, TurnKind, TurnStep
 from sessions_app.queue.kinds import Trigger
 from sessions_app.single_line import one_line
 
@@ -39,10 +46,12 @@ MOST_ROUTINES = 50
 MOST_REMOVED = 20
 LONGEST_LINE = 200  # characters
 LONGEST_BLOCK = 20_000  # characters of a broken block
+_JOB = ("id", "name", "description", "execution_mode", "enabled", "timezone")
+_SCHEDULE = ("schedule_kind", "expr", "every_seconds")
 
 
 class HeartbeatKind(SlotKind):
-    """A heartbeat's turn: it does the tasks in its metadata, or reflects when there are none."""
+    """A heartbeat's turn: it does the tasks of its input, or reflects when there are none."""
 
     name = TurnKind.HEARTBEAT
     policy: Mapping[str, Any] = MappingProxyType({"timeout_seconds": 120})
@@ -51,18 +60,14 @@ class HeartbeatKind(SlotKind):
 
     def before(self, turn: Turn, journal: Journal, control: TurnControl) -> Usage:
         """Before a reflection, bring the conversations' task states up to date."""
-        reflects = not turn.metadata.get(TASKS_KEY) and flags.reflects()
+        reflects = not turn.input.tasks and flags.reflects()
         was_shown = turn.attempt > 1 and TurnStep.objects.filter(turn=turn).exists()
         return bring_up_to_date(turn, journal, control) if reflects and not was_shown else Usage()
-
-    def remembers(self, turn: Turn) -> Mapping[str, Any]:
-        """Limit the history to turns with the same home, so that nothing crosses between homes."""
-        return {HOME_KEY: turn.metadata.get(HOME_KEY, "")}
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """The due tasks, or the state to reflect on."""
         agent = session.agent
-        tasks = turn.metadata.get(TASKS_KEY, ())
+        tasks = turn.input.tasks
         now = datetime.now(UTC).astimezone(zone_or_utc(agent.timezone))
         given = {"now": now.isoformat(" ", "minutes"), "timezone": agent.timezone}
         if tasks:
@@ -81,13 +86,6 @@ class HeartbeatKind(SlotKind):
             template=prompt.to_json(),
         )
 
-    def due_tasks(self, turn: Turn) -> tuple[DueTask, ...]:
-        """The tasks in its metadata."""
-        return tuple(
-            DueTask(id=task["id"], title=task["title"], description=task["description"])
-            for task in turn.metadata.get(TASKS_KEY, ())
-        )
-
     def answer_without_model(self, turn: Turn) -> str | None:
         """The result of tasks that need no model; None: a model is needed."""
         return answer_without_model(turn)
@@ -103,7 +101,7 @@ class HeartbeatKind(SlotKind):
             mail = report.mail_about(
                 turn, "routine_failed", text, about=run.pk, source_key=source, urgent=True, key=key
             )
-            report.report_to_home(report.home_of(turn.metadata), turn.session.agent_id, mail)
+            report.report_to_home(turn.input.home_id, turn.session.agent_id, mail)
 
 
 def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> None:
@@ -112,8 +110,8 @@ def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> N
     A reply that is not whole is never suppressed for its token: what would follow is not known.
     """
     reply, ended_by = result.reply, result.ended_by or Ended.STOP
-    tasks = turn.metadata.get(TASKS_KEY, ())
-    if turn.metadata.get("deterministic"):
+    tasks = turn.input.tasks
+    if turn.input.deterministic:
         _report_reminders(turn, session, reply)
         return
     verdict = read_heartbeat_reply(reply, session.agent.heartbeat["ack_max_chars"])
@@ -124,7 +122,7 @@ def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> N
         return
     ids = [task["id"] for task in tasks]
     key = report.routine_dedupe_key(ids, "no_output" if is_silent else "result") if ids else ""
-    home = report.home_of(turn.metadata)
+    home = turn.input.home_id
     mail = report.mail_about(
         turn,
         "heartbeat_result",
@@ -144,12 +142,113 @@ def _report_reminders(turn: Turn, session: Session, reply: str) -> None:
         mail = report.mail_about(
             turn, "reminder", line["display"], about=line["id"], source_key=session.key, key=key
         )
-        report.report_to_home(
-            report.home_of(turn.metadata), session.agent_id, replace(mail, suppress_if_stale=True)
-        )
+        report.report_to_home(turn.input.home_id, session.agent_id, replace(mail, suppress_if_stale=True))
 
 
 def _of_tasks(turn: Turn) -> str:
     """Warnings for the prompt: a failed task that needs no model, and tasks with outside provenance."""
-    said_before = str(turn.metadata.get("warning", ""))
-    return f"{said_before}\n\n{NO_PERSONS}" if is_marked(turn) else said_before
+    warning = turn.input.warning
+    return f"{warning}\n\n{NO_PERSONS}" if turn.input.is_restricted else warning
+
+
+# The state that a heartbeat without tasks is shown: routines, briefing, HEARTBEAT.md, intents.
+
+
+def state_variables(agent: Agent) -> dict[str, str]:
+    """The variables of a reflection's prompt, all of them blocks."""
+    found = Agent.objects.filter(pk=agent.pk).only("pk")
+    row: Any = found.annotate(**briefing_rows(agent), **_rows()).first()
+    routines = [_routine(each) for each in row.routines] if row else []
+    done = [each for each in routines if each.schedule_kind == ScheduleKind.AT and _next(each) is None]
+    listed = [each for each in routines if each not in done]
+    documents = {each["name"]: each for each in row.texts} if row else {}
+    broken, notes = _read_heartbeat_md(agent, documents.get(heartbeat_document.NAME))
+    return {
+        "routines": _block("routines", "\n".join([*map(_line, listed), *_removed(row)])),
+        "finished": _block("finished", "\n".join(map(_line, done))),
+        "briefing": briefing_of(row, agent, whole=True),
+        "notes": _block("HEARTBEAT.md", notes, fence.INSTRUCTIONS),
+        "warning": _warning(broken),
+        "intents": _intents(documents.get(reflection.MEMORY)),
+    }
+
+
+def _rows() -> dict[str, ArraySubquery]:
+    routines = CronJob.objects.filter(agent=OuterRef("pk")).exclude(execution_mode=ExecutionMode.SESSION)
+    # enabled ones first; disabled ones are listed so that they are not registered again
+    ordered = routines.order_by("-enabled", "-created_at", "pk")[:MOST_ROUTINES]
+    named = Document.objects.filter(
+        agent=OuterRef("pk"), name__in=[heartbeat_document.NAME, reflection.MEMORY]
+    )
+    return {
+        "routines": json_rows(ordered, *_JOB, *_SCHEDULE, "clock__next_run_at"),
+        "removed": ArraySubquery(latest_removed(OuterRef("pk")).values("title")[:MOST_REMOVED]),
+        "texts": json_rows(named, "name", "content", "revision"),
+    }
+
+
+def _routine(row: Mapping[str, Any]) -> CronJob:
+    following = row["clock__next_run_at"]
+    job = CronJob(**{name: row[name] for name in (*_JOB, *_SCHEDULE)})
+    job.clock = JobClock(next_run_at=datetime.fromisoformat(following) if following else None)
+    return job
+
+
+def _next(row: CronJob) -> datetime | None:
+    return row.clock.next_run_at
+
+
+def _read_heartbeat_md(agent: Agent, row: Mapping[str, Any] | None) -> tuple[Corruption | None, str]:
+    """The corruption of HEARTBEAT.md, if any, and its prose."""
+    if row is None:
+        return None, ""
+    return heartbeat_document.corruption_of(row["content"], agent, row["revision"]), prose(row["content"])
+
+
+def _intents(memory: Mapping[str, Any] | None) -> str:
+    """The intents of MEMORY.md with their lines and the document's revision, by which they are registered once."""
+    found = reflection.find_intents(memory["content"])[:MOST_ROUTINES] if memory else ()
+    if memory is None or not found:
+        return _block("intents", "")
+    lines = "\n".join(f"- line {each.line}: {one_line(each.text, LONGEST_LINE)}" for each in found)
+    return _block("intents", f"(MEMORY.md has revision {memory['revision']})\n{lines}")
+
+
+def _warning(broken: Corruption | None) -> str:
+    """The problem of a corrupted HEARTBEAT.md and its broken block; empty when it can be read."""
+    if broken is None:
+        return ""
+    blocks = broken.blocks.strip()
+    if len(blocks) > LONGEST_BLOCK:
+        blocks = f"{blocks[:LONGEST_BLOCK]}\n[... the rest is in HEARTBEAT.md: use read_document]"
+    return (
+        f"\n\nHEARTBEAT.md (revision {broken.revision}) cannot be read: {broken.problem} Until it is repaired"
+        " the routines are as they were, and new tasks in it are not done. Repair it now with the tool"
+        " repair_heartbeat: pass that revision, and all tasks of the block below as they were meant."
+        f"\n\n{_block('HEARTBEAT.md', blocks)}"
+    )
+
+
+def _block(name: str, text: str, kind: str = fence.DATA) -> str:
+    return fence.fenced(name, text.strip() or "(none)", kind)
+
+
+def _line(row: CronJob) -> str:
+    what = one_line(f"{row.name}: {row.description}", LONGEST_LINE)
+    plan = f"{routine_schedule_text(row) or 'once'}, {row.execution_mode}"
+    state = f"next {_at(row)}" if row.enabled else "disabled by a person: leave it so"
+    return f"- [{row.pk}] {what} ({plan}, {state})"
+
+
+def _at(row: CronJob) -> str:
+    following = _next(row)
+    if following is None:
+        return "never, it is done"
+    return following.astimezone(zone_or_utc(row.timezone)).isoformat(" ", "minutes")
+
+
+def _removed(row: Any) -> list[str]:
+    return [
+        f"- {one_line(title, LONGEST_LINE)} (removed by a person: do not register it again)"
+        for title in (row.removed if row else ())
+    ]

@@ -6,6 +6,8 @@ attempt is left.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agent_core import prompts
 from agent_core.types import Ending, TurnResult, with_note
 from automations.heartbeats.briefing import briefing
@@ -14,15 +16,12 @@ from automations.runs import report
 from automations.turn_kinds.slot import SlotKind, variables_of
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import Lane, OnBusy, Session, Turn, TurnKind, TurnState
-from sessions_app.models.turn import JOB_KEY
-from sessions_app.permits import READ_BEFORE
 from sessions_app.queue import enqueue
 from sessions_app.queue.kinds import Trigger
 from sessions_app.sessions.open import archive
 
 PROMPT = "job.task"
 MOST_TURNS = 20  # of one attempt
-NEXT_TURN = "next_turn"  # in the metadata: this turn continues the previous one
 
 
 class IsolatedRoutineKind(SlotKind):
@@ -32,14 +31,13 @@ class IsolatedRoutineKind(SlotKind):
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """The task with a briefing, or in a later turn the task that the agent set."""
-        about = turn.metadata
         source = {
             "kind": "job",
-            "id": about[JOB_KEY],
-            "name": about["automation_name"],
+            "id": turn.input.automation_id,
+            "name": turn.input.automation_name,
             "run_id": turn.origin_run,
         }
-        if about.get(NEXT_TURN):
+        if turn.input.next_turn:
             return Trigger(content=turn.content, model_content=turn.content, source=source)
         prompt = prompts.render_prompt(PROMPT, variables_of(turn) | {"briefing": briefing(session.agent)})
         return Trigger(
@@ -87,12 +85,12 @@ def _end(turn: Turn, result: TurnResult, closure: str) -> None:
         urgent=not good,
         key=_key(turn, good, said),
     )
-    report.report_to_home(report.home_of(turn.metadata), session.agent_id, mail)
+    report.report_to_home(turn.input.home_id, session.agent_id, mail)
 
 
 def _key(turn: Turn, good: bool, said: str) -> str:
     """The dedupe key: a result replaces an unread one; an empty result does not replace one with text."""
-    routine_id = turn.metadata[JOB_KEY]
+    routine_id = turn.input.automation_id
     if not good:
         return report.failure_dedupe_key(routine_id)
     return report.routine_dedupe_key([routine_id], "result" if said else "no_output")
@@ -103,12 +101,13 @@ def queue_next_turn(turn: Turn, task: str, *, has_read: bool) -> Turn:
 
     If this turn has read text from outside, the next one is restricted in the same way, whatever its history shows.
     """
+    given = replace(turn.input, next_turn=True, read_before=turn.input.read_before or has_read)
     following = Turn(
         session_id=turn.session_id,
         kind=TurnKind.JOB,
         lane=Lane.AUTO,
         content=task,
-        metadata=turn.metadata | {NEXT_TURN: True} | ({READ_BEFORE: True} if has_read else {}),
+        metadata=given.to_json(),
         origin_run=turn.origin_run,
         origin_attempt=turn.origin_attempt,
         on_busy=OnBusy.ENQUEUE,

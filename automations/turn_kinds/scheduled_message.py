@@ -41,7 +41,11 @@ class ScheduledMessageKind(SlotKind):
             content="",
             model_content=turn.content,
             metadata=_marks(turn),
-            source={"kind": "scheduled_message", "id": _id_of(turn), "run_id": turn.origin_run},
+            source={
+                "kind": "scheduled_message",
+                "id": turn.input.scheduled_message_id,
+                "run_id": turn.origin_run,
+            },
             route=session.standing_route,
         )
 
@@ -55,9 +59,11 @@ class ScheduledMessageKind(SlotKind):
         if result.ending is Ending.SUCCEEDED:
             _send(turn)
         elif result.ending is Ending.CANCELLED:
-            ScheduledMessage.objects.mark_cancelled(_id_of(turn))
+            ScheduledMessage.objects.mark_cancelled(turn.input.scheduled_message_id)
         else:
-            ScheduledMessage.objects.mark_failed([_id_of(turn)], result.error_text or STOPPED)
+            ScheduledMessage.objects.mark_failed(
+                [turn.input.scheduled_message_id], result.error_text or STOPPED
+            )
 
 
 def apply_delivery_result(delivery: Delivery) -> None:
@@ -73,7 +79,7 @@ def apply_delivery_result(delivery: Delivery) -> None:
 def _send(turn: Turn) -> None:
     """Send the message if it is still pending and its chat still private; newer messages do not matter."""
     rows = ScheduledMessage.objects.select_for_update(no_key=True, of=("self",)).select_related("session")
-    message = rows.filter(pk=_id_of(turn)).first()
+    message = rows.filter(pk=turn.input.scheduled_message_id).first()
     if message is None or message.status != MessageStatus.PENDING:
         raise CommitRefused("message_not_pending", "The scheduled message is not pending any more.")
     # not while deleting: a delete may fail and open the session again
@@ -87,15 +93,11 @@ def _send(turn: Turn) -> None:
     ScheduledMessage.objects.mark_in_history(message.pk, said.pk, leaves=route["channel"] != WEB)
 
 
-def _id_of(turn: Turn) -> str:
-    return str(turn.metadata["scheduled_message_id"])
-
-
 def _marks(turn: Turn) -> dict[str, Any]:
-    zone = zone_or_utc(turn.metadata["timezone"])
+    zone = zone_or_utc(turn.input.timezone)
     marks: dict[str, Any] = {
         "source_kind": SOURCE_KIND,
-        "scheduled_message_id": _id_of(turn),
+        "scheduled_message_id": turn.input.scheduled_message_id,
         "scheduled_for": turn.due_at.astimezone(zone).isoformat(timespec="seconds"),
     }
     # by the start of this attempt: an earlier one may have started in time and failed

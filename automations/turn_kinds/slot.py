@@ -10,13 +10,12 @@ from typing import Any
 from agent_core import prompts
 from agent_core.text import fence
 from agent_core.types import Ending, ToolCall, TurnResult
+from automations.models import RunRecord
 from automations.runs import record, report
 from automations.schedules.zone_files import load_zone
 from sessions_app.deliveries.outbox import enqueue_judged_delivery
 from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.models.message import BY_AUTOMATION
-from sessions_app.models.turn import JOB_KEY
-from sessions_app.permits import is_marked
 from sessions_app.queue.kinds import Kind, Trigger
 
 BOUND_PROMPT, LEGACY_PROMPT = "cron.agent_turn.reminder", "cron.legacy.reminder"
@@ -27,11 +26,20 @@ NO_PERSONS = (
 
 def with_warning(turn: Turn, task: str) -> str:
     """The task of a slot; with a warning before it when a person alone did not ask for it (rule 3.5)."""
-    return f"{NO_PERSONS}\n\n{task}" if is_marked(turn) else task
+    return f"{NO_PERSONS}\n\n{task}" if turn.input.is_restricted else task
 
 
 class SlotKind(Kind):
     """A slot's turn; each kind adds its name and its trigger."""
+
+    def started(self, turn: Turn) -> None:
+        """Start the run, too, or the runs that share the turn."""
+        RunRecord.objects.of_attempt(turn).start()
+
+    def prompted(self, turn: Turn, trigger: Trigger) -> None:
+        """Keep a prompt from a template in the run, as the history does not have it."""
+        if trigger.template is not None:
+            RunRecord.objects.of_attempt(turn).keep_prompt(trigger.template, trigger.model_content)
 
     def refused(self, turn: Turn, call: ToolCall) -> None:
         """Report the refused call: to the bound session itself, a routine's home, or the primary session."""
@@ -44,22 +52,22 @@ class SlotKind(Kind):
 
 def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trigger:
     """The trigger of a turn: a text for the history, the rendered prompt for the model. The job is not read."""
-    about = turn.metadata
+    given = turn.input
     prompt = prompts.render_prompt(prompt_id, variables_of(turn))
     return Trigger(
-        content=f"Scheduled automation triggered: {about['automation_name']}\n\n{turn.content}",
+        content=f"Scheduled automation triggered: {given.automation_name}\n\n{turn.content}",
         model_content=prompt.text,
         metadata={
             BY_AUTOMATION: True,
-            "automation_id": about[JOB_KEY],
-            "automation_name": about["automation_name"],
+            "automation_id": given.automation_id,
+            "automation_name": given.automation_name,
             "automation_run_id": turn.origin_run,
             "automation_prompt_ref": prompt.ref.to_json(),
         },
         source={
             "kind": "automation",
-            "id": about[JOB_KEY],
-            "name": about["automation_name"],
+            "id": given.automation_id,
+            "name": given.automation_name,
             "run_id": turn.origin_run,
         },
         route=route,
@@ -69,9 +77,9 @@ def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trig
 
 def variables_of(turn: Turn) -> dict[str, Any]:
     """The variables of a slot's prompt template."""
-    zone = turn.metadata["timezone"]
+    zone = turn.input.timezone
     return {
-        "name": turn.metadata["automation_name"],
+        "name": turn.input.automation_name,
         "task": with_warning(turn, fence.fenced("task", turn.content, fence.INSTRUCTIONS)),
         "scheduled_for": turn.due_at.astimezone(load_zone(zone)).isoformat(timespec="seconds"),
         "timezone": zone,
@@ -89,20 +97,21 @@ class LegacyKind(SlotKind):
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:  # noqa: ARG002 - every kind is asked alike
         """The job's message. The answer goes to the job's address, if it has one."""
-        return trigger_of(turn, LEGACY_PROMPT, turn.metadata["deliver_to"])
+        return trigger_of(turn, LEGACY_PROMPT, turn.input.deliver_to)
 
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """The task, when there is an answer to deliver; a failed, cancelled or empty turn is not judged."""
         answered = result.ending is Ending.SUCCEEDED and result.reply.strip()
-        return turn.content if turn.metadata["deliver_to"] and answered else None
+        return turn.content if turn.input.deliver_to and answered else None
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """Store the run's outcome and the delivery of a judged answer: pending, or withheld with the reason."""
         super().closed(turn, result, closure)
-        if result.verdict is not None and result.ending is Ending.SUCCEEDED:
+        address = turn.input.deliver_to
+        if address is not None and result.verdict is not None and result.ending is Ending.SUCCEEDED:
             enqueue_judged_delivery(
                 turn,
-                turn.metadata["deliver_to"],
+                address,
                 key=f"run:{turn.origin_run}",
                 withheld="" if result.verdict.notify else result.verdict.reason,
             )

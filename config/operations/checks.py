@@ -209,7 +209,7 @@ def overlong_turns() -> Finding:
 
 def _longest(turn: Turn) -> float:
     try:
-        policy = policy_of(kind_of(turn).policy, turn.session.agent.policy, turn.metadata.get("policy", {}))
+        policy = policy_of(kind_of(turn).policy, turn.session.agent.policy, turn.input.policy)
     except PolicyError:  # the turn itself will fail with it
         policy = TurnPolicy()
     return policy.timeout_seconds + settings.RONDO_TOOL_GRACE_SECONDS + STUCK

@@ -21,7 +21,7 @@ from interfaces.admin.base import VerbAdmin, VerbForm, clean_line, row_action
 from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.panels import Panel, cell, label, link, list_url
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
-from sessions_app.queue.threads import behind
+from sessions_app.queue.threads import target_ids
 from sessions_app.sessions.delete import Deletion, delete_session
 from sessions_app.sessions.dependents import Blocker, blockers_of
 from sessions_app.sessions.open import archive_session, open_session, unarchive_session
@@ -125,7 +125,7 @@ class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
 
     @admin.display(description="displayed session")
     def shows(self, obj: Session) -> str:
-        other = Session.objects.filter(pk=behind([obj.pk])[obj.pk]).exclude(pk=obj.pk).first()
+        other = Session.objects.filter(pk=target_ids([obj.pk])[obj.pk]).exclude(pk=obj.pk).first()
         return format_html("{}, in unified mode", link(other)) if other else "its own history"
 
     @admin.display(description="turns")

@@ -80,9 +80,8 @@ def start_turn(user: User, session: Any, run: Run) -> Turn | None:
 
 def _message(said: Said) -> MessageInput:
     text = with_note(said.text, len(said.images))
-    message = program_message(text, idempotency_key=f"ag-ui:{said.id}")
-    named = {"message": {CLIENT_ID: said.id}}
-    return replace(message, metadata=message.metadata | named, images=said.images)
+    message = program_message(text, f"ag-ui:{said.id}", message={CLIENT_ID: said.id})
+    return replace(message, images=said.images)
 
 
 def _compare(user: User, session: Any, run: Run) -> None:

@@ -15,7 +15,7 @@ from rest_framework.request import Request
 
 from sessions_app.exceptions import BeyondLimit, InsufficientScope
 from sessions_app.models import ApiToken, TokenScope
-from sessions_app.queue.threads import behind
+from sessions_app.queue.threads import target_ids
 from sessions_app.streams.rights import Right
 from sessions_app.tokens.issue import find_token, note_use
 from sessions_app.tokens.limits import Limit, limit_of, put_limit
@@ -71,7 +71,7 @@ def _accepted(token: ApiToken | None, refusal: str) -> tuple[User, ApiToken]:
 
 def _limit(token: ApiToken) -> Limit:
     session_id = token.session_id
-    shown_id = None if session_id is None else behind([session_id]).get(session_id)
+    shown_id = None if session_id is None else target_ids([session_id]).get(session_id)
     return Limit(agent_id=token.agent_id, session_id=session_id, shown_id=shown_id)
 
 

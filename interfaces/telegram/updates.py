@@ -16,8 +16,7 @@ from django.db.models.functions import Now
 from interfaces.telegram import buttons
 from sessions_app.allowance import Rate, take_allowance
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionExists, SessionsError
-from sessions_app.models import Agent, Session, TelegramBot, TelegramChat, TelegramUpdate
-from sessions_app.models.consent import NUMBER_AT_CHANNEL, REPLIES_TO
+from sessions_app.models import Agent, Session, TelegramBot, TelegramChat, TelegramUpdate, TurnInput
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.open import open_session
 from sessions_app.telegram import binding
@@ -126,7 +125,7 @@ def _receive(bot: TelegramBot, update_id: int, message: Any, text: str) -> Reply
     elif message.is_from_offline:  # it was written earlier, and Telegram sent it now
         given = program_message(text, key)
     else:
-        given = MessageInput(content=text, metadata=_place(message), idempotency_key=key)
+        given = MessageInput(content=text, about=_place(message), idempotency_key=key)
     try:
         receive(_session(bot.agent, message.chat.id).pk, given, bot.agent.owner_id)
     except (OwnerInactive, NotFound):
@@ -136,12 +135,12 @@ def _receive(bot: TelegramBot, update_id: int, message: Any, text: str) -> Reply
     return Reply(chat_id=message.chat.id, is_typing=True)
 
 
-def _place(message: Any) -> dict[str, Any]:
+def _place(message: Any) -> TurnInput:
     """The message's place in its chat, and that of the message which it replies to."""
-    place = {NUMBER_AT_CHANNEL: message.message_id}
+    to = 0 if message.external_reply is not None else None
     if message.reply_to_message is not None:
-        return place | {REPLIES_TO: message.reply_to_message.message_id}
-    return place | ({REPLIES_TO: 0} if message.external_reply is not None else {})
+        to = message.reply_to_message.message_id
+    return TurnInput(number_at_channel=message.message_id, replies_to=to)
 
 
 def _session(agent: Agent, chat_id: int) -> Session:

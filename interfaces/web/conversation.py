@@ -243,8 +243,7 @@ def _once(session_id: uuid.UUID, question: str, content: str) -> Iterator[None]:
     except (NotWaiting, QuestionTaken):
         turns = Turn.objects.filter(session_id=session_id).order_by("-pk")[:LATEST_TURNS]
         if not any(
-            turn.content == content and turn.metadata.get("question") == question and question
-            for turn in turns
+            turn.content == content and turn.input.question == question and question for turn in turns
         ):
             raise
 

@@ -232,7 +232,7 @@ def _open_turn(turn: Turn) -> OpenTurn:
         note = "Taken along by the running turn"
     else:
         note = "Queued"
-    name = turn.metadata.get("automation_name") or turn.get_kind_display()
+    name = turn.input.automation_name or turn.get_kind_display()
     return OpenTurn(
         id=turn.pk,
         text=turn.content if by_person else str(name),

@@ -20,8 +20,7 @@ from sessions_app.channels.chats import chat_type_of
 from sessions_app.channels.webhook import sign
 from sessions_app.exceptions import BadInput, BadSignature, IdempotencyMismatch, StaleRequest, UnknownHook
 from sessions_app.hooks import tokens
-from sessions_app.models import PRIMARY_KEY, ChatType, Hook, OnBusy, Session, Turn
-from sessions_app.models.consent import IN_GROUP, WRITTEN_AT
+from sessions_app.models import PRIMARY_KEY, ChatType, Hook, HookSender, OnBusy, Session, Turn, TurnInput
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.single_line import check_line
 
@@ -97,17 +96,21 @@ def post(caller: Caller, content: str, on_busy: OnBusy = OnBusy.ENQUEUE, sender:
         problem = f"{on_busy} needs a hook with as_person; use enqueue or reject"
         raise BadInput(problem, code="bad_on_busy")
     check_line("sender", sender)
-    via = {"hook": hook.pk, "name": hook.name, "sender": sender, "as_person": hook.as_person}
+    posted_by = HookSender(hook=hook.pk, name=hook.name, sender=sender, as_person=hook.as_person)
     message = MessageInput(
         content=content,
         on_busy=on_busy,
-        metadata={"message": {"via": via}, WRITTEN_AT: int(caller.proof.timestamp)}
-        | ({IN_GROUP: True} if _is_of_group(hook) else {}),
+        about=TurnInput.of_post(
+            posted_by,
+            route=_route(hook),
+            written_at=int(caller.proof.timestamp),
+            in_group=_is_of_group(hook),
+        ),
         idempotency_key=_turn_key(hook, caller.proof.message_id),
-        route=_route(hook),
     )
     turn = receive(caller.session_id, message)
-    if turn.metadata["message"]["via"]["sender"] != sender:  # receive() compares the rest of the body
+    earlier = turn.input.posted_by
+    if earlier is None or earlier.sender != sender:  # receive() compares the rest of the body
         raise IdempotencyMismatch
     if hook.last_used_at is None or caller.now - hook.last_used_at > USE_NOTED:
         Hook.objects.filter(pk=hook.pk).update(last_used_at=Now())

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sessions_app.models import Delivery, DeliveryState, Message, Turn
+from sessions_app.models.turn_input import shares
 from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, table
 
@@ -44,10 +45,10 @@ _COLUMNS = (_message.c.seq, *(_message.c[name] for name in _READ), _unsent(_mess
 def newest_messages(session: Any) -> Any:
     """Select the newest `most` messages in the window of a session (a row of the query) as a JSON array, newest first.
 
-    Parameter `of_turns`: a JSON object that the metadata of a message's turn must contain; null: every message counts.
+    Parameter `of_turns`: the JSON of the input that a message's turn must share; null: every message counts.
     """
     of_turns = sa.cast(sa.bindparam("of_turns", type_=sa.Text()), sa.dialects.postgresql.JSONB)
-    its_turn = sa.exists().where(_turn.c.id == _message.c.turn_id, _turn.c.metadata.op("@>")(of_turns))
+    its_turn = sa.exists().where(_turn.c.id == _message.c.turn_id, shares(_turn.c.metadata, of_turns))
     rows = (
         sa.select(*_COLUMNS)
         .where(

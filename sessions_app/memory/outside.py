@@ -9,7 +9,6 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from agent_core.types import Role, StepKind
 from sessions_app.models import Message, Turn, TurnStep
-from sessions_app.permits import is_marked
 from sessions_app.postgres.statements import Statement, table
 
 _step, _message = table(TurnStep), table(Message)
@@ -46,7 +45,7 @@ _HAS_READ = Statement(
 
 def has_read_in(turn: Turn) -> bool:
     """Whether the turn so far, or an earlier turn of its session, has read text from outside."""
-    if is_marked(turn):
+    if turn.input.is_restricted:
         return True
     row = _HAS_READ.first(turn_id=turn.pk, session_id=turn.session_id)
     return row is not None and bool(row.has_read)

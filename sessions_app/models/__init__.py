@@ -30,6 +30,7 @@ from sessions_app.models.session import (
 )
 from sessions_app.models.telegram import TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
+from sessions_app.models.turn_input import HookSender, TurnInput
 
 __all__ = [
     "BACKGROUND",
@@ -56,6 +57,7 @@ __all__ = [
     "EventType",
     "ExecutionState",
     "Hook",
+    "HookSender",
     "IdempotencyKey",
     "Lane",
     "MailboxEvent",
@@ -80,6 +82,7 @@ __all__ = [
     "TelegramUpdate",
     "TokenScope",
     "Turn",
+    "TurnInput",
     "TurnKind",
     "TurnState",
     "TurnStep",

@@ -12,14 +12,6 @@ from agent_core.execution import ConsentRequest
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
-WRITTEN_AT = "written_at"  # in Turn.metadata: when the message was written, by its sender's clock, in seconds
-NUMBER_AT_CHANNEL = (
-    "number_at_channel"  # in Turn.metadata: the message's place among those of its channel's chat
-)
-REPLIES_TO = (
-    "replies_to"  # in Turn.metadata: the place of the message that it replies to; 0: one of another chat
-)
-IN_GROUP = "in_group"  # in Turn.metadata: a hook's message comes from a group, whatever session takes it
 LONGEST_PERSON = 300  # characters of a hook's id and a sender
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Self
 
 from django.db import models
@@ -11,6 +12,7 @@ from django.db.models.functions import Now
 
 from agent_core.types import StepKind
 from sessions_app.models.session import Session, has_owner, owner_column
+from sessions_app.models.turn_input import TurnInput
 
 
 class TurnState(models.TextChoices):
@@ -32,11 +34,6 @@ TURN_ARROWS: dict[TurnState, tuple[TurnState, ...]] = {
     TurnState.CANCELLED: (),
     TurnState.MERGED: (),
 }
-JOB_KEY = "automation_id"  # in Turn.metadata: the id of the job whose slot it is
-RUNS_KEY = "runs"  # in Turn.metadata: the ids of runs that share the turn; a single one is its `origin_run`
-BY_PROGRAM = (
-    "by_program"  # in Turn.metadata: a program wrote the message for its user, so it is never consent
-)
 OPEN_STATES = (TurnState.QUEUED, TurnState.RUNNING)
 ENDED_STATES = tuple(state for state, ways in TURN_ARROWS.items() if not ways)
 
@@ -72,8 +69,7 @@ class OnBusy(models.TextChoices):
 class TurnTransitions(models.QuerySet["Turn"]):
     """The transitions, each a conditional UPDATE. False or 0: the state had already changed.
 
-    QUEUED → RUNNING is in `turns/claim.py`, which selects and claims a turn in one statement, and RUNNING → ended in
-    `turns/commit_statement.py`, which writes the turn's messages and events, too. A request to cancel the
+    QUEUED → RUNNING is in `turns/claim.py`, which selects and claims a turn in one statement. A request to cancel the
     turns of inactive owners is in `worker/sweep.py`, which returns the turns that it chose.
     """
 
@@ -93,19 +89,14 @@ class TurnTransitions(models.QuerySet["Turn"]):
             )
         )
 
-    def rewrite(self, turn_id: int, content: str, metadata: Mapping[str, Any]) -> bool:
-        """QUEUED → QUEUED, with this input."""
-        waits = self.filter(pk=turn_id, state=TurnState.QUEUED)
-        return bool(waits.update(content=content, metadata=metadata))
+    def change_queued(self, turn: Turn, content: str, **changes: Any) -> bool:
+        """QUEUED → QUEUED, with this content and these changes of its input."""
+        changed = replace(turn.input, **changes).to_json()
+        return bool(self.filter(pk=turn.pk, state=TurnState.QUEUED).update(content=content, metadata=changed))
 
-    def reroute(self, turn: Turn, route: Mapping[str, Any]) -> bool:
-        """QUEUED → QUEUED, with this route for its answer."""
-        turn.metadata["route"] = route
-        return bool(self.filter(pk=turn.pk, state=TurnState.QUEUED).update(metadata=turn.metadata))
-
-    def add_metadata(self, turn: Turn, more: Mapping[str, Any]) -> bool:
-        """RUNNING, own claim → the same, with more metadata."""
-        turn.metadata = turn.metadata | more
+    def change_input(self, turn: Turn, **changes: Any) -> bool:
+        """RUNNING, own claim → the same, with these changes of its input."""
+        turn.metadata = replace(turn.input, **changes).to_json()
         return bool(self._mine(turn).update(metadata=turn.metadata))
 
     def take_guests(self, host: Turn, ids: Iterable[int]) -> int:
@@ -125,14 +116,28 @@ class TurnTransitions(models.QuerySet["Turn"]):
         """QUEUED guest → QUEUED without a host, because the host did not succeed."""
         return self.filter(session_id=host.session_id, host=host, state=TurnState.QUEUED).update(host=None)
 
+    def end(self, turn: Turn) -> bool:
+        """RUNNING, own claim → SUCCEEDED, FAILED or CANCELLED, as the turn says.
+
+        The claim stays in the row, to look up a COMMIT of unknown outcome.
+        """
+        result = (
+            "state",
+            "error_code",
+            "error",
+            "provider_message",
+            "error_detail",
+            "usage",
+            "model",
+            "ended_by",
+        )
+        return bool(
+            self._mine(turn).update(finished_at=Now(), **{name: getattr(turn, name) for name in result})
+        )
+
     def mark_unstored(self, turn: Turn) -> bool:
         """RUNNING, own claim → the same, with the mark that its result could not be stored."""
         return bool(self._mine(turn).update(error_code="commit_failed"))
-
-    def ask_model(self, turn: Turn, about: dict[str, Any]) -> bool:
-        """RUNNING, own claim → the same, with a note in the metadata that it needs a model after all."""
-        turn.metadata = turn.metadata | about
-        return bool(self._mine(turn).update(metadata=turn.metadata))
 
     def hand_back(self, turn: Turn) -> bool:
         """RUNNING, own claim → RUNNING without a claim: the next worker resumes it, without counting a rescue."""
@@ -157,7 +162,7 @@ class Turn(models.Model):
     kind = models.CharField(max_length=20, choices=TurnKind)
     lane = models.CharField(max_length=8, choices=Lane)
     content = models.TextField(blank=True)
-    metadata = models.JSONField(default=dict, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)  # see `TurnInput`
     owner_id = owner_column()
     origin_run = models.CharField(max_length=80, blank=True)
     origin_attempt = models.PositiveSmallIntegerField(default=0)
@@ -280,6 +285,11 @@ class Turn(models.Model):
 
     def __str__(self) -> str:
         return f"turn {self.pk}"
+
+    @property
+    def input(self) -> TurnInput:
+        """What the turn is given besides its content."""
+        return TurnInput.from_json(self.metadata)
 
 
 class TurnStep(models.Model):

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from sessions_app.models import BACKGROUND, Event, EventType, Scope, Session
-from sessions_app.models.turn import RUNS_KEY
+from sessions_app.models.turn_input import shared_runs_of
 from sessions_app.postgres.statements import table
 
 _event, _session = table(Event), table(Session)
@@ -68,6 +68,5 @@ def _insert(source: Any, event_type: EventType, scope: Scope, content: Any, whic
 
 def _with_shared_runs(content: Any, source: Any) -> Any:
     """Do in SQL what `shared_runs` of `sessions_app.events` does. Few turns have any; `||` writes the object again."""
-    key: Any = sa.literal_column(f"'{RUNS_KEY}'")
-    runs = object_of({"runs": source.c.metadata.op("->")(key)})
-    return sa.case((sa.func.jsonb_exists(source.c.metadata, key), content.op("||")(runs)), else_=content)
+    runs = shared_runs_of(source.c.metadata)
+    return sa.case((runs.is_not(None), content.op("||")(object_of({"runs": runs}))), else_=content)

@@ -2,36 +2,43 @@
 
 The server asks the question and stores it: the calls, the message that contains it, and who answered. A plain yes
 counts only while the question is the last thing that was said to the person. A yes that names the question always
-counts. What a program wrote for its user (`BY_PROGRAM`) is never a yes.
+counts. What a program wrote for its user (`by_program`) is never a yes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from agent_core.execution import ConsentRequest, Execution, PlanStep, Status, StepType, new_id
 from agent_core.planner.decide import plain_answer
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.consent import call_to_json, is_the_call, question_of, without_id
 from agent_core.types import ToolCall, TurnResult
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import (
+    PRIMARY_KEY,
+    ChatType,
     ConsentQuestion,
     ConsentState,
+    Delivery,
+    DeliveryState,
     Lane,
     Message,
     Session,
+    SessionType,
     Turn,
     TurnKind,
     TurnState,
 )
-from sessions_app.models.message import ASKED_FROM
-from sessions_app.questions import consent_answers
+from sessions_app.models.consent import LONGEST_PERSON
+from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION
+from sessions_app.models.session import WEB
 from sessions_app.queue.kinds import is_persons
 
 STATES = {"yes": ConsentState.GRANTED, "no": ConsentState.REFUSED, "": ConsentState.CLOSED}
@@ -53,22 +60,14 @@ def read_answer(turn: Turn, session: Session, said: str) -> ConsentAnswer:
         return ConsentAnswer()
     mine = Q(state=ConsentState.OPEN) | Q(state=ConsentState.GRANTED, answered_by=turn)
     rows = ConsentQuestion.objects.filter(mine, session=session, execution="")
-    to = turn.metadata.get("question", "")
+    to = turn.input.question
     if to or name:
         question = rows.filter(pk=to or name).first()
         # an answer that was sent to one question and names another counts for neither
-        counts = (
-            question is not None
-            and name in {"", question.pk}
-            and consent_answers.may_say(answer, turn, question)
-        )
+        counts = question is not None and name in {"", question.pk} and _may_say(answer, turn, question)
         return ConsentAnswer(question=question, answer=answer, counts=counts)
-    question = consent_answers.with_passed(rows).first()
-    counts = (
-        question is not None
-        and consent_answers.may_say(answer, turn, question)
-        and consent_answers.is_last(turn, session, question)
-    )
+    question = _with_passed(rows).first()
+    counts = question is not None and _may_say(answer, turn, question) and _is_last(turn, session, question)
     return ConsentAnswer(question=question, answer=answer, counts=counts)
 
 
@@ -88,12 +87,12 @@ def reply_to_plan(
     if step.tool not in specs:
         return "", None  # the tool is gone, so the plan must be revised
     rows = ConsentQuestion.objects.filter(pk=execution.question_id, execution=execution.id, session=session)
-    question = consent_answers.with_passed(rows.filter(state=ConsentState.OPEN)).first()
+    question = _with_passed(rows.filter(state=ConsentState.OPEN)).first()
     call = ToolCall(id=f"{execution.id}.{step.id}", name=step.tool, arguments=step.arguments)
     if question is not None and _asks_for(question, call):
-        is_named = bool(name or turn.metadata.get("named"))
-        names_it = name in {"", execution.id, question.pk} and consent_answers.may_say(answer, turn, question)
-        if names_it and (is_named or consent_answers.is_last(turn, session, question)):
+        is_named = bool(name) or turn.input.named
+        names_it = name in {"", execution.id, question.pk} and _may_say(answer, turn, question)
+        if names_it and (is_named or _is_last(turn, session, question)):
             return "yes", None
         return "", _again(question.pk, tuple(question.calls), execution)
     return "", _again(new_id(), (call_to_json(call, specs[step.tool]),), execution)
@@ -139,7 +138,7 @@ def grant(
 
 
 def _may_be_taken_back(turn: Turn) -> bool:
-    """Whether the person stopped the turn, or wrote since what is not a yes. An injected message is queued, too."""
+    """Whether the person stopped the turn, or has since written anything but a yes. Injected messages count."""
     if turn.cancel_requested_at is not None:
         return True
     waiting = Turn.objects.filter(
@@ -183,7 +182,7 @@ def mark_question(last: Iterable[Message], result: TurnResult) -> None:
 def store_question(turn: Turn, asked: ConsentRequest, seq: int) -> None:
     """Store the question of the message with this seq. A question that is asked again is moved to it."""
     questions = ConsentQuestion.objects.filter(session_id=turn.session_id)
-    person = consent_answers.person_of(turn)
+    person = _person_of(turn)
     if asked.execution:
         of_plan = questions.filter(execution=asked.execution)
         # whoever replies meanwhile, a plan asks the person whom it asked first
@@ -203,3 +202,106 @@ def store_question(turn: Turn, asked: ConsentRequest, seq: int) -> None:
     )
     # a question that was closed just now stays closed; a yes to it makes the server ask again
     ConsentQuestion.objects.bulk_create([row], ignore_conflicts=True)
+
+
+# Whether a message may answer a question: who wrote it, when, and what was said since.
+
+
+def _may_say(answer: str, turn: Turn, question: ConsentQuestion) -> bool:
+    """Whether the message may be this answer: the owner and the person who was asked may consent, all may refuse.
+
+    A program may refuse for its user, and not consent.
+    """
+    if answer != "yes":
+        return True
+    if turn.input.by_program:
+        return False
+    person = _person_of(turn)
+    is_known = not person.endswith(":")
+    return turn.input.posted_by is None or (is_known and person == question.asked_of)
+
+
+def _person_of(turn: Turn) -> str:
+    """Return who wrote the message: empty for the owner, else the hook and its sender, `<hook>:` if that is unknown.
+
+    A hook without senders speaks for the owner, except in a group.
+    """
+    posted_by = turn.input.posted_by
+    in_group = turn.input.in_group or turn.session.chat_type == ChatType.GROUP
+    if posted_by is None or (not posted_by.sender and not in_group):
+        return ""
+    return f"{posted_by.hook}:{posted_by.sender}"[:LONGEST_PERSON]
+
+
+def _with_passed(rows: QuerySet[ConsentQuestion]) -> QuerySet[Any]:
+    """Annotate the questions with `passed`: after it, somebody other than the person said something.
+
+    The closure of a failed turn does not count. The input of another system or an automation does.
+    """
+    answered = Q(role="assistant") & ~(Q(content="") | Q(metadata__has_key="closure"))
+    by_others = Q(metadata__via__as_person=False) | Q(metadata__has_key=BY_AUTOMATION)
+    later = Message.objects.filter(session=OuterRef("session"), seq__gt=OuterRef("asked_seq"))
+    return rows.annotate(passed=Exists(later.filter(answered | Q(role="user") & by_others)))
+
+
+def _is_last(turn: Turn, session: Session, question: Any) -> bool:
+    """Whether the question was asked before the message was written, and nothing else was said since."""
+    if question.passed or question.asked_seq > turn.input.seen:
+        return False
+    if _written_at(turn) <= question.asked_at:
+        return False
+    if not _has_arrived(turn, session, question):
+        return False
+    beside = _shown_beside(session, question)
+    elsewhere = Message.objects.filter(role="assistant", created_at__gte=question.asked_at).exclude(
+        content=""
+    )
+    return beside is None or not elsewhere.filter(beside, session__agent=session.agent_id).exists()
+
+
+def _shown_beside(session: Session, question: ConsentQuestion) -> Q | None:
+    """Condition: other sessions that windows may have shown together with the question since it was asked."""
+    agent = session.agent
+    is_thread = session.type == SessionType.SUB and session.channel == WEB
+    if session.key == PRIMARY_KEY and agent.unified_session:
+        # threads also show the messages of their own older automations
+        return Q(session__type=SessionType.SUB, session__channel=WEB)
+    if is_thread and agent.updated_at >= question.asked_at:
+        # the agent was changed since, and may have been unified for a while
+        return Q(session__key=PRIMARY_KEY)
+    return None
+
+
+def _has_arrived(turn: Turn, session: Session, question: ConsentQuestion) -> bool:
+    """Whether the question had reached the channel that the message comes from. Windows always show it.
+
+    A message that replies to another one there is no answer to it.
+    """
+    given = turn.input
+    route = given.route or {}
+    if route.get("channel", WEB) == WEB:
+        return True
+    there = Delivery.objects.filter(
+        message__session=session,
+        message__seq=question.asked_seq,
+        channel=route["channel"],
+        address=route["chat_id"],
+        state=DeliveryState.SENT,
+        ended_at__lte=_written_at(turn),
+    )
+    if given.number_at_channel is not None:
+        there = there.filter(number_at_channel__lt=given.number_at_channel)
+    if given.replies_to is not None:
+        there = there.filter(number_at_channel=given.replies_to)
+    return there.exists()
+
+
+def _written_at(turn: Turn) -> datetime:
+    """Return when the message was written, at the latest: by its sender's clock, if there is one, else when it came.
+
+    A sender's clock tells seconds, so a message may be as old as the beginning of its second.
+    """
+    seconds = turn.input.written_at
+    if seconds is None:
+        return turn.queued_at
+    return min(turn.queued_at, datetime.fromtimestamp(seconds, UTC))

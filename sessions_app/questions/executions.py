@@ -21,9 +21,8 @@ from agent_core.execution import (
 from agent_core.turn.exchange import Cancelled
 from agent_core.types import Ending, TurnResult
 from sessions_app import permits
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import ExecutionState, Turn, TurnKind
-from sessions_app.models.turn import JOB_KEY
 from sessions_app.questions import consent
 
 _PLAIN = (
@@ -42,10 +41,10 @@ def executions_of_session(turn: Turn) -> list[Execution]:
     question answers only that one, not the next question of the same execution.
     """
     rows = ExecutionState.objects.filter(session_id=turn.session_id)
-    named, seen = turn.metadata.get("execution"), turn.metadata.get("seen", 0)
-    there = Q(asked_at__lt=turn.queued_at, asked_seq__lte=seen)
-    if named:
-        there = Q(pk=named, question_id=turn.metadata.get("question", ""))
+    given = turn.input
+    there = Q(asked_at__lt=turn.queued_at, asked_seq__lte=given.seen)
+    if given.execution:
+        there = Q(pk=given.execution, question_id=given.question)
     waiting = list(rows.filter(there, status__in=WAITING).order_by("-asked_at", "-created_at"))
     last = rows.filter(source=TurnKind.MESSAGE).exclude(status__in=WAITING).exclude(closed_by="clear").first()
     found = [*waiting, last] if last is not None else waiting
@@ -137,7 +136,7 @@ def _ask_again(turn: Turn, asked: ConsentRequest, seq: int) -> None:
 
 def _close_older(turn: Turn, execution_id: str) -> None:
     """Keep only the newest question of a job that asks in each run."""
-    origin = turn.metadata.get(JOB_KEY)
+    origin = turn.input.automation_id
     if origin:
         rows = ExecutionState.objects.filter(session_id=turn.session_id, origin=origin)
         rows.exclude(pk=execution_id).close("newer")

@@ -60,7 +60,7 @@ def waiting_chats() -> ArraySubquery:
 
 
 def _fitting(asked: QuerySet[Any], long: list[Any], columns: dict[str, Any]) -> ArraySubquery:
-    """Column: one question more than are listed. One that does not fit in a page with those before it is null."""
+    """Column: the questions to list, and one more. One that does not fit in a page with the earlier ones is null."""
     size = octets(*long)
     order: Any = asked.query.order_by
     up_to = Window(Sum(size), order_by=order, frame=RowRange(start=None, end=0))
@@ -71,7 +71,7 @@ def _fitting(asked: QuerySet[Any], long: list[Any], columns: dict[str, Any]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class FittingQuestions:
-    """Questions, each whole, as many as fit in a page. `is_more`: there are others."""
+    """The whole questions that fit in a page. `is_more`: there are others."""
 
     shown: list[dict[str, Any]]
     is_more: bool
@@ -123,7 +123,7 @@ def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:
 
 
 def consents_of(execution: Any) -> FittingQuestions:
-    """Return the newest questions for consent of an execution and their answers, as many as fit, oldest first."""
+    """Return the newest questions for consent of an execution that fit in a page, with their answers, oldest first."""
     asked = [each for each in execution.consents if each is not None][:MOST_WAITING]
     return FittingQuestions(shown=asked[::-1], is_more=len(asked) < len(execution.consents))
 

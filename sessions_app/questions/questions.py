@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
@@ -19,6 +19,7 @@ from sessions_app.models import (
     OnBusy,
     Session,
     Turn,
+    TurnInput,
 )
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
@@ -60,9 +61,9 @@ def _retry(queue: Callable[[], Turn]) -> Turn:
 @transaction.atomic
 def _answer(execution_id: str, content: str, key: str | None, question: str) -> Turn:
     row = _locked(ExecutionState.objects.filter(pk=execution_id))
-    about = {"execution": row.pk, "question": row.question_id} | ({"named": True} if question else {})
+    about = TurnInput(execution=row.pk, question=row.question_id, named=bool(question))
     given = _input(content, key, about)
-    if _came_before(row.session_id, key, {"execution": row.pk}):
+    if _came_before(row.session_id, key, TurnInput(execution=row.pk)):
         return receive(row.session_id, given)  # a repeated request; it takes the question from nobody
     is_other = bool(question) and question != row.question_id
     if is_other or row.status not in WAITING or not _is_heard(row.session_id, Engine.PLANNER):
@@ -76,8 +77,8 @@ def _answer(execution_id: str, content: str, key: str | None, question: str) -> 
 @transaction.atomic
 def _answer_chat(question_id: str, content: str, key: str | None) -> Turn:
     row = _locked(ConsentQuestion.objects.filter(pk=question_id))
-    given = _input(content, key, {"question": row.pk})
-    if _came_before(row.session_id, key, {"question": row.pk}):
+    given = _input(content, key, TurnInput(question=row.pk))
+    if _came_before(row.session_id, key, TurnInput(question=row.pk)):
         return receive(row.session_id, given)
     if row.state != ConsentState.OPEN or not _is_heard(row.session_id, Engine.CHAT):
         raise NotWaiting
@@ -95,8 +96,8 @@ def _locked(rows: QuerySet[R]) -> R:
     return row
 
 
-def _input(content: str, key: str | None, about: dict[str, Any]) -> MessageInput:
-    return MessageInput(content=content, on_busy=OnBusy.ENQUEUE, metadata=about, idempotency_key=key)
+def _input(content: str, key: str | None, about: TurnInput) -> MessageInput:
+    return MessageInput(content=content, on_busy=OnBusy.ENQUEUE, about=about, idempotency_key=key)
 
 
 def _is_heard(session_id: uuid.UUID, engine: str) -> bool:
@@ -111,11 +112,11 @@ def _must_be_free(turn_id: int | None) -> None:
         raise QuestionTaken
 
 
-def _came_before(session_id: uuid.UUID, key: str | None, about: dict[str, str]) -> bool:
+def _came_before(session_id: uuid.UUID, key: str | None, about: TurnInput) -> bool:
     """Whether the same request came before. It gets the same turn again, whatever happened since."""
     if key is None:
         return False
-    same = Turn.objects.filter(session_id=session_id, idempotency_key=key, metadata__contains=about)
+    same = Turn.objects.filter(session_id=session_id, idempotency_key=key, metadata__contains=about.to_json())
     return same.exists()
 
 

@@ -18,7 +18,6 @@ from sessions_app.models import Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.queue.commit_events import turn_end
 from sessions_app.queue.kinds import kind_of
 
 
@@ -51,7 +50,7 @@ def cancel_waiting(turn_id: int, reason: str) -> bool:
         return False
     turn = Turn.objects.get(pk=turn_id)
     kind_of(turn).closed(turn, TurnResult(ending=Ending.CANCELLED, error_code=reason), "")
-    turn_end(turn, session.agent_id).save(force_insert=True)
+    events.turn_end(turn, session.agent_id).save(force_insert=True)
     events.announce(turn.session_id, ended=[turn])
     return True
 

@@ -1,7 +1,8 @@
-"""The kinds of turns, and in what they differ. Apps above register theirs when they start.
+"""The kinds of turns and their differences. Apps above register theirs when they start.
 
-The flow of a turn is the same for all kinds; it calls methods of the kind. All except `before`, `answer_without_model`
-and `to_judge` may be called in a transaction of the flow.
+The flow of a turn is the same for all kinds. It calls `started` in the claim, `before`, `trigger`, `prompted` and
+`answer_without_model` to prepare it, `refused` while tools are called, `to_judge` after the answer, and `closed` in the
+commit.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
+from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.types import EMPTY, Ending, ToolCall, TurnResult, Usage
+from sessions_app.exceptions import OwnerInactive
 from sessions_app.memory import task_state
-from sessions_app.memory.history import WINDOW
 from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.permits import posted, stranger_of
 
@@ -51,41 +52,30 @@ class Kind:
     """The base class of kinds. A subclass has a name and a trigger, and overrides what differs."""
 
     name: TurnKind
-    drains_mailbox = False
-    is_message = False  # its input is what somebody wrote, not a task with a prompt
+    is_message = False  # its input is what somebody wrote, not a task with a prompt; it is shown the mailbox
     asks_model = True  # else it ends at once, and is not cancelled when its owner becomes inactive
     interactive = False  # a person waits for the answer: messages may be injected, automations may be created
-    replays_model_content = False  # later turns see what the model saw, not what people see
     policy: Mapping[str, Any] = NO_LIMITS  # limits of this kind; those of the agent override them
     trigger_only = False  # the model is shown the trigger without history and tools
     strategy = ""  # the name of the context strategy; empty: that of the session's type
     may_plan = True  # an agent with the planner engine makes a plan for it
     delivers_answer = True  # the commit enqueues its answer for delivery; else the kind does that itself
-    keeps: int | None = (
-        None  # of the newest messages, those that stay in the window after the turn; None: all
-    )
+    keeps: int | None = None  # how many of the newest messages stay in the window after the turn; None: all
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
 
-    @property
-    def window(self) -> int:
-        """How many of the newest messages the model is shown at most."""
-        return 0 if self.trigger_only else WINDOW
+    def started(self, turn: Turn) -> None:
+        """A worker has claimed the turn; called in the transaction of its claim."""
 
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
         """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""
         return Usage()
 
-    def remembers(self, turn: Turn) -> Mapping[str, Any]:  # noqa: ARG002 - every kind is asked alike
-        """Return what the metadata of a turn must contain for its messages to be shown; empty: all are."""
-        return NO_LIMITS
-
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """Return the turn's input. It only reads. `session`: as the turn was prepared, with its agent."""
         raise NotImplementedError
 
-    def due_tasks(self, turn: Turn) -> tuple[DueTask, ...]:  # noqa: ARG002 - every kind is asked alike
-        """Return the due tasks that the prompt lists."""
-        return ()
+    def prompted(self, turn: Turn, trigger: Trigger) -> None:
+        """The model is about to be shown the trigger; called in the transaction that journals the prompt."""
 
     def refused(self, turn: Turn, call: ToolCall) -> None:
         """A call was refused because consent is missing; called in the transaction that journals the result."""
@@ -117,6 +107,10 @@ CLOSURES = {
     Ending.CANCELLED: "Stopped.",
 }
 STOPPED_FOR = "Stopped: {error}"  # with a reason, if the server stopped it
+_CANCELLED = ("cancelled", OwnerInactive.code, "session_archived", "paused", "deleted", "not_reached")
+_FAILED = ("question_closed", "max_rescues", "tool_hung", "commit_failed")
+# the codes with which turns end, for those who filter by them; plugins add codes of their own
+ERROR_CODES = frozenset({*ERROR_TEXTS, *_CANCELLED, *_FAILED})
 CLEARED = "Conversation cleared. Preferences, documents and automations are kept."
 
 
@@ -136,8 +130,8 @@ def is_persons(turn: Turn) -> bool:
 
     A hook's post is a person's if the hook had `as_person` when it came in.
     """
-    via = turn.metadata.get("message", {}).get("via")
-    return turn.kind == TurnKind.MESSAGE and (via is None or via.get("as_person", False))
+    posted_by = turn.input.posted_by
+    return turn.kind == TurnKind.MESSAGE and (posted_by is None or posted_by.as_person)
 
 
 class MessageKind(Kind):
@@ -145,17 +139,15 @@ class MessageKind(Kind):
 
     name = TurnKind.MESSAGE
     is_message = True
-    drains_mailbox = True
     interactive = True
-    replays_model_content = True
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:  # noqa: ARG002 - every kind is asked alike
         """Return the message; another system's post becomes a data block for the model."""
         return Trigger(
             content=turn.content,
             model_content=turn.content if stranger_of(turn) is None else posted(turn.content),
-            metadata=turn.metadata.get("message", {}),
-            route=turn.metadata.get("route"),
+            metadata=turn.input.message,
+            route=turn.input.route,
         )
 
     def answer_without_model(self, turn: Turn) -> str | None:
@@ -170,7 +162,7 @@ class MessageKind(Kind):
 
 def _clears(turn: Turn) -> bool:
     """Whether it is the command `/clear`. That was decided when the message came in."""
-    return is_persons(turn) and turn.metadata.get("command") == "clear"
+    return is_persons(turn) and turn.input.command == "clear"
 
 
 _KINDS: dict[str, Kind] = {}
@@ -179,11 +171,6 @@ _KINDS: dict[str, Kind] = {}
 def register_kind(kind: Kind) -> None:
     """Register a kind of turn."""
     _KINDS[kind.name] = kind
-
-
-def registered_kinds() -> frozenset[str]:
-    """Return the names of all registered kinds."""
-    return frozenset(_KINDS)
 
 
 def kinds_without_model() -> list[str]:

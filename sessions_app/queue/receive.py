@@ -28,13 +28,14 @@ from sessions_app.models import (
     Session,
     SessionType,
     Turn,
+    TurnInput,
     TurnKind,
     TurnState,
 )
-from sessions_app.models.turn import BY_PROGRAM, OPEN_STATES
+from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue import cancel, enqueue
-from sessions_app.queue.threads import Entered, addressed, admit, must_be_open
+from sessions_app.queue.threads import addressed_session, check_accepts_input, must_be_open
 
 LONGEST_MESSAGE = 100_000  # characters
 MOST_WAITING = 100  # queued messages of one session
@@ -47,24 +48,25 @@ INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
 
 @dataclass(frozen=True, kw_only=True)
 class MessageInput:
-    """A message. `route` is where the answer goes; None: to the session's own address.
+    """A message. `about`: what is known of it; without a route the answer goes to the session's own address.
 
     One with `images` must be a turn of its own: nothing injects them.
     """
 
     content: str
     on_busy: OnBusy = OnBusy.INJECT
-    metadata: dict[str, Any] = field(default_factory=dict)
+    about: TurnInput = field(default_factory=TurnInput)
     idempotency_key: str | None = None
-    route: dict[str, Any] | None = None
     images: tuple[Image, ...] = ()
 
 
-def program_message(content: str, idempotency_key: str | None = None) -> MessageInput:
+def program_message(content: str, idempotency_key: str | None = None, **about: Any) -> MessageInput:
     """A message that a program wrote for its user: it becomes a turn of its own, and is never consent (rule 3.5)."""
-    marked = {BY_PROGRAM: True}
     return MessageInput(
-        content=content, on_busy=OnBusy.ENQUEUE, metadata=marked, idempotency_key=idempotency_key
+        content=content,
+        on_busy=OnBusy.ENQUEUE,
+        about=TurnInput(by_program=True, **about),
+        idempotency_key=idempotency_key,
     )
 
 
@@ -102,13 +104,13 @@ def _transact(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) 
 
 
 def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn:
-    found = _recipient(session_id, owner_id, given.idempotency_key)
+    found = _addressed(session_id, owner_id, given.idempotency_key)
     if found is not None and (earlier := _earlier(found.earlier, given)):
         return earlier
-    entered = admit(found)
-    _check_not_internal(entered.session)
-    _check_room(entered.session, given)
-    session = _target_session(entered, given)
+    addressed = check_accepts_input(found)
+    _check_not_internal(addressed)
+    _check_room(addressed, given)
+    session = _target_session(addressed, given)
     if given.on_busy == OnBusy.REJECT and _is_busy(session.pk):
         raise SessionBusy
     turn = Turn(
@@ -116,11 +118,14 @@ def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> 
         kind=TurnKind.MESSAGE,
         lane=Lane.PEOPLE,
         content=given.content,
-        metadata=given.metadata
-        | _images(session, given)
-        | {"route": given.route or entered.session.own_route, "seen": session.last_seq}
-        | ({"command": "clear"} if _is_command(session, given) else {})
-        | _request(),
+        metadata=replace(
+            given.about,
+            message=given.about.message | _store_images(session, given),
+            route=given.about.route or addressed.own_route,
+            seen=session.last_seq,
+            command="clear" if _is_clear_command(session, given) else "",
+            request=structlog.contextvars.get_contextvars().get("request", ""),
+        ).to_json(),
         on_busy=given.on_busy,
         idempotency_key=_key_in(session.pk, session_id, given.idempotency_key),
     )
@@ -140,26 +145,19 @@ def _wake(turn: Turn) -> None:
         wake(turn.session_id, turn.lane)
 
 
-def _request() -> dict[str, Any]:
-    """The id of the request that brings the message, for the log lines of its turn."""
-    found = structlog.contextvars.get_contextvars().get("request")
-    return {"request": found} if found else {}
-
-
-def _images(session: Session, given: MessageInput) -> dict[str, Any]:
-    """Store the images. BadInput."""
+def _store_images(session: Session, given: MessageInput) -> dict[str, Any]:
+    """Store the images, and return the metadata that name them. BadInput."""
     if not given.images:
         return {}
-    about: dict[str, Any] = given.metadata.get("message", {})
     quotas.count_stored(session.owner_id, sum(len(each.content) for each in given.images))
-    return {"message": about | {images.KEY: images.store_images(session, given.images)}}
+    return {images.KEY: images.store_images(session, given.images)}
 
 
-def _is_command(session: Session, given: MessageInput) -> bool:
+def _is_clear_command(session: Session, given: MessageInput) -> bool:
     """Whether it is a command to clear the conversation. While a question waits, only `/clear` is."""
     if not is_clear(given.content):
         return False
-    if {"execution", "question"} & given.metadata.keys():
+    if given.about.execution or given.about.question:
         return False
     return is_clear(given.content, waits=True) or not _question_waits(session.pk)
 
@@ -198,23 +196,23 @@ def _queue_limits() -> dict[str, Exists]:
 
 def _check_room(session: Any, given: MessageInput) -> None:
     """TooManyWaiting. Messages that arrive at the same instant do not see each other and may exceed the limit."""
-    via = given.metadata.get("message", {}).get("via") or {"as_person": True}
+    posted_by = given.about.posted_by
     is_full, most = session.has_most, MOST_WAITING
-    if not via["as_person"]:
+    if posted_by is not None and not posted_by.as_person:
         is_full, most = session.has_most_of_strangers, MOST_OF_STRANGERS
     if is_full:
         raise TooManyWaiting(f"{most} messages already wait in this session; send it later")
 
 
-def _target_session(entered: Entered, given: MessageInput) -> Session:
+def _target_session(addressed: Any, given: MessageInput) -> Session:
     """Return the session that gets the turn; in unified mode, a thread's messages go to the primary session.
 
     A concurrent delete needs no lock here: it makes the foreign key fail at COMMIT.
     """
     exclusive = given.on_busy in EXCLUSIVE
-    if entered.target_id == entered.session.pk and not exclusive:
-        return entered.session
-    rows = Session.objects.filter(pk=entered.target_id)
+    if addressed.target_id == addressed.pk and not exclusive:
+        return addressed  # type: ignore[no-any-return]
+    rows = Session.objects.filter(pk=addressed.target_id)
     return must_be_open((rows.select_for_update(no_key=True) if exclusive else rows).first())
 
 
@@ -222,18 +220,20 @@ def _is_busy(session_id: uuid.UUID) -> bool:
     return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
 
 
-def _recipient(session_id: uuid.UUID, owner_id: int | None, key: str | None) -> Any | None:
+def _addressed(session_id: uuid.UUID, owner_id: int | None, key: str | None) -> Any | None:
     """Return the session with all that a message depends on; with an owner, only if it is that user's.
 
     `earlier` is the turn that was stored with the key, even if unified mode was toggled since.
     """
-    rows = addressed(session_id) if owner_id is None else addressed(session_id).filter(owner_id=owner_id)
+    rows = addressed_session(session_id)
+    if owner_id is not None:
+        rows = rows.filter(owner_id=owner_id)
     earlier: Any = Value(None, BigIntegerField())
     if key is not None:
         primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=session_id).values("pk")[:1]
         said_here = Q(session_id=session_id, idempotency_key=key)
-        said_behind = Q(session_id=Subquery(primary), idempotency_key=_key_from(session_id, key))
-        earlier = Subquery(Turn.objects.filter(said_here | said_behind).order_by().values("pk")[:1])
+        said_in_primary = Q(session_id=Subquery(primary), idempotency_key=_key_from(session_id, key))
+        earlier = Subquery(Turn.objects.filter(said_here | said_in_primary).order_by().values("pk")[:1])
     return rows.annotate(earlier=earlier, **_queue_limits()).first()
 
 
@@ -253,10 +253,10 @@ def _earlier(turn_id: int | None, given: MessageInput) -> Turn | None:
     return turn
 
 
-def _key_in(session_id: uuid.UUID, entered_id: uuid.UUID, key: str | None) -> str | None:
+def _key_in(session_id: uuid.UUID, addressed_id: uuid.UUID, key: str | None) -> str | None:
     """Return the key as the turn stores it. Threads that share a target session may use the same keys."""
-    return key if key is None or session_id == entered_id else _key_from(entered_id, key)
+    return key if key is None or session_id == addressed_id else _key_from(addressed_id, key)
 
 
-def _key_from(entered_id: uuid.UUID, key: str) -> str:
-    return f"{entered_id.hex}:{hashlib.sha256(key.encode()).hexdigest()}"
+def _key_from(addressed_id: uuid.UUID, key: str) -> str:
+    return f"{addressed_id.hex}:{hashlib.sha256(key.encode()).hexdigest()}"

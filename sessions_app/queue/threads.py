@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
@@ -19,14 +18,6 @@ from sessions_app import quotas
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionClosed, StorageFull
 from sessions_app.models import PRIMARY_KEY, Session, SessionState, SessionType
 from sessions_app.models.session import WEB
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entered:
-    """A session that was addressed, and the id of the session that its input goes to, which is often the same."""
-
-    session: Session
-    target_id: uuid.UUID
 
 
 def with_target(rows: QuerySet[Session]) -> QuerySet[Any]:
@@ -41,27 +32,28 @@ def with_target(rows: QuerySet[Session]) -> QuerySet[Any]:
     return rows.annotate(target_id=Case(unified, default=F("pk")))
 
 
-def addressed(session_id: uuid.UUID) -> QuerySet[Any]:
-    """Return the session, with what `admit` checks."""
+def addressed_session(session_id: uuid.UUID) -> QuerySet[Any]:
+    """Return the session, with its `target_id` and what `check_accepts_input` checks."""
     rows: QuerySet[Session] = with_target(Session.objects.filter(pk=session_id)).order_by()
     return rows.annotate(owner_is_active=F("owner__is_active"), owner_is_full=quotas.is_full("owner_id"))
 
 
-def enter(session_id: uuid.UUID) -> Entered:
-    """Read a session that input is for. NotFound; SessionClosed; OwnerInactive; StorageFull."""
-    return admit(addressed(session_id).first())
+def find_target(session_id: uuid.UUID) -> uuid.UUID:
+    """Return the session that gets this session's input. NotFound; SessionClosed; OwnerInactive; StorageFull."""
+    target_id: uuid.UUID = check_accepts_input(addressed_session(session_id).first()).target_id
+    return target_id
 
 
-def admit(session: Any) -> Entered:
-    """Check that a session of `addressed` accepts input; None is no session. What `enter` raises."""
+def check_accepts_input(session: Any) -> Any:
+    """Return a session of `addressed_session` if it accepts input; None is no session. It raises as `find_target`."""
     if session is not None and not session.owner_is_active:
         raise OwnerInactive
     if session is not None and session.owner_is_full:
         raise StorageFull(quotas.full_text())
-    return Entered(session=must_be_open(session), target_id=session.target_id)
+    return must_be_open(session)
 
 
-def behind(session_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, uuid.UUID]:
+def target_ids(session_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, uuid.UUID]:
     """Return the target of each session, by its id; deleted sessions are missing."""
     rows = with_target(Session.objects.filter(pk__in=list(session_ids)))
     return dict(rows.values_list("pk", "target_id"))

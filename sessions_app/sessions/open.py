@@ -164,9 +164,9 @@ def change_chat(
 def _redirect(session: Session, before: Mapping[str, Any]) -> None:
     """Send queued turns' answers and waiting deliveries to the new chat. A running turn checks when it commits."""
     for turn in Turn.objects.filter(session=session, state=TurnState.QUEUED).select_for_update(no_key=True):
-        route = turn.metadata.get("route")
+        route = turn.input.route
         if route and (now := rerouted(route, before, session.own_route)) != route:
-            Turn.objects.reroute(turn, now)
+            Turn.objects.change_queued(turn, turn.content, route=now)
     Delivery.objects.filter(session=session).move(before, session.own_route)
 
 

@@ -22,7 +22,7 @@ from agent_core.process import PerProcess
 from sessions_app.events import Cursor
 from sessions_app.models import EventType
 from sessions_app.postgres.notify import EVENTS, Listener
-from sessions_app.queue.threads import behind
+from sessions_app.queue.threads import target_ids
 from sessions_app.streams.event_log import (
     LARGEST_PAGE,
     PAGE,
@@ -270,7 +270,7 @@ class Hub:
             return
         without = lapsed([(each.right, each.opened) for each in readers])
         windows = [each.opened for each in readers if each.position.agent_id is not None]
-        shown: dict[Any, uuid.UUID] = behind(each for each in windows if isinstance(each, uuid.UUID))
+        shown: dict[Any, uuid.UUID] = target_ids(each for each in windows if isinstance(each, uuid.UUID))
         for number, each in enumerate(readers):
             each.checked = True
             target = shown.get(each.opened)

@@ -10,7 +10,6 @@ from opentelemetry.trace import Span, SpanContext, SpanKind
 
 from agent_core.telemetry import spans
 from sessions_app.models import Delivery, Turn
-from sessions_app.models.turn import RUNS_KEY
 
 
 def trace_of_run(run_id: str) -> SpanContext:
@@ -58,7 +57,7 @@ def _runs(turn: Turn) -> dict[str, str]:
     """The run of the turn, or those that share it, whose slots have traces of their own."""
     if turn.origin_run:
         return {"rondo.run": turn.origin_run}
-    shared = turn.metadata.get(RUNS_KEY)
+    shared = turn.input.runs
     return {"rondo.runs": " ".join(shared)} if shared else {}
 
 

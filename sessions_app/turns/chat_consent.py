@@ -44,7 +44,7 @@ class ChatConsent:
 
     @classmethod
     def of(cls, prepared: Prepared) -> ChatConsent:
-        """Read the turn's message as an answer to an open question. A stranger's message is none."""
+        """Read the turn's message as an answer to an open question. A stranger's message never answers one."""
         specs = {spec.name: spec for spec in prepared.request.tools}
         if prepared.permit.stranger is not None:
             return cls(prepared=prepared, specs=specs)

@@ -11,20 +11,22 @@ from typing import Any
 
 import sqlalchemy as sa
 from django.conf import settings
+from django.db import transaction
 
 from sessions_app import events, flags, metrics, owners
-from sessions_app.journal.run_parts import run_parts
-from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep
+from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep, Worker
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
-from sessions_app.turns.lost_workers import ASKER as _ME
-from sessions_app.turns.lost_workers import limits_of_silence, worker_is_gone
+from sessions_app.queue.kinds import kind_of
 
 MAX_RESCUES = 3
 MOST_ATTEMPTS = 100  # claims of one turn, including those that were not rescues
 
-_turn, _step, _session = table(Turn), table(TurnStep), table(Session)
+HEARTBEATS_OF_A_BREAK = 2  # heartbeats that a worker misses before it counts as having been away
+ASKER = sa.bindparam("worker", type_=sa.Uuid())
+
+_turn, _step, _session, _worker = table(Turn), table(TurnStep), table(Session), table(Worker)
 _COLUMNS = len(_turn.c)
 SESSION_ID = sa.bindparam("session_id", type_=sa.Uuid())
 
@@ -77,19 +79,40 @@ def may_go_on(turn: Any, owner: Any) -> Any:
     return sa.or_(turn.c.cancel_requested_at.is_not(None), owners.is_active(owner))
 
 
+def worker_is_gone(worker: Any) -> Any:
+    """Condition: the worker sent no heartbeat for `lost_after` seconds, while the server and the asking worker were up.
+
+    After an outage every heartbeat is old, so the first worker that is back must give the others time to return.
+    """
+    lost, asker = sa.func.now() - seconds_parameter("lost_after"), _worker.alias()
+    alive = sa.exists().where(_worker.c.id == worker, _worker.c.heartbeat_at > lost)
+    silent = asker.c.heartbeat_at < sa.func.now() - seconds_parameter("break_after")
+    was_away = sa.exists().where(asker.c.id == ASKER, sa.or_(silent, asker.c.steady_since > lost))
+    return sa.and_(~alive, ~was_away, sa.func.pg_postmaster_start_time() < lost)
+
+
+def limits_of_silence() -> dict[str, float]:
+    """Return the parameters of `worker_is_gone`, in seconds."""
+    lost_after = settings.RONDO_WORKER_LOST_SECONDS
+    return {
+        "lost_after": lost_after,
+        "break_after": min(HEARTBEATS_OF_A_BREAK * settings.RONDO_HEARTBEAT_SECONDS, lost_after),
+    }
+
+
 def _claim_statement() -> Any:
     picked = _turn.alias()
     candidate = sa.select(picked.c.id).where(picked.c.id == next_id()).with_for_update().scalar_subquery()
     steps = sa.select(sa.func.coalesce(sa.func.max(_step.c.n) + 1, 0)).where(_step.c.turn_id == _turn.c.id)
     steps_now = steps.scalar_subquery()
-    unowned = sa.or_(_turn.c.claim.is_(None), _turn.c.worker == _ME, worker_is_gone(_turn.c.worker))
+    unowned = sa.or_(_turn.c.claim.is_(None), _turn.c.worker == ASKER, worker_is_gone(_turn.c.worker))
     takeable = sa.or_(
         sa.and_(_turn.c.state == TurnState.QUEUED, _may_begin(_turn.c.lane)),
         sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn, owner_of_session())),
     )
     open_session = sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING)
     rescued = sa.and_(
-        _turn.c.state == TurnState.RUNNING, _turn.c.claim.is_not(None), _turn.c.worker.is_distinct_from(_ME)
+        _turn.c.state == TurnState.RUNNING, _turn.c.claim.is_not(None), _turn.c.worker.is_distinct_from(ASKER)
     )
     # a journal that grew resets the count; a turn that the same worker claims again was not lost
     rescues = sa.case(
@@ -106,7 +129,7 @@ def _claim_statement() -> Any:
         .values(
             state=TurnState.RUNNING,
             claim=sa.bindparam("new_claim", type_=sa.Uuid()),
-            worker=_ME,
+            worker=ASKER,
             share_of=owner_of_session(),
             attempt=_turn.c.attempt + 1,
             rescues=rescues,
@@ -135,7 +158,7 @@ def _claim_statement() -> Any:
     attempt = {"kind": claimed.c.kind, "attempt": claimed.c.attempt}
     everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
     told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
-    return sa.select(claimed, told, _without_flush()).add_cte(start, run_parts().start(claimed))
+    return sa.select(claimed, told, _without_flush()).add_cte(start)
 
 
 def _without_flush() -> Any:
@@ -157,7 +180,11 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
     With `auto_allowed` false nothing is claimed if the next turn is an automation's. None also if the owner has no room
     for it: after the lock's release `next_lane` finds that out, and has the session woken when there is room.
     """
-    return _begin(CLAIM.first(**claim_parameters(session_id, worker, auto_allowed=auto_allowed)))
+    with transaction.atomic():
+        turn = _begin(CLAIM.first(**claim_parameters(session_id, worker, auto_allowed=auto_allowed)))
+        if turn is not None:
+            kind_of(turn).started(turn)
+    return turn
 
 
 def claim_parameters(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> dict[str, Any]:

@@ -1,42 +1,55 @@
 """The commit of a turn: history, acknowledgements, run outcome and events in one transaction.
 
-One statement locks the session, ends the turn on the condition that the claim is still its own, and writes its messages
-and events. If it finds no such turn, this worker is stale and nothing is written. What hangs on the turn follows in the
-same transaction: acknowledgements, questions, guests, deliveries, and the end of its run.
+It locks the session and ends the turn, on the condition that the claim is still its own; if it finds no such turn, this
+worker is stale and nothing is written. Messages, the session's revision and events follow, then what hangs on the turn:
+acknowledgements, questions, guests, deliveries, and the end of its run.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F
-from django.db.models.functions import Greatest
+from django.db.models.functions import Greatest, Now
 
 from agent_core.exceptions import Stale
-from agent_core.types import Ending, Role, TurnResult
-from sessions_app import events, metrics, quotas
+from agent_core.execution import WAITING, Status
+from agent_core.types import Ended, Ending, Entry, Role, StepKind, TurnResult
+from sessions_app import events, flags, metrics, quotas
 from sessions_app.deliveries import outbox, system_events
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
 from sessions_app.mailbox import updates
-from sessions_app.memory import task_state
-from sessions_app.models import Engine, Event, Message, Session, Turn, TurnState
+from sessions_app.memory import images, task_state
+from sessions_app.memory.history import REFUSED, parts_of
+from sessions_app.models import (
+    BACKGROUND,
+    PRIMARY_KEY,
+    Engine,
+    Event,
+    EventType,
+    Message,
+    Session,
+    SessionType,
+    Turn,
+    TurnState,
+)
+from sessions_app.models.message import ENDED_KEY
 from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
-from sessions_app.postgres.statements import recordset_of
+from sessions_app.postgres.rows import get_or_none
 from sessions_app.questions import consent, executions
-from sessions_app.queue import commit_events
 from sessions_app.queue.kinds import closure_text, is_persons
 from sessions_app.single_line import one_line
-from sessions_app.turns.commit_messages import new_messages
-from sessions_app.turns.commit_statement import COMMIT, MESSAGE
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
 
 CANCEL_REASONS = {OwnerInactive.code: "The account is inactive."}  # what people see
+LONGEST_REASON = 300  # characters of why the fallback model was asked
 TITLE_LENGTH = 80
 STATES = {
     Ending.SUCCEEDED: TurnState.SUCCEEDED,
@@ -59,7 +72,7 @@ class _End:
     def of(cls, prepared: Prepared, result: TurnResult) -> _End:
         result = _with_cancel_reason(prepared.turn, result)
         closure = closure_text(result)
-        messages = new_messages(prepared, result, closure)
+        messages = _new_messages(prepared, result, closure)
         return cls(
             prepared=prepared, result=result, closure=closure, messages=messages, route=_route(prepared)
         )
@@ -88,7 +101,7 @@ def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | No
         tries += 1
         if tries > 1 and _was_committed(prepared.turn):
             # it was committed; only what follows the commit is missing
-            commit_events.announce_commit(prepared.session, [prepared.turn])
+            _announce(prepared.session, [prepared.turn])
             return
         end = _End.of(prepared, result)
         with transaction.atomic():
@@ -118,90 +131,81 @@ def _was_committed(turn: Turn) -> bool:
 def _write(end: _End) -> None:
     """Write a commit with everything that it needs, in the caller's transaction. Stale."""
     prepared, turn, result = end.prepared, end.prepared.turn, end.result
-    row = _execute(end)
-    if row is None:
+    # lock order: the session before the turn
+    session = Session.objects.select_for_update(no_key=True).filter(pk=turn.session_id).first()
+    if session is None:
         raise Stale
+    _end_turn(end)
+    shown = _shown_primary(session)
+    _store_messages(end, session, shown)
+    _advance_session(end, session)
+    Event.objects.bulk_create(_new_events(end, shown))
+    _announce(session, [turn], shown)
     if end.acknowledges:
         updates.acknowledge(turn, prepared.event_ids)
     if result.error_code in metrics.BUDGETS:
         system_events.report_budget(turn)
     _settle_questions(prepared, result, end.messages)
-    guests = _settle_guests(turn, result) if row.has_guests else []
-    _enqueue_answer(prepared, end.messages, [end.route, *(guest.metadata.get("route") for guest in guests)])
+    if end.messages and prepared.kind.keeps is not None:
+        _forget_older(session, end.messages[-1].seq - prepared.kind.keeps)
+    guests = _settle_guests(turn, result)
+    _enqueue_answer(prepared, end.messages, [end.route, *(guest.input.route for guest in guests)])
     prepared.kind.closed(turn, result, end.said)
     if guests:
-        ends = [each for guest in guests for each in commit_events.turn_end_events(guest, prepared.session)]
-        Event.objects.bulk_create(ends)
-        commit_events.announce_commit(prepared.session, guests)
+        Event.objects.bulk_create([each for guest in guests for each in _turn_end_events(guest, session)])
+        _announce(session, guests)
 
 
-def _execute(end: _End) -> Any | None:
-    """Execute the statement. None, and nothing is written: the turn is not its own."""
-    prepared, turn, result, messages = end.prepared, end.prepared.turn, end.result, end.messages
-    said = recordset_of("messages", [_row(message, n) for n, message in enumerate(messages, 1)])
-    stored = len(said["messages"])
-    by_person = is_persons(turn)
-    row = COMMIT.first(
-        session_id=turn.session_id,
-        turn_id=turn.pk,
-        claim=turn.claim,
-        **_end_turn(turn, result),
-        count=len(messages),
-        **_kept(messages, prepared.kind.keeps),
-        title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
-        route=json.dumps(end.route) if by_person and end.route is not None else None,
-        **said,
-        stored=stored,
-        answer=_last_response(result),
-        **recordset_of("events", commit_events.events_of_commit(prepared.session, messages, turn, result)),
-        kind=turn.kind,
-        run_id=turn.origin_run,
-        shared_runs=json.dumps(events.shared_runs(turn)),
-    )
-    if row is None:
-        return None
-    quotas.count_stored(prepared.session.owner_id, stored)
+def _end_turn(end: _End) -> None:
+    """End the turn, after its last response is in the journal. Stale if the claim is not its own."""
+    turn, result = end.prepared.turn, end.result
+    if result.ending is Ending.SUCCEEDED and result.entries:
+        answer = {"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()}
+        end.prepared.journal.record(StepKind.RESPONSE, answer)
+    turn.state = STATES[result.ending]
+    turn.error_code = result.error_code or ""
+    turn.error = (result.error_text or "")[:300]
+    turn.provider_message = result.provider_message[:300]
+    turn.error_detail = (result.error_detail or "").replace("\x00", "")
+    turn.usage = result.usage.to_json()
+    turn.model = result.model
+    turn.ended_by = str(result.ended_by or "")
+    if not Turn.objects.end(turn):
+        raise Stale
     metrics.count_turn_limit(turn.error_code)
-    for number, message in enumerate(messages, 1):
-        message.session, message.turn, message.seq = prepared.session, turn, row.seq_before + number
-        message.pk = row.message_ids[number - 1]
-    commit_events.announce_commit(prepared.session, [turn], row.shown_in)
-    return row
 
 
-def _end_turn(turn: Turn, result: TurnResult) -> dict[str, Any]:
-    """Set the columns that end the turn; returns them as parameters."""
-    ended = {
-        "state": STATES[result.ending],
-        "error_code": result.error_code or "",
-        "error": (result.error_text or "")[:300],
-        "provider_message": result.provider_message[:300],
-        "error_detail": (result.error_detail or "").replace("\x00", ""),
-        "usage": result.usage.to_json(),
-        "model": result.model,
-        "ended_by": str(result.ended_by or ""),
-    }
-    for name, value in ended.items():
-        setattr(turn, name, value)
-    return ended | {"usage": json.dumps(ended["usage"])}
-
-
-def _kept(messages: list[Message], keep: int | None) -> dict[str, int | None]:
-    """Return how many messages stay in the window, and which of these is the first user message among them."""
-    beyond = 0 if keep is None else len(messages) - keep
-    users = (n for n, each in enumerate(messages, 1) if each.role == Role.USER and n > beyond)
-    return {"keep": keep, "first_user": next(users, None) if keep is not None else None}
-
-
-def _row(message: Message, n: int) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in MESSAGE} | {"n": n}
-
-
-def _last_response(result: TurnResult) -> str | None:
-    """Return the last response for the journal, if the turn has one."""
-    if result.ending is not Ending.SUCCEEDED or not result.entries:
+def _shown_primary(session: Session) -> Session | None:
+    """Return the primary session that a thread of a unified agent shows. Its windows show these messages, too."""
+    if session.type != SessionType.SUB or session.channel != WEB:
         return None
-    return json.dumps({"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()})
+    return get_or_none(
+        Session.objects.filter(agent_id=session.agent_id, agent__unified_session=True, key=PRIMARY_KEY)
+    )
+
+
+def _store_messages(end: _End, session: Session, shown: Session | None) -> None:
+    for seq, message in enumerate(end.messages, session.last_seq + 1):
+        message.session, message.turn, message.seq = end.prepared.session, end.prepared.turn, seq
+        message.shown_after_seq = None if shown is None else shown.last_seq
+    Message.objects.bulk_create(end.messages)
+
+
+def _advance_session(end: _End, session: Session) -> None:
+    turn, messages = end.prepared.turn, end.messages
+    texts = ((each.content, each.model_content, each.parts, each.metadata) for each in messages)
+    stored = sum(len(json.dumps(each)) for each in texts)
+    changes: dict[str, Any] = {
+        "revision": F("revision") + 1,
+        "last_seq": F("last_seq") + len(messages),
+        "stored_bytes": F("stored_bytes") + stored,
+        "updated_at": Now(),
+    }
+    if is_persons(turn):
+        changes |= {} if session.title else {"title": one_line(turn.content, TITLE_LENGTH)}
+        changes |= {} if end.route is None else {"last_route": end.route}
+    Session.objects.filter(pk=session.pk).update(**changes)
+    quotas.count_stored(session.owner_id, stored)
 
 
 def _settle_questions(prepared: Prepared, result: TurnResult, messages: list[Message]) -> None:
@@ -233,7 +237,7 @@ def _enqueue_answer(prepared: Prepared, messages: list[Message], routes: list[di
 def _route(prepared: Prepared) -> dict[str, Any] | None:
     """Return where the turn's answer goes. If the session's address was changed meanwhile, to the new one."""
     turn, session = prepared.turn, prepared.session
-    route: dict[str, Any] | None = prepared.trigger.route or turn.metadata.get("route")
+    route: dict[str, Any] | None = prepared.trigger.route or turn.input.route
     if route is None and prepared.kind.uses_standing_route:  # its trigger could not be read
         route = session.standing_route
     if route and route["channel"] == session.channel != WEB and route["chat_id"] == session.chat_id:
@@ -242,13 +246,23 @@ def _route(prepared: Prepared) -> dict[str, Any] | None:
     return route
 
 
+def _forget_older(session: Session, seq: int) -> None:
+    """Start the window with the first user message after this seq, so that no result is without its call."""
+    later = Message.objects.filter(session=session, role=Role.USER, seq__gt=seq)
+    first = later.order_by("seq").values_list("seq", flat=True).first()
+    if first is not None:
+        Session.objects.filter(pk=session.pk).update(window_from_seq=Greatest("window_from_seq", first))
+
+
 def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:
     """Merge the guests if their host succeeded; else release them to run by themselves. Returns the merged ones."""
+    if not is_persons(turn):
+        return []  # no messages join it
     guests = Turn.objects.filter(session_id=turn.session_id, host_id=turn.pk, state=TurnState.QUEUED)
     if result.ending is Ending.SUCCEEDED:
         return [guest for guest in list(guests) if Turn.objects.merge(guest)]
-    Turn.objects.release_guests(turn)
-    wake(turn.session_id, turn.lane)
+    if Turn.objects.release_guests(turn):
+        wake(turn.session_id, turn.lane)
     return []
 
 
@@ -257,3 +271,156 @@ def _may_have_planned(prepared: Prepared, result: TurnResult) -> bool:
     is_broken = not prepared.request.model
     plans = prepared.agent.engine == Engine.PLANNER
     return plans or is_broken or prepared.turn.attempt > 1 or result.execution is not None
+
+
+# the messages that the turn adds to the history
+
+
+def _new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[Message]:
+    """Make the messages that the turn adds to the history: its input, the entries of the result, and the closure."""
+    messages: list[Message] = []
+
+    def add(role: Role, content: str, **more: Any) -> None:
+        messages.append(Message(role=str(role), content=content.replace("\x00", ""), **more))
+
+    trigger = prepared.trigger
+    # later turns see a message as the model saw it, but not the prompt of a task
+    replays = prepared.kind.is_message and result.was_shown
+    shown = prepared.request.message if replays else trigger.content
+    if trigger.content:
+        add(
+            Role.USER,
+            trigger.content,
+            model_content=shown.replace("\x00", "") if shown != trigger.content else None,
+            metadata=_of_input(trigger.metadata, result),
+        )
+    for entry in _stored_entries(result):
+        add(entry.role, entry.content, parts=parts_of(entry), metadata=_metadata_of(prepared, entry))
+    if result.refused:
+        for message in messages:
+            message.metadata = message.metadata | {REFUSED: True}
+    if closure:
+        metadata = _metadata_of(prepared, None) | {"closure": str(result.ending)} | _end_of(result.ended_by)
+        add(Role.ASSISTANT, closure, metadata=metadata)
+    if result.fell_back and messages:
+        messages[-1].metadata = messages[-1].metadata | {
+            "model": result.model,
+            "fell_back": result.fell_back[:LONGEST_REASON],
+        }
+    consent.mark_question(messages[-1:], result)
+    return messages
+
+
+def _of_input(metadata: dict[str, Any], result: TurnResult) -> dict[str, Any]:
+    """Without the images of a failed turn: a model that refused them would refuse each later turn."""
+    if result.ending is not Ending.FAILED:
+        return metadata
+    return {name: value for name, value in metadata.items() if name != images.KEY}
+
+
+def _stored_entries(result: TurnResult) -> Iterable[Entry]:
+    """Yield the entries to store: not empty ones and, unless the turn succeeded, not the injected ones.
+
+    Guests of a failed turn run by themselves later, so their text must not be stored twice.
+    """
+    for entry in result.entries:
+        if entry.role is Role.USER and result.ending is not Ending.SUCCEEDED:
+            continue
+        if entry.content.strip() or entry.calls or entry.results:
+            yield entry
+
+
+def _metadata_of(prepared: Prepared, entry: Entry | None) -> dict[str, Any]:
+    """Return the metadata of a message; `entry` is None for the closure."""
+    if entry is not None and entry.role is Role.USER:
+        return {"injected": True}
+    trigger = prepared.trigger
+    # without a stored input its metadata go to the answer
+    metadata: dict[str, Any] = {} if trigger.content else dict(trigger.metadata)
+    if entry is None or entry.role is Role.ASSISTANT:
+        if trigger.source:
+            metadata["source"] = trigger.source
+        if trigger.route:
+            metadata["route"] = trigger.route
+    if entry is not None and entry.partial:
+        metadata["partial"] = True
+    return metadata | (_end_of(entry.ended_by) if entry is not None else {})
+
+
+def _end_of(ended_by: Ended | None) -> dict[str, Any]:
+    """Metadata of an answer that is not whole: how it ended."""
+    return {} if ended_by in (None, Ended.STOP) else {ENDED_KEY: str(ended_by)}
+
+
+# the events, which are stored in the same transaction
+
+
+def _new_events(end: _End, shown: Session | None) -> list[Event]:
+    """Make the events of a commit: its messages, the state of a plan, the end of the turn."""
+    session, turn = end.prepared.session, end.prepared.turn
+    said = [
+        events.event(
+            turn,
+            session.agent_id,
+            EventType.MESSAGE,
+            {"role": each.role, "text": each.content, "metadata": each.metadata, "seq": each.seq},
+        )
+        for each in end.messages
+        if each.content
+    ]
+    return [
+        *said,
+        *_of_execution(session, turn, end.result),
+        *_turn_end_events(turn, session),
+        *(_of_thread(turn, shown) if shown is not None else ()),
+    ]
+
+
+def _of_thread(turn: Turn, shown: Session) -> Iterable[Event]:
+    """Windows of the session that a thread shows learn, without text, that the thread has new messages.
+
+    The event names no turn, because the thread's turn may be deleted while the shown session is kept.
+    """
+    thread = events.event(turn, shown.agent_id, EventType.STATUS, {"thread": str(turn.session_id)})
+    thread.session_id, thread.turn_id = shown.pk, None
+    yield thread
+
+
+def _turn_end_events(turn: Turn, session: Session) -> list[Event]:
+    """Return the event of a turn's end and, for a background turn, the one for every window of the agent."""
+    if not _is_broadcast(session):
+        return [events.turn_end(turn, session.agent_id)]
+    about = {"kind": turn.kind, "state": turn.state}
+    everywhere = events.background_event(turn, session.agent_id, EventType.TURN_END, about)
+    return [events.turn_end(turn, session.agent_id), everywhere]
+
+
+def _announce(session: Session, ended: list[Turn], shown: Session | None = None) -> None:
+    """After the commit, notify the windows that there are new events, and that these turns have ended."""
+    events.announce(session.pk, session.agent_id if _is_broadcast(session) else None, ended)
+    if shown is not None:
+        events.announce(shown.pk)
+
+
+def _is_broadcast(session: Session) -> bool:
+    return session.type in BACKGROUND and flags.tells_every_window()
+
+
+def _of_execution(session: Session, turn: Turn, result: TurnResult) -> list[Event]:
+    """The event of a question that waits, or of the end of a plan."""
+    execution, asked = result.execution, result.asks
+    if asked is not None:
+        content: dict[str, Any] = {
+            "execution": asked.execution or None,
+            "status": str(Status.WAITING_CONFIRMATION),
+            "question_id": asked.id,
+            "question": asked.text,
+        }
+        return [events.event(turn, session.agent_id, EventType.WAITING, content)]
+    if execution is None:
+        return []
+    about: dict[str, Any] = {"execution": execution.id, "status": str(execution.status)}
+    if execution.status in WAITING:
+        about |= {"question_id": execution.question_id, "question": execution.question}
+        return [events.event(turn, session.agent_id, EventType.WAITING, about)]
+    return [events.event(turn, session.agent_id, EventType.DONE, about)]

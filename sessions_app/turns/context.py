@@ -5,38 +5,58 @@ A resumed turn replays step 0 word for word, so that it acknowledges exactly wha
 
 from __future__ import annotations
 
+import json
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import sqlalchemy as sa
 import structlog
-from django.db import connection
+from django.db import connection, transaction
 
 from agent_core import tools
 from agent_core.llm import tokens
 from agent_core.mcp import offer as mcp_tools
 from agent_core.mcp.offer import NOTHING, Offer
 from agent_core.policy import TurnPolicy
-from agent_core.strategies import STRATEGIES, ContextInput
+from agent_core.strategies import STRATEGIES, ContextInput, DueTask
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn import budget
 from agent_core.turn.endings import error_detail_for
 from agent_core.turn.transcript import said_so_far
-from agent_core.types import Ending, Entry, Role, Step, TurnRequest, TurnResult, Usage
+from agent_core.types import Ending, Entry, Role, Step, StepKind, TurnRequest, TurnResult, Usage
 from sessions_app.agents import mcp_servers
 from sessions_app.connections.usable import model_choice
-from sessions_app.journal.journal import Journal
+from sessions_app.exceptions import NotFound
+from sessions_app.journal import Journal
 from sessions_app.mailbox import updates as mailbox
+from sessions_app.mailbox.bounds import UNREAD
 from sessions_app.memory import history, images
-from sessions_app.models import Agent, Session, SessionType, Turn
+from sessions_app.memory.history_statements import newest_messages
+from sessions_app.models import (
+    Agent,
+    Document,
+    MailboxEvent,
+    Preference,
+    Session,
+    SessionType,
+    TaskState,
+    Turn,
+    TurnInput,
+)
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
 from sessions_app.policies import policy_of
+from sessions_app.postgres.rows import instance_of
+from sessions_app.postgres.statements import Statement, table
 from sessions_app.queue.kinds import Kind, Trigger, kind_of
-from sessions_app.turns.context_statement import Context, read_context
 from sessions_app.turns.tool_calls import ToolContext
 
 log = structlog.get_logger(__name__)
 
+_session, _agent, _task_state = table(Session), table(Agent), table(TaskState)
+_PARTS: tuple[Any, ...] = (Session, Agent, TaskState)
 NO_USAGE = Usage()
 
 
@@ -97,11 +117,13 @@ class PromptStep:
 def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) -> Prepared:
     """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
     kind = kind_of(turn)
-    read = read_context(turn.session_id, kind.remembers(turn), most=kind.window)
+    read = read_context(
+        turn.session_id, of_home=turn.input.home, most=0 if kind.trigger_only else history.WINDOW
+    )
     session = turn.session = read.session
     choice = _model_choice(session.agent)
     steps = journal.steps()
-    policy = policy_of(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
+    policy = policy_of(kind.policy, session.agent.policy, turn.input.policy)
     answer = kind.answer_without_model(turn)
     offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
@@ -205,7 +227,7 @@ def _render(
     kind, session = kind_of(turn), read.session
     before = PromptStep.from_json(steps[0].data) if steps else None
     # updates wait for a turn that has a model, and are not shown to strangers
-    shows = read.has_mail and kind.drains_mailbox and before is None and answer is None
+    shows = read.has_mail and kind.is_message and before is None and answer is None
     shows = shows and stranger_of(turn) is None
     drained = mailbox.prepare_drain(session.pk) if shows else mailbox.Drained(ids=(), updates=())
     trigger = before.trigger if before else kind.trigger(turn, session)
@@ -216,7 +238,7 @@ def _render(
             trigger=trigger.model_content,
             documents=read.documents,
             updates=drained.updates,
-            due_tasks=kind.due_tasks(turn),
+            due_tasks=_due_tasks(turn),
             missing_tools=offer.missing,
             instructions=_instructions(read),
         )
@@ -230,7 +252,9 @@ def _render(
         used_before=used_before,
         foreign=drained.foreign,
     )
-    journal.record_prompt(shown.to_json(), trigger.template, trigger.model_content)
+    with transaction.atomic():
+        journal.record(StepKind.PROMPT, shown.to_json())
+        kind.prompted(turn, trigger)
     return built.system_prompt, shown
 
 
@@ -253,6 +277,13 @@ def _fitted(read: Context, shown: PromptStep, fixed: int) -> tuple[Entry, int, t
     return asked, room, seen
 
 
+def _due_tasks(turn: Turn) -> tuple[DueTask, ...]:
+    return tuple(
+        DueTask(id=task["id"], title=task["title"], description=task["description"])
+        for task in turn.input.tasks
+    )
+
+
 def _instructions(read: Context) -> str:
     """Return the standing instructions: those of a job, else the owner's preferences."""
     own: str = read.session.variables.get(INSTRUCTIONS_KEY, "")
@@ -271,3 +302,81 @@ def _tool_specs(context: ToolContext, offer: Offer) -> tuple[ToolSpec, ...]:
     """List our own tools first, so that changing MCP servers keep the prompt before them cacheable."""
     ours = tuple(tool.spec_for(context) for tool in tools.all() if tool.offered(context))
     return ours + tuple(tool.spec() for tool in offer.tools)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """The rows that a turn reads. `preferences` are the owner's; `has_mail`: updates wait in the mailbox."""
+
+    session: Session
+    preferences: str
+    documents: dict[str, str]
+    has_mail: bool
+    messages: list[history.StoredMessage]  # newest first
+
+
+def _of_session(select: Any) -> Any:
+    return select.correlate(_session).scalar_subquery()
+
+
+def _select_context() -> Any:
+    """Select the context of a session. Parameters: `session_id`, `most`, `of_turns`."""
+    document, preference, mail = table(Document), table(Preference), table(MailboxEvent)
+    documents = sa.select(sa.func.json_object_agg(document.c.name, document.c.content)).where(
+        document.c.agent_id == _session.c.agent_id
+    )
+    preferences = sa.select(preference.c.content).where(
+        preference.c.agent_id == _session.c.agent_id, preference.c.user_id == _session.c.owner_id
+    )
+    has_mail = sa.exists().where(mail.c.target_id == _session.c.id, *UNREAD)
+    columns = [
+        column.label(f"{part.name}_{column.name}")
+        for part in (_session, _agent, _task_state)
+        for column in part.c
+    ]
+    return (
+        sa.select(
+            *columns,
+            _of_session(preferences).label("preferences"),
+            _of_session(documents).label("documents"),
+            has_mail.label("has_mail"),
+            newest_messages(_session).label("messages"),
+        )
+        .select_from(_session)
+        .join(_agent, _agent.c.id == _session.c.agent_id)
+        .outerjoin(_task_state, _task_state.c.session_id == _session.c.id)
+        .where(_session.c.id == sa.bindparam("session_id", type_=sa.Uuid()))
+    )
+
+
+CONTEXT = Statement(_select_context, prepared=True)
+
+
+def read_context(session_id: uuid.UUID, *, of_home: str | None = None, most: int = history.WINDOW) -> Context:
+    """Read the context of a turn, with at most `most` messages. NotFound if the session is gone.
+
+    `of_home`: only those of turns with this home, so that nothing crosses from one home to another.
+    """
+    of_turns = None if of_home is None else json.dumps(TurnInput(home=of_home).to_json())
+    row = CONTEXT.first(session_id=session_id, most=most, of_turns=of_turns)
+    if row is None:
+        raise NotFound("there is no such session")
+    return _context_of(row)
+
+
+def _context_of(row: Sequence[Any]) -> Context:
+    """Make a context of the columns of `_select_context`."""
+    values = iter(row)
+    session, agent, state = (
+        instance_of(model, [next(values) for _ in model._meta.concrete_fields]) for model in _PARTS
+    )
+    session.agent = agent
+    session._state.fields_cache["task_state"] = state if state.pk is not None else None
+    preferences, documents, has_mail, messages = values
+    return Context(
+        session=session,
+        preferences=preferences or "",
+        documents=documents or {},
+        has_mail=has_mail,
+        messages=[history.StoredMessage(**each) for each in messages],
+    )

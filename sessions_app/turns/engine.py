@@ -31,7 +31,7 @@ from sessions_app.questions import consent, executions
 from sessions_app.queue.kinds import is_persons
 from sessions_app.turns.chat_consent import ChatConsent
 from sessions_app.turns.context import Prepared
-from sessions_app.turns.tool_calls import TurnTools
+from sessions_app.turns.tool_calls import JournalPorts
 
 CLOSED = "This question is closed and cannot be answered any more."
 TASK_STATE = "## Task State"
@@ -61,7 +61,7 @@ def run_engine(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent,
         call.name in specs
         and consent.grant(prepared.journal, call, specs[call.name], execution=request.execution.id)
     )
-    return run_plan(request, PlanTools(**given, answered=start.answered), control)
+    return run_plan(request, PlanPorts(**given, answered=start.answered), control)
 
 
 def _chat(
@@ -71,7 +71,7 @@ def _chat(
     chat_consent = ChatConsent.of(prepared)
     given["consented"] = chat_consent.allows
     request = chat_consent.with_note(_with_task_state(prepared))
-    result = yield from run_turn(request, TurnTools(**given), control)
+    result = yield from run_turn(request, JournalPorts(**given), control)
     return (yield from chat_consent.ask(result))
 
 
@@ -88,7 +88,7 @@ class _Start:
 
 
 @dataclass(kw_only=True)
-class PlanTools(TurnTools):
+class PlanPorts(JournalPorts):
     """The ports of a planned turn; `answered` as in `_Start`."""
 
     answered: tuple[str, str] | None = None
@@ -155,7 +155,7 @@ def _start(prepared: Prepared) -> _Start:
         said,
         executions.executions_of_session(turn),
         live_request=bool(live.kinds_mentioned(said)),
-        named=turn.metadata.get("execution", ""),
+        named=turn.input.execution,
     )
     if decision.meaning is Meaning.CLOSED:
         return _Start(
@@ -227,7 +227,7 @@ def _fresh(request: str) -> Execution:
 
 
 def _with_updates(prepared: Prepared, execution: Execution) -> Execution:
-    """Add what precedes the person's words in the message: updates from the background, or another note."""
+    """Add the text before the person's words in the message: updates from the background, or another note."""
     before = fence.without_fences(
         prepared.request.message.removesuffix(prepared.trigger.model_content).strip()
     )

@@ -22,7 +22,7 @@ from agent_core.turn.transcript import said_so_far
 from agent_core.types import Ending, Entry, Role, TurnEvent, TurnEventType, TurnResult
 from sessions_app import metrics
 from sessions_app.hints import wake
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Lane, Turn
 from sessions_app.postgres.notify import TEXT, THOUGHT, Try, publisher
 from sessions_app.queue.kinds import CommitRefused, kind_of
@@ -81,7 +81,7 @@ def _run(runner: Runner, handle: Handle, turn: Turn) -> None:
         turn=turn.pk,
         run=turn.origin_run or None,
         worker=str(runner.id),
-        **({"request": turn.metadata["request"]} if "request" in turn.metadata else {}),
+        **({"request": turn.input.request} if turn.input.request else {}),
     ):
         log.info("turn_start", kind=turn.kind, attempt=turn.attempt)
         runner.follow(handle)

@@ -18,7 +18,7 @@ from agent_core.turn.consent import NEEDED
 from agent_core.turn.control import TurnControl
 from agent_core.types import Entry, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 from sessions_app import permits
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Agent, EventType, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.permits import Permit
 from sessions_app.postgres.retry import retry_deadlocks
@@ -67,8 +67,8 @@ class ToolContext:
 
 
 @dataclass(kw_only=True)
-class TurnTools:
-    """The ports of a running turn (agent_core's TurnPorts). Each method is a fenced write to its journal.
+class JournalPorts:
+    """The ports of a running turn (agent_core's TurnPorts): each method is a fenced write to its journal.
 
     `more`: tools of this turn alone, by name. `consented`: whether a person has said yes to a dangerous call.
     """
@@ -170,7 +170,7 @@ class TurnTools:
         return tuple(texts)
 
     def _that_fit(self, guests: list[Turn]) -> list[Turn]:
-        """Return the first of them, as many as the turn has room for. The others keep their order in the queue."""
+        """Return the first guests that the turn has room for. The others keep their order in the queue."""
         if not guests:
             return []
         taken = Turn.objects.filter(host=self.context.turn).aggregate(

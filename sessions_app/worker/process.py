@@ -28,8 +28,8 @@ from sessions_app.operations.processes import Presence
 from sessions_app.postgres.notify import CONTROL, Listener, publisher
 from sessions_app.retention import maintenance_round
 from sessions_app.sessions import delete
+from sessions_app.turns.claim import limits_of_silence
 from sessions_app.turns.lock import Handle, SessionLocks
-from sessions_app.turns.lost_workers import limits_of_silence
 from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
 
 log = structlog.get_logger(__name__)

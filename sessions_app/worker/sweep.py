@@ -16,16 +16,16 @@ from agent_core.exceptions import Stale
 from sessions_app import owners
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import Hint, send
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Lane, Session, SessionState, Turn, TurnState, Worker
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.queue.kinds import kinds_without_model
+from sessions_app.turns.claim import ASKER, limits_of_silence, worker_is_gone
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import prepare_failure
 from sessions_app.turns.lock import Handle, SessionLocks
-from sessions_app.turns.lost_workers import ASKER, limits_of_silence, worker_is_gone
 
 log = structlog.get_logger(__name__)
 

@@ -11,11 +11,21 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from automations.turn_kinds.isolated import NEXT_TURN
 from interfaces.api.sessions import streams
 from sessions_app.events import Cursor
 from sessions_app.mailbox.updates import Mail
-from sessions_app.models import Agent, Event, EventType, Lane, Scope, Session, SessionType, Turn, TurnKind
+from sessions_app.models import (
+    Agent,
+    Event,
+    EventType,
+    Lane,
+    Scope,
+    Session,
+    SessionType,
+    Turn,
+    TurnInput,
+    TurnKind,
+)
 from sessions_app.sessions.open import open_session
 from sessions_app.streams.event_log import PAGE, now
 from sessions_app.streams.hub import Hub
@@ -42,7 +52,7 @@ def job_session() -> Session:
 
 def step_of_a_job(job: Session) -> Turn:
     """What a job left itself to do."""
-    about = {"automation_id": "x", "automation_name": "x", "timezone": "UTC", NEXT_TURN: True}
+    about = TurnInput(automation_id="x", automation_name="x", timezone="UTC", next_turn=True).to_json()
     return Turn(session=job, kind=TurnKind.JOB, lane=Lane.AUTO, content=SECRET, metadata=about)
 
 

@@ -103,11 +103,11 @@ def accepted(response: Any) -> Turn:
 def test_a_message_becomes_a_turn_that_says_whence_it_came(ada: Caller, ci: Poster, session: str) -> None:
     turn = accepted(ci({"content": "build 7 failed", "sender": "builder"}))
     assert (str(turn.session_id), turn.kind, turn.on_busy) == (session, "message", "enqueue")
-    assert turn.metadata["message"] == {
+    assert turn.input.message == {
         "via": {"hook": ci.id, "name": "CI", "sender": "builder", "as_person": False}
     }
     row = Session.objects.get(pk=session)
-    assert turn.metadata["route"] == {"channel": "web", "chat_id": row.chat_id, "meta": {}}
+    assert turn.input.route == {"channel": "web", "chat_id": row.chat_id, "meta": {}}
     assert accepted(hook(ada)()).session.type == "primary", "a hook without a session"
 
 

@@ -67,7 +67,7 @@ def test_consent_questions_are_shown_in_full_and_answered_by_id(ada: Caller, bob
     )
     answered = ada.post(f"{address}answer/", {"content": "yes"})
     assert answered.status_code == 202
-    assert Turn.objects.get(pk=answered.json()["id"]).metadata["question"] == asked.pk
+    assert Turn.objects.get(pk=answered.json()["id"]).input.question == asked.pk
     problem(ada.post(f"{address}answer/", {"content": "no"}), 409, "question_taken")
     Turn.objects.update(state="cancelled", finished_at=Now())
     assert ada.post(f"{address}answer/", {"content": "no"}).status_code == 202  # nothing came of the first
@@ -162,7 +162,7 @@ def test_a_reply_names_its_question(ada: Caller) -> None:
     answered = ada.post(f"/api/executions/{old.pk}/answer/", {"content": "lemon"})
     assert answered.status_code == 202
     turn = Turn.objects.get(pk=answered.json()["id"])
-    assert (turn.metadata["execution"], turn.content, turn.on_busy) == (old.pk, "lemon", "enqueue")
+    assert (turn.input.execution, turn.content, turn.on_busy) == (old.pk, "lemon", "enqueue")
     assert answered.headers["Location"] == f"/api/turns/{turn.pk}/"
 
 

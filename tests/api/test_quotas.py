@@ -21,7 +21,7 @@ from automations.routines.edit import NewRoutine, add_routine, update_routine
 from sessions_app import quotas
 from sessions_app.agents.documents import write_document
 from sessions_app.exceptions import BadInput, StorageFull
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Agent, Allowance, Session
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.client_places import add_client_messages, branch_session

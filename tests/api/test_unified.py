@@ -48,7 +48,7 @@ def test_thread_messages_run_in_the_primary_and_answer_the_thread(ada: Caller) -
     turn = send(ada, thread, "hello")
     assert turn["session"] == primary(ada)
     row = Turn.objects.get(pk=turn["id"])
-    assert row.metadata["route"] == {"channel": "web", "chat_id": "kitchen", "meta": {}}
+    assert row.input.route == {"channel": "web", "chat_id": "kitchen", "meta": {}}
     toggle(ada, on=False)
     assert send(ada, thread, "hello again")["session"] == thread
 

@@ -16,7 +16,7 @@ from sessions_app.channels.base import Parcel, Unsent
 from sessions_app.deliveries import outbox
 from sessions_app.deliveries.send import send_next
 from sessions_app.hints import DeliveryLane
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Delivery, Message, Session
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session

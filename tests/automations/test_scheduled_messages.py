@@ -36,7 +36,7 @@ from automations.scheduled_messages import (
 )
 from config.operations.checks import beat
 from sessions_app.exceptions import NotFound, SessionClosed
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Message, OnBusy, Session, SessionState, SessionType, Turn, TurnState
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
@@ -46,7 +46,7 @@ from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.lock import Handle
 from sessions_app.turns.run import _finish
-from sessions_app.turns.tool_calls import TurnTools
+from sessions_app.turns.tool_calls import JournalPorts
 from tests.automations.messages import LATER, a_worker, claimed, due, finish, later, run_turn, status, taken
 from tests.automations.turn_kinds.test_bound import bound
 from tests.conftest import Person
@@ -191,7 +191,7 @@ def test_a_message_waits_for_the_running_turn(person: Person) -> None:
     receive(session.pk, MessageInput(content="Are you there?", on_busy=OnBusy.ENQUEUE))
     journal = Journal(running)
     prepared = prepare_turn(running, journal)
-    assert TurnTools(journal=journal, context=prepared.tool_context).injected() == ()
+    assert JournalPorts(journal=journal, context=prepared.tool_context).injected() == ()
     waiting = Turn.objects.get(kind="scheduled_message")
     assert (waiting.state, waiting.host_id) == (TurnState.QUEUED, None)
     finish(running)

@@ -43,13 +43,10 @@ MESSAGES = "tests/automations/test_scheduled_messages.py"
 # by module: the tests that see the breaks, as arguments of pytest, and the breaks
 BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
     # the fence
-    "sessions_app.journal.journal_statements": (
+    "sessions_app.journal": (
         CLAIM,
         Break("1.4", "a worker that lost its claim writes", "fence_select", drop_arguments("where", "claim")),
         Break("1.4", "a write does not wait for a takeover", "fence_select", unchain("with_for_update")),
-    ),
-    "sessions_app.journal.journal": (
-        CLAIM,
         Break("1.4", "a transaction is not fenced", "Journal.fence", returns("None")),
     ),
     # claims
@@ -65,9 +62,6 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
             drop_arguments("where", "auto_allowed"),
         ),
         Break("10.0", "an inactive owner's turn begins", "_may_begin", drop_arguments("and_", "is_active")),
-    ),
-    "sessions_app.turns.lost_workers": (
-        CLAIM,
         Break(
             "1.8", "who was away counts others as lost", "worker_is_gone", drop_arguments("and_", "was_away")
         ),
@@ -77,11 +71,12 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         Break("10.0", "a user runs more turns than the limit", "has_room", returns("sa.true()")),
     ),
     # commits
-    "sessions_app.turns.commit_statement": (
+    "sessions_app.models.turn": (
         f"{CLAIM} {BOUND}",
-        Break("1.4", "a stale worker ends a turn", "_end_turn", drop_arguments("where", "claim")),
-        Break("1.4", "a turn ends twice", "_end_turn", drop_arguments("where", "state")),
-        Break("4.4", "a turn ends without its run", "_commit_statement", decide(False, "ends_run")),
+        Break(
+            "1.4", "a stale worker ends a turn", "TurnTransitions._mine", drop_arguments("filter", "claim")
+        ),
+        Break("1.4", "a turn ends twice", "TurnTransitions._mine", drop_arguments("filter", "RUNNING")),
     ),
     "sessions_app.turns.commit": (
         f"{CLAIM} {UPDATES} {RECEIVE}",
@@ -168,18 +163,17 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
     ),
     "sessions_app.turns.tool_calls": (
         f"{CLAIM} {PERMITS} {RECEIVE}",
-        Break("1.9", "the intent of a call is not journaled", "TurnTools.intend", drop_statements("record")),
-        Break("3.5", "a turn forgets that it read a page", "TurnTools._settle", decide(False, "foreign")),
-        Break("10.0", "a turn takes along all that waits", "TurnTools._that_fit", returns("guests")),
+        Break(
+            "1.9", "the intent of a call is not journaled", "JournalPorts.intend", drop_statements("record")
+        ),
+        Break("3.5", "a turn forgets that it read a page", "JournalPorts._settle", decide(False, "foreign")),
+        Break("10.0", "a turn takes along all that waits", "JournalPorts._that_fit", returns("guests")),
     ),
     "sessions_app.questions.consent": (
         CONSENT,
         Break("3.5", "a yes allows a call twice", "_use", drop_operand("used")),
         Break("3.5", "a yes cannot be taken back", "_may_be_taken_back", returns("False")),
-    ),
-    "sessions_app.questions.consent_answers": (
-        CONSENT,
-        Break("3.5", "anybody in a group allows a call", "may_say", returns("True")),
+        Break("3.5", "anybody in a group allows a call", "_may_say", returns("True")),
         Break("3.5", "a yes from before the question counts", "_written_at", returns("turn.queued_at")),
     ),
     # budgets

@@ -21,7 +21,7 @@ from automations.models import CronJob, JobClock
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.agents.edit import update_agent
 from sessions_app.hooks.edit import NewHook, add_hook
-from sessions_app.models import Agent, Lane, Message, Session, Turn, TurnState
+from sessions_app.models import Agent, Lane, Message, Session, Turn, TurnInput, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import open_session
 from sessions_app.turns.run import run_next_turn
@@ -76,7 +76,7 @@ class Stage:
         """Another system posts, and is answered."""
         hook = add_hook(NewHook(agent_id=self.agent.pk, session_id=self.chat.pk, name="town"))
         via = {"hook": hook.pk, "name": "town", "as_person": False}
-        turn = receive(self.chat.pk, MessageInput(content=text, metadata={"message": {"via": via}}))
+        turn = receive(self.chat.pk, MessageInput(content=text, about=TurnInput(message={"via": via})))
         self.run()
         turn.refresh_from_db()
         return turn

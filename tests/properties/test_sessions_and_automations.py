@@ -40,7 +40,7 @@ from automations.jobs.edit import NewJob, create_job, delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
 from automations.schedules.plan import plan_of
 from sessions_app.exceptions import SessionsError
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Agent, OnBusy, Session, SessionType, Turn, Worker
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
@@ -49,7 +49,7 @@ from sessions_app.sessions.delete import delete_agent, delete_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
-from sessions_app.turns.tool_calls import TurnTools
+from sessions_app.turns.tool_calls import JournalPorts
 from tests import plugins  # noqa: F401 - registers the tools
 from tests.conftest import Person, new_person
 from tests.properties import invariants
@@ -219,7 +219,7 @@ class Server(RuleBasedStateMachine):
         call = ToolCall(id=uuid.uuid4().hex, name="count", arguments={"name": "x"})
 
         def work(prepared: Prepared) -> None:
-            ports = TurnTools(journal=prepared.journal, context=prepared.tool_context)
+            ports = JournalPorts(journal=prepared.journal, context=prepared.tool_context)
             ports.intend(call)
             ports.outcome_unknown(call)
 
@@ -229,7 +229,7 @@ class Server(RuleBasedStateMachine):
     def take_waiting_messages_along(self, turn: Prepared) -> None:
         self._fenced(
             turn,
-            lambda prepared: TurnTools(journal=prepared.journal, context=prepared.tool_context).injected(),
+            lambda prepared: JournalPorts(journal=prepared.journal, context=prepared.tool_context).injected(),
         )
 
     @rule(turn=consumes(held), ending=st.sampled_from(list(endings)))

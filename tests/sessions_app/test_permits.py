@@ -13,7 +13,7 @@ from agent_core import tools
 from agent_core.llm.protocol import ModelReply
 from agent_core.tools import Effect
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.provenance import SEVERAL, provenance_marks
+from automations.jobs.provenance import SEVERAL, provenance_of
 from automations.models import CronJob, JobClock, RunRecord
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.agents.edit import update_agent
@@ -28,6 +28,7 @@ from sessions_app.models import (
     OnBusy,
     Session,
     Turn,
+    TurnInput,
 )
 from sessions_app.permits import MOST_ALLOWED, check_allowed_tools
 from tests.agent_core.planner.plans import RESPOND, ask, plan, says, tool
@@ -265,9 +266,9 @@ def test_a_jobs_page_report_restricts_only_the_turn_shown_it(inside: Inside) -> 
 
 def test_a_turn_for_several_strangers_uses_no_strangers_allowances() -> None:
     ci, chat = CronJob(stranger="ci"), CronJob(stranger="chat", has_read=True)
-    assert provenance_marks([CronJob()]) == {}
-    assert provenance_marks([CronJob(), ci]) == {"stranger": "ci"}
-    assert provenance_marks([ci, chat]) == {"stranger": SEVERAL, "read_before": True}
+    assert provenance_of([CronJob()]) == TurnInput()
+    assert provenance_of([CronJob(), ci]) == TurnInput(stranger="ci")
+    assert provenance_of([ci, chat]) == TurnInput(stranger=SEVERAL, read_before=True)
 
 
 def test_a_strangers_request_stays_restricted_after_a_persons_yes(inside: Inside) -> None:

@@ -26,7 +26,7 @@ from automations.heartbeats.briefing import briefing
 from automations.models import CronJob
 from automations.runs.figures import NEWEST
 from automations.turn_kinds import recollection
-from automations.turn_kinds.heartbeat_state import state_variables
+from automations.turn_kinds.heartbeat import state_variables
 from config.celery import app
 from sessions_app.deliveries import dispatcher as overdue
 from sessions_app.deliveries import send

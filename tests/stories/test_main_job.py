@@ -101,7 +101,7 @@ def test_a_long_turn_delays_only_its_session_and_keeps_order(inside: Inside) -> 
         inside.say(busy, "think about it")
     assert len(runs(RunState.SUCCEEDED, busy)) == 2
     order = Turn.objects.filter(session=busy).order_by("started_at")
-    names = [turn.metadata.get("automation_name") or turn.content for turn in order]
+    names = [turn.input.automation_name or turn.content for turn in order]
     assert names == ["think about it", "and me", "job 1", "job 2"]
     finished = list(order.values_list("started_at", "finished_at"))
     assert all(end and begin and end <= begin for (_, end), (begin, _) in pairwise(finished))

@@ -18,7 +18,7 @@ from automations.models import CronJob, JobClock
 from automations.routines.edit import NewRoutine, add_routine
 from automations.routines.reflection import find_intents
 from automations.runs.report import OUTSIDE_TEXT
-from automations.turn_kinds.heartbeat_state import state_variables
+from automations.turn_kinds.heartbeat import state_variables
 from automations.turn_kinds.slot import NO_PERSONS
 from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import update_agent

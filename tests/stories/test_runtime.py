@@ -41,9 +41,7 @@ def test_beats_that_race_claim_each_inline_and_isolated_slot_once(fleet: Fleet) 
     until(lambda: done.count() == len(jobs), 60)
     assert RunRecord.objects.count() == len(jobs)
     assert not RunRecord.objects.values("job").annotate(runs=Count("pk")).filter(runs__gt=1).exists()
-    tasks = [
-        task["id"] for turn in Turn.objects.filter(kind=TurnKind.HEARTBEAT) for task in turn.metadata["tasks"]
-    ]
+    tasks = [task["id"] for turn in Turn.objects.filter(kind=TurnKind.HEARTBEAT) for task in turn.input.tasks]
     assert sorted(tasks) == sorted(job.pk for job in jobs if job.execution_mode == "inline")
     assert Session.objects.filter(type="job").count() == 24
     assert Turn.objects.filter(kind=TurnKind.JOB).count() == 24

@@ -76,7 +76,7 @@ def test_only_a_persons_post_sets_the_last_route_and_title(inside: Inside, *, as
     session = inside.person.session()
     system = System(session, as_person=as_person)
     turn = post(inside, system, "Build 7 failed.")
-    assert (turn.kind, turn.state, turn.metadata["route"]) == ("message", "succeeded", FROM_THERE)
+    assert (turn.kind, turn.state, turn.input.route) == ("message", "succeeded", FROM_THERE)
     assert session.last_route == (FROM_THERE if as_person else None)
     assert session.title == ("Build 7 failed." if as_person else "")
     said = Message.objects.filter(session=session, role="assistant").get()

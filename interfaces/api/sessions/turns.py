@@ -27,7 +27,7 @@ from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
 from sessions_app.models import OnBusy, Turn, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_turn
-from sessions_app.queue.error_codes import ERROR_CODES
+from sessions_app.queue.kinds import ERROR_CODES
 from sessions_app.queue.receive import LONGEST_MESSAGE, MessageInput, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions import history

@@ -10,13 +10,13 @@ from agent_core.planner import live
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob
 from automations.routines.edit import NewRoutine, add_routine
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Agent, Engine, Session
 from sessions_app.permits import Permit
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
-from sessions_app.turns.engine import PlanTools
+from sessions_app.turns.engine import PlanPorts
 from tests.automations.messages import a_worker, later
 from tests.conftest import Person
 
@@ -35,7 +35,7 @@ def automation(session: Session, **more: Any) -> CronJob:
     return create_job(NewJob(session_id=session.pk, message="wake", schedule=schedule, **more))
 
 
-def ports(session: Session, text: str, permit: Permit | None = None) -> PlanTools:
+def ports(session: Session, text: str, permit: Permit | None = None) -> PlanPorts:
     """What a planned turn of this message looks through."""
     Agent.objects.update(engine=Engine.PLANNER)
     receive(session.pk, MessageInput(content=text))
@@ -43,7 +43,7 @@ def ports(session: Session, text: str, permit: Permit | None = None) -> PlanTool
     assert turn is not None
     journal = Journal(turn)
     prepared = prepare_turn(turn, journal)
-    return PlanTools(journal=journal, context=prepared.tool_context, permit=permit or prepared.permit)
+    return PlanPorts(journal=journal, context=prepared.tool_context, permit=permit or prepared.permit)
 
 
 def seen(session: Session, text: str) -> dict[str, str]:

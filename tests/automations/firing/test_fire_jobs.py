@@ -44,8 +44,8 @@ def test_an_edit_just_before_the_claim_is_fired(person: Person) -> None:
     [turn] = Turn.objects.all()
     [run] = RunRecord.objects.filter(job=job)
     assert (turn.content, run.snapshot["message"], run.snapshot["revision"]) == ("after", "after", 2)
-    assert turn.metadata["policy"] == {"timeout_seconds": 7}
-    assert turn.metadata["read_before"] is True
+    assert turn.input.policy == {"timeout_seconds": 7}
+    assert turn.input.read_before is True
 
 
 def test_a_pause_just_before_the_claim_fires_nothing(person: Person) -> None:

@@ -20,8 +20,8 @@ from automations.jobs.edit import delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs import record
 from automations.runs.record import RETRY_AFTER
-from sessions_app.journal.journal import Journal
 from sessions_app.models import Agent, Message, Turn, TurnState
+from sessions_app.queue.kinds import Trigger, kind_of
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
 from tests.automations.jobs import made
@@ -143,7 +143,8 @@ def test_an_earlier_attempts_turn_cannot_close_a_later_attempt(inside: Inside) -
     Turn.objects.filter(pk=stale.pk).update(state=TurnState.QUEUED, claim=None, worker=None, finished_at=None)
     claimed = claim_next(stale.session_id, uuid.uuid4(), auto_allowed=True)
     assert claimed is not None
-    Journal(claimed).record_prompt({}, {"prompt_ref": {}, "variables": {}}, "late")
+    late = Trigger(content="", model_content="late", template={"prompt_ref": {}, "variables": {}})
+    kind_of(claimed).prompted(claimed, late)
     run.refresh_from_db()
     assert (run.state, run.attempt, run.rendered_prompt) == (RunState.QUEUED, 2, prompt)
 

@@ -77,7 +77,7 @@ def test_edits_change_only_named_fields_and_firing_keeps_the_revision(person: Pe
     with pytest.raises(BadJob):
         update_job(job.pk, {"session": "other"})
     assert RunRecord.objects.get(job=job).snapshot["name"] == "first", "an edit is not retroactive"
-    assert Turn.objects.get().metadata["automation_name"] == "first"
+    assert Turn.objects.get().input.automation_name == "first"
 
 
 def test_only_a_schedule_edit_changes_the_next_run(person: Person) -> None:

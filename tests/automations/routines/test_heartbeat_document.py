@@ -13,14 +13,13 @@ from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from automations.exceptions import BadJob, TooManyRoutines
 from automations.models import CronJob, JobClock, RunRecord
-from automations.models.run import TASKS_KEY
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine, update_routine
 from automations.routines.heartbeat_document import NAME, corruption
 from automations.routines.heartbeat_md import prose
 from automations.routines.plan import routine_schedule_text
 from sessions_app.agents.documents import LONGEST_DOCUMENT, Written, view_of, write_document
 from sessions_app.exceptions import BadInput, RevisionConflict
-from sessions_app.models import Agent, Document, MailboxEvent
+from sessions_app.models import Agent, Document, MailboxEvent, TurnInput
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.tools.test_routines import context, heartbeat
 from tests.conftest import Person, new_person
@@ -498,7 +497,7 @@ def test_a_repair_is_offered_only_where_it_is_possible(person: Person) -> None:
     revision = broken_by_hand(person)
     assert tool.offered(heartbeat(person))
     with_tasks = heartbeat(person)
-    with_tasks.turn.metadata = {TASKS_KEY: [{"id": "tea", "title": "Tea", "description": ""}]}
+    with_tasks.turn.metadata = TurnInput(tasks=({"id": "tea", "title": "Tea", "description": ""},)).to_json()
     for elsewhere in (with_tasks, context(person.session())):
         assert not tool.offered(elsewhere)
         with pytest.raises(ToolFailed, match="is repaired in a heartbeat without tasks"):

@@ -193,7 +193,7 @@ def test_reminders_of_a_shared_turn_survive_deleting_one_routine(inside: Inside,
     told = {(event.target_id, event.summary.partition(":")[0]) for event in MailboxEvent.objects.all()}
     assert told == {(home.pk, "walk"), (home.pk, "sleep")}
     lines = json.loads(Message.objects.get(turn=turn, role="assistant").content)
-    assert [line["id"] for line in lines] == [task["id"] for task in turn.metadata["tasks"]]
+    assert [line["id"] for line in lines] == [task["id"] for task in turn.input.tasks]
 
 
 def test_a_routine_deleted_while_running_still_reports_to_its_home(inside: Inside) -> None:

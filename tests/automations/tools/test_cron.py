@@ -13,7 +13,7 @@ from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, JobKind, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Message, Session, SessionType, Turn, TurnKind
-from sessions_app.queue.kinds import kind_of, registered_kinds
+from sessions_app.queue.kinds import kind_of
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person, new_person
@@ -226,8 +226,7 @@ def test_an_automations_turn_may_list_and_remove_but_not_add(person: Person) -> 
 
 
 def test_only_a_persons_message_may_create_automations() -> None:
-    """Of every kind of turn there is; what is registered later is held to it, too."""
-    kinds_of_turn = [kind_of(Turn(kind=kind)) for kind in registered_kinds()]
+    kinds_of_turn = [kind_of(Turn(kind=kind)) for kind in TurnKind]
     assert {kind.name for kind in kinds_of_turn if kind.interactive} == {TurnKind.MESSAGE}
 
 

@@ -19,11 +19,11 @@ from agent_core.types import ToolCall
 from automations.models import ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING
 from automations.tools.live_state import existing_kinds
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Session, SessionType, Turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.context import prepare_turn
-from sessions_app.turns.tool_calls import ToolContext, TurnTools
+from sessions_app.turns.tool_calls import JournalPorts, ToolContext
 from tests.automations.messages import LATER, claimed, later, status, taken
 from tests.conftest import Person
 from tests.inside import call
@@ -62,7 +62,7 @@ def called(session: Session, *calls: ToolCall) -> tuple[Turn, list[str]]:
     turn = claimed(session)
     journal = Journal(turn)
     prepared = prepare_turn(turn, journal)
-    ports = TurnTools(journal=journal, context=replace(prepared.tool_context, control=TurnControl()))
+    ports = JournalPorts(journal=journal, context=replace(prepared.tool_context, control=TurnControl()))
     outputs = []
     for each in calls:
         ports.intend(each)

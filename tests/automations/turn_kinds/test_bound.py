@@ -20,14 +20,14 @@ from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
 from automations.models.category import Category, category
 from sessions_app.exceptions import NotFound
-from sessions_app.journal.journal import Journal
-from sessions_app.models import Delivery, Event, Message, Session, Turn, TurnState
+from sessions_app.journal import Journal
+from sessions_app.models import Delivery, Event, Message, Session, Turn, TurnInput, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
-from sessions_app.turns.tool_calls import TurnTools
+from sessions_app.turns.tool_calls import JournalPorts
 from tests.automations import messages
 from tests.automations.messages import a_worker
 from tests.conftest import Person
@@ -118,7 +118,7 @@ def test_the_answer_goes_where_a_person_last_wrote(person: Person, telegram: Non
     first = Message.objects.filter(session=session).latest("seq").metadata["route"]
     assert first == {"channel": "telegram", "chat_id": "42", "meta": {}}, "nobody has written yet"
     written = {"channel": "web", "chat_id": "", "meta": {}}
-    receive(session.pk, MessageInput(content="hello", route=written))
+    receive(session.pk, MessageInput(content="hello", about=TurnInput(route=written)))
     run_turn(session)
     session.refresh_from_db()
     assert session.last_route == written, "a person wrote from elsewhere"
@@ -188,7 +188,7 @@ def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person
     assert again.state == "running"
     receive(session.pk, MessageInput(content="and another thing"))
     busy.turn.claim = again.claim
-    taken = TurnTools(journal=busy.journal, context=busy.tool_context).injected()
+    taken = JournalPorts(journal=busy.journal, context=busy.tool_context).injected()
     assert taken == ("and another thing",), "the running model never sees the automation"
     assert Turn.objects.get(origin_run=run.pk).host_id is None
     commit(busy, ANSWER)

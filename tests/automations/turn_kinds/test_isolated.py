@@ -80,7 +80,7 @@ def test_each_slot_uses_its_own_session_and_notifies_home_once(inside: Inside) -
     assert not Message.objects.filter(session=home).exists()
     assert "Answer in French, always." in inside.model.calls[0].system_prompt
     assert run.turn is not None
-    assert run.turn.metadata["policy"] == {"max_tool_calls": 1}
+    assert run.turn.input.policy == {"max_tool_calls": 1}
 
 
 @pytest.mark.parametrize("way", ["archived", "unified"])

@@ -21,7 +21,7 @@ from sessions_app.deliveries import outbox
 from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import BadInput, NotDead
 from sessions_app.hints import DeliveryLane
-from sessions_app.models import Delivery, Event, Message, OnBusy, Session, Turn
+from sessions_app.models import Delivery, Event, Message, OnBusy, Session, Turn, TurnInput
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import change_chat, open_session
 from tests.agent_core.planner.plans import says
@@ -336,7 +336,7 @@ def test_an_injected_message_is_answered_at_its_origin_too(inside: Inside, recei
 
     def write() -> None:
         guest = receive(session.pk, MessageInput(content="also this"))
-        Turn.objects.filter(pk=guest.pk).update(metadata={"route": route})
+        Turn.objects.filter(pk=guest.pk).update(metadata=TurnInput(route=route).to_json())
 
     inside.model.answer_with(makes(call("listen")), says("Done."))
     with listening(write):

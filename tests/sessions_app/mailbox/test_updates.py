@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
 from agent_core.text import fence
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.mailbox import updates
 from sessions_app.models import MailboxEvent, Message, Session, Turn
 from sessions_app.queue.cancel import cancel_turn

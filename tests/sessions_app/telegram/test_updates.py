@@ -20,7 +20,6 @@ from sessions_app.models import (
     TelegramUpdate,
     Turn,
 )
-from sessions_app.models.turn import BY_PROGRAM
 from sessions_app.telegram.binding import connected_chat, disconnect, issue_code, redeem
 from sessions_app.telegram.bots import CheckedToken, add_bot, check_token, update_bot
 from tests.bot_api import BotApi
@@ -211,7 +210,7 @@ def test_forwarded_words_are_marked_as_somebody_elses(api: BotApi, bot: Telegram
     take(bot, api.say(CHAT, "yes", forward_origin=origin))
     turn = Turn.objects.get()
     assert turn.content == "Forwarded message:\n\nyes"
-    assert turn.metadata[BY_PROGRAM]
+    assert turn.input.by_program
 
 
 def test_a_closed_conversation_says_so(api: BotApi, bot: TelegramBot, chat: int) -> None:

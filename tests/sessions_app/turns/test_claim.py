@@ -16,14 +16,14 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
-from sessions_app.journal.journal import Journal
+from sessions_app.journal import Journal
 from sessions_app.models import Document, Lane, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import CLAIM, claim_next, claim_parameters
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.next_lane import next_lane
-from sessions_app.turns.tool_calls import TurnTools
+from sessions_app.turns.tool_calls import JournalPorts
 from sessions_app.worker import sweep as recover
 from tests import plugins  # noqa: F401 - registers the tools
 from tests.conftest import Person
@@ -52,8 +52,8 @@ def claimed(session: Session) -> Turn:
     return turn
 
 
-def ports(prepared: Prepared) -> TurnTools:
-    return TurnTools(journal=prepared.journal, context=prepared.tool_context)
+def ports(prepared: Prepared) -> JournalPorts:
+    return JournalPorts(journal=prepared.journal, context=prepared.tool_context)
 
 
 def stolen(turn: Turn) -> None:
@@ -319,7 +319,7 @@ def test_a_connection_killed_before_commit_is_committed_again(session: Session) 
 
 @pytest.mark.rule("1.12", "2.2")
 def test_a_message_that_joins_as_its_host_is_ended_goes_next(session: Session) -> None:
-    """The host's own thread takes the guest while the watchdog ends the host; neither sees the other's change."""
+    """The host's own thread takes the guest while the watchdog ends the host, whose commit waits and releases it."""
     host = claimed(session)
     prepared = prepare_turn(host, Journal(host))
     guest = receive(session.pk, MessageInput(content="and this?"))
@@ -331,7 +331,8 @@ def test_a_message_that_joins_as_its_host_is_ended_goes_next(session: Session) -
     thread.join(10)
     host.refresh_from_db()
     guest.refresh_from_db()
-    assert (host.state, guest.state, guest.host_id) == ("failed", "queued", host.pk)
+    assert (host.state, guest.state, guest.host_id) == ("failed", "queued", None)
+    Turn.objects.filter(pk=guest.pk).update(host=host)  # as if nobody had released it
     recover.sweep_turns(OTHER, list)
     following = claim_next(session.pk, OTHER, auto_allowed=True)
     assert following is not None

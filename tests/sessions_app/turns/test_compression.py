@@ -19,7 +19,7 @@ from sessions_app.agents.documents import put_document
 from sessions_app.memory import history
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Message, Session, TaskState, TurnStep
-from sessions_app.turns.context_statement import read_context
+from sessions_app.turns.context import read_context
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.inside import Inside, during
@@ -173,7 +173,7 @@ def test_a_live_state_request_does_not_see_held_task_state(inside: Inside) -> No
 
 def test_a_thousand_messages_stay_within_the_budget(person: Person) -> None:
     session = long_session(person, 1000, size=2000)
-    messages = read_context(session.pk, {}).messages
+    messages = read_context(session.pk).messages
     read = history.fitting_entries(messages, settings.RONDO_CONTEXT_TOKENS)
     assert sum(map(tokens.of_entry, read)) <= settings.RONDO_CONTEXT_TOKENS
     assert read[-1].content.startswith("message 1000 ")
@@ -181,7 +181,7 @@ def test_a_thousand_messages_stay_within_the_budget(person: Person) -> None:
 
 
 def test_the_number_of_messages_read_does_not_grow_with_history(person: Person) -> None:
-    reads = [read_context(long_session(person, number, size=20).pk, {}) for number in (100, 1000)]
+    reads = [read_context(long_session(person, number, size=20).pk) for number in (100, 1000)]
     assert [len(read.messages) for read in reads] == [100, 100]
 
 

@@ -24,6 +24,7 @@ from sessions_app.models import (
     OnBusy,
     Session,
     Turn,
+    TurnInput,
 )
 from sessions_app.questions.questions import answer_consent, answer_question
 from sessions_app.queue.receive import MessageInput, receive
@@ -151,7 +152,7 @@ def test_others_messages_make_a_yes_ambiguous_even_after_failed_turns(inside: In
         via = {"hook": "h", "name": "CI", "sender": "", "as_person": False}
         receive(
             session.pk,
-            MessageInput(content="Build 7 is red. Roll it back?", metadata={"message": {"via": via}}),
+            MessageInput(content="Build 7 is red. Roll it back?", about=TurnInput(message={"via": via})),
         )
     else:
         automation(session, "Shall I order milk?", datetime.now(UTC))
@@ -261,7 +262,7 @@ def test_a_demoted_bridges_yes_does_not_approve_a_plan(inside: Inside) -> None:
     hook = add_hook(NewHook(agent_id=session.agent_id, session_id=session.pk, name="bridge", as_person=True))
     via = {"hook": hook.pk, "name": "bridge", "sender": "", "as_person": True}
     question = ConsentQuestion.objects.get()
-    receive(session.pk, MessageInput(content=f"yes #{question.pk}", metadata={"message": {"via": via}}))
+    receive(session.pk, MessageInput(content=f"yes #{question.pk}", about=TurnInput(message={"via": via})))
     update_hook(hook.pk, {"as_person": False})
     inside.model.answer_with(plan(RESPOND), says("Noted."))
     inside.run(session)

@@ -20,7 +20,6 @@ from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.hooks.inbound import Proof, authenticate, check_post, post
 from sessions_app.hooks.tokens import token_of
 from sessions_app.models import ChatType, ConsentQuestion, Delivery, Message, Session, Turn
-from sessions_app.models.consent import NUMBER_AT_CHANNEL
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside, call, makes
 from tests.mcp_servers import Docs
@@ -206,7 +205,7 @@ def test_a_yes_that_was_written_before_the_question_is_none(inside: Inside) -> N
     hook = add_hook(NewHook(agent_id=session.agent_id, session_id=session.pk, name="bridge", as_person=True))
 
     def on_telegram(number: int) -> None:
-        inside.say(session, "ok", route=chat, metadata={NUMBER_AT_CHANNEL: number})
+        inside.say(session, "ok", route=chat, number_at_channel=number)
 
     def delivered(number: int | None) -> None:
         """The newest question has arrived."""

@@ -196,7 +196,7 @@ def test_an_answer_is_an_answer_and_no_command(planner: Inside) -> None:
             answered = planner.say(session, word)
         execution.refresh_from_db()
         assert (execution.reply, execution.final_answer) == (word, "All gone.")
-        assert answered.metadata.get("command") is None
+        assert answered.input.command == ""
         assert TaskState.objects.get(session=session).current_goal == "peace"
         planner.say(session, word)
         assert TaskState.objects.get(session=session).current_goal == ""
