@@ -67,8 +67,8 @@ class ConsentQuestionAdmin(ReadOnlyAdmin[ConsentQuestion]):
     search_fields = ["=id", "=execution", "=session__id", "=session__key"]
     search_help_text = "Id, execution, session id or key"
     fields = [
-        "id", "session", "execution", "state", "asked_at", "asked_seq", "asked_by_turn", "answered_at",
-        "answered_by_turn",
+        "id", "session", "execution", "state", "asked_at", "asked_seq", "asked_by_turn", "asked_of",
+        "answered_at", "answered_by_turn",
     ]  # fmt: skip
     panel_fields = {"text": "Question", "calls": "Calls"}
 
