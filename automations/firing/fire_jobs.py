@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import structlog
-from django.db.models import Count, DateTimeField, Exists, F, Func, OuterRef, Q
+from django.db.models import Count, DateTimeField, F, Func, Q
 from django.db.models.functions import Greatest
 
 from automations.firing.decide import Decision, decide, nothing_due, skip_due
@@ -79,11 +79,14 @@ def _claim(limit: int) -> list[Any]:
     due = JobClock.objects.filter(inline=False, next_run_at__lte=NOW).order_by("next_run_at")
     # no_key: a delete of what a job refers to checks the keys of its runs, which must not wait for a batch
     locked = due.select_for_update(skip_locked=True, no_key=True)
+    clocks = list(locked.annotate(now=NOW)[:limit])
     registering = CronJob.objects.filter(
-        pk=OuterRef("pk"), created_by_turn__kind=TurnKind.HEARTBEAT, created_by_turn__state=TurnState.RUNNING
+        pk__in=[clock.pk for clock in clocks],
+        created_by_turn__kind=TurnKind.HEARTBEAT,
+        created_by_turn__state=TurnState.RUNNING,
     )
-    clocks = locked.annotate(now=NOW, is_held=Exists(registering))
-    return [clock for clock in clocks[:limit] if not clock.is_held]
+    held = set(registering.values_list("pk", flat=True))
+    return [clock for clock in clocks if clock.pk not in held]
 
 
 def _fire(claimed: Sequence[Any]) -> list[Any]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import JSONObject, Now
+from django.db.models.functions import JSONObject
+from django.utils import timezone
 
 from automations.models import CronJob, JobClock, RunRecord, RunState, ScheduledMessage
 from automations.models.run import CANCELLED_BY_ERROR, OPEN_RUNS
@@ -42,12 +43,15 @@ class RecentRuns:
 
 def recent_runs() -> RecentRuns:
     """Count the runs of the last 24 hours."""
-    newest = RunRecord.objects.filter(created_at__gt=Now() - _DAY).order_by("-created_at", "-run_id")
-    rows = list(newest.values_list("created_at", "state", "lag_ms")[:NEWEST])
+    recent = RunRecord.objects.filter(created_at__gt=timezone.now() - _DAY)
+    times = recent.order_by("-created_at", "-run_id").values_list("created_at", flat=True)
+    since = times[NEWEST - 1 : NEWEST].first()
+    if since is not None:
+        recent = recent.filter(created_at__gte=since)
+    rows = list(recent.values_list("created_at", "state", "lag_ms"))
     hours: dict[datetime, dict[str, int]] = {}
     for created_at, state, _ in rows:
         hours.setdefault(created_at.replace(minute=0, second=0, microsecond=0), Counter())[state] += 1
-    since = rows[-1][0] if len(rows) >= NEWEST else None
     lags = [lag for _, _, lag in rows if lag is not None]
     return RecentRuns(count=len(rows), since=since, hours=hours, lateness=_lateness(lags))
 
@@ -89,7 +93,7 @@ def failing_jobs(shown: int) -> FailingJobs:
 
 def _recent_failures() -> Counter[str]:
     """The number of failed runs of each job within 24 hours; the job that failed last comes first."""
-    failed = RunRecord.objects.filter(_HAS_FAILED, job__isnull=False, created_at__gt=Now() - _DAY)
+    failed = RunRecord.objects.filter(_HAS_FAILED, job__isnull=False, created_at__gt=timezone.now() - _DAY)
     jobs = failed.order_by("-created_at", "-run_id").values_list("job_id", flat=True)
     return Counter(jobs[:MOST_FAILURES])
 

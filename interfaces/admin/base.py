@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -121,6 +122,8 @@ class PageAdmin(ModelAdmin[M]):
                     continue
                 if found.order_by().exists():
                     return found, False
+        if _is_uuid(term):  # an id is no part of a text, and looking for it would read the whole table
+            return queryset.none(), False
         for word in term.split():
             conditions: list[Any] = [(f"{name}__icontains", word) for name in loose]
             queryset = queryset.filter(Q.create(conditions, connector=Q.OR)) if loose else queryset.none()
@@ -325,3 +328,11 @@ class VerbAdmin(PageAdmin[M]):
     ) -> Any:
         form = super().get_form(request, obj, change, **kwargs)
         return type(form.__name__, (form,), {"refusal": getattr(request, "refusal", None)})
+
+
+def _is_uuid(term: str) -> bool:
+    try:
+        uuid.UUID(term)
+    except ValueError:
+        return False
+    return True

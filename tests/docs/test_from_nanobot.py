@@ -1,4 +1,4 @@
-"""The section on nanobot in docs/how-to.md, followed: its commands print what it shows, its link shows the jobs."""
+"""The section on nanobot in docs/automations.md, followed: its commands print what it shows, its link shows the jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import new_person
 from tests.docs.pages import section
 from tests.up import ROOT
 
-PAGE = section("how-to.md", "From nanobot")
+PAGE = section("automations.md", "From nanobot")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
 STORE = "~/.nanobot/workspace/cron/jobs.json"
 
