@@ -58,6 +58,7 @@ log = structlog.get_logger(__name__)
 _session, _agent, _task_state = table(Session), table(Agent), table(TaskState)
 _PARTS: tuple[Any, ...] = (Session, Agent, TaskState)
 NO_USAGE = Usage()
+NO_MAIL = mailbox.Drained(ids=(), updates=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +118,7 @@ class PromptStep:
 def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) -> Prepared:
     """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
     kind = kind_of(turn)
-    read = read_context(
-        turn.session_id, of_home=turn.input.home, most=0 if kind.trigger_only else history.WINDOW
-    )
+    read = _read_for(turn, kind)
     session = turn.session = read.session
     choice = _model_choice(session.agent)
     steps = journal.steps()
@@ -156,6 +155,12 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
             tools=() if kind.trigger_only else permitted(offered, permit, session.agent),
         ),
     )
+
+
+def _read_for(turn: Turn, kind: Kind) -> Context:
+    """Read the turn's context, without the history if its kind is shown the trigger alone."""
+    most = 0 if kind.trigger_only else history.WINDOW
+    return read_context(turn.session_id, of_home=turn.input.home, most=most)
 
 
 def _model_choice(agent: Agent) -> dict[str, Any]:
@@ -226,10 +231,7 @@ def _render(
     """Render the system prompt and the message. Step 0 is recorded, unless an earlier attempt has done it."""
     kind, session = kind_of(turn), read.session
     before = PromptStep.from_json(steps[0].data) if steps else None
-    # updates wait for a turn that has a model, and are not shown to strangers
-    shows = read.has_mail and kind.is_message and before is None and answer is None
-    shows = shows and stranger_of(turn) is None
-    drained = mailbox.prepare_drain(session.pk) if shows else mailbox.Drained(ids=(), updates=())
+    drained = NO_MAIL if before else _drain(turn, read, answer)
     trigger = before.trigger if before else kind.trigger(turn, session)
     built = STRATEGIES[kind.strategy or session.type](
         ContextInput(
@@ -256,6 +258,12 @@ def _render(
         journal.record(StepKind.PROMPT, shown.to_json())
         kind.prompted(turn, trigger)
     return built.system_prompt, shown
+
+
+def _drain(turn: Turn, read: Context, answer: str | None) -> mailbox.Drained:
+    """The updates that the turn is shown. They wait for a turn that has a model, and are not shown to strangers."""
+    shows = read.has_mail and kind_of(turn).is_message and answer is None and stranger_of(turn) is None
+    return mailbox.prepare_drain(read.session.pk) if shows else NO_MAIL
 
 
 def _with_current_trigger(
