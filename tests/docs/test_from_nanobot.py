@@ -1,4 +1,4 @@
-"""The section on nanobot in docs/automations.md, followed: its commands print what it shows, its link shows the jobs."""
+"""The section on nanobot in docs/automations.md, followed: commands print what it shows, its link shows the jobs."""
 
 from __future__ import annotations
 
