@@ -27,9 +27,9 @@ from automations.models import ExecutionMode, JobClock, RunRecord, RunState
 from automations.models.run import HOME_KEY, TASKS_KEY
 from automations.runs.record import due_line, end_run, has_own_session
 from sessions_app.hints import Hint, send
+from sessions_app.limits.policies import policy_of
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
 from sessions_app.models.turn import RUNS_KEY
-from sessions_app.policies import policy_of
 from sessions_app.queue import enqueue
 from sessions_app.queue.kinds import kind_of
 from sessions_app.sessions.archive import archive

@@ -22,6 +22,7 @@ from config.operations.status import read_processes
 from sessions_app.channels import base as channels
 from sessions_app.connections.usable import usable
 from sessions_app.exceptions import PooledConnection
+from sessions_app.limits.policies import policy_of
 from sessions_app.models import (
     BACKGROUND,
     Connection,
@@ -39,7 +40,6 @@ from sessions_app.models import (
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.models.session import WEB
 from sessions_app.operations.figures import live_workers
-from sessions_app.policies import policy_of
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.queue.kinds import kind_of
 

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from django.db import IntegrityError, transaction
 
-from sessions_app import quotas
 from sessions_app.agents import document_revisions
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
+from sessions_app.limits import quotas
 from sessions_app.models import Agent, Document
 from sessions_app.postgres.retry import retry_deadlocks
 

@@ -17,9 +17,9 @@ from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.turn.exchange import TimedOut, Watch, ask_once
 from agent_core.types import TurnRequest
-from sessions_app.allowance import Rate, take_allowance
 from sessions_app.connections.usable import is_model_name, usable
 from sessions_app.exceptions import BadInput
+from sessions_app.limits.allowance import Rate, take_allowance
 from sessions_app.models import Connection
 from sessions_app.models.connection import LONGEST_ERROR
 

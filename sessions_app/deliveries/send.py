@@ -21,12 +21,13 @@ from django.conf import settings
 from django.db import Error, connection, transaction
 
 from agent_core.text.redact import redact
-from sessions_app import events, metrics, owners
+from sessions_app import events, metrics
 from sessions_app.channels import base
 from sessions_app.channels.base import Parcel, Unsent
 from sessions_app.deliveries import outbox
 from sessions_app.deliveries.signing_key import secret_of
 from sessions_app.hints import DeliveryLane
+from sessions_app.limits import owners
 from sessions_app.metrics import Counted
 from sessions_app.models import Delivery, DeliveryState, Event, EventType, Message, Session
 from sessions_app.models.delivery import ON_THE_WAY

@@ -10,9 +10,9 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
-from sessions_app import owners
 from sessions_app.deliveries.send import is_open
 from sessions_app.hints import DeliveryLane
+from sessions_app.limits import owners
 from sessions_app.models import Delivery, Session
 from sessions_app.postgres import statements
 from sessions_app.postgres.statements import Statement, seconds_parameter, table

@@ -15,8 +15,8 @@ from typing import Any
 from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
 from django.db.models.functions import Coalesce
 
-from sessions_app import quotas
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionClosed, StorageFull
+from sessions_app.limits import quotas
 from sessions_app.models import PRIMARY_KEY, Session, SessionState, SessionType
 from sessions_app.models.session import WEB
 from sessions_app.postgres.compiled import CompiledQuery, Parameter

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from django.db import connection, transaction
 
-from sessions_app import quotas
 from sessions_app.exceptions import TooLarge
+from sessions_app.limits import quotas
 from sessions_app.models import Message, Session
 from sessions_app.models.message import BY_CLIENT
 from sessions_app.queue.receive import LONGEST_MESSAGE

@@ -10,10 +10,10 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from sessions_app import quotas
 from sessions_app.channels import base as channels
 from sessions_app.channels import chats
 from sessions_app.exceptions import BadInput, NotFound, SessionExists
+from sessions_app.limits import quotas
 from sessions_app.models import PRIMARY_KEY, Agent, Delivery, Session, SessionType, Turn, TurnState
 from sessions_app.models.session import LONGEST_ADDRESS, WEB, rerouted
 

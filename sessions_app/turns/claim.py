@@ -12,8 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 from django.conf import settings
 
-from sessions_app import events, flags, metrics, owners
+from sessions_app import events, flags, metrics
 from sessions_app.journal.run_parts import run_parts
+from sessions_app.limits import owners
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of

@@ -17,10 +17,11 @@ from django.db.models.functions import Greatest
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Role, TurnResult
-from sessions_app import events, metrics, quotas
+from sessions_app import events, metrics
 from sessions_app.deliveries import outbox, system_events
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
+from sessions_app.limits import quotas
 from sessions_app.mailbox import updates
 from sessions_app.memory import task_state
 from sessions_app.models import Engine, Event, Message, Session, Turn, TurnState

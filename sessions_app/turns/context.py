@@ -25,12 +25,12 @@ from agent_core.types import Ending, Entry, Role, Step, TurnRequest, TurnResult,
 from sessions_app.agents import mcp_servers
 from sessions_app.connections.usable import model_choice
 from sessions_app.journal.journal import Journal
+from sessions_app.limits.policies import policy_of
 from sessions_app.mailbox import updates as mailbox
 from sessions_app.memory import history, images
 from sessions_app.models import Agent, Session, SessionType, Turn
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
-from sessions_app.policies import policy_of
 from sessions_app.queue.kinds import Kind, Trigger, kind_of
 from sessions_app.turns.context_statement import Context, read_context
 from sessions_app.turns.tool_calls import ToolContext

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from django.conf import settings
 
-from sessions_app import owners
+from sessions_app.limits import owners
 from sessions_app.models import Lane, Session, SessionState, Turn
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.turns.claim import SESSION_ID, head_of_lane, may_go_on, next_id, owner_of_session

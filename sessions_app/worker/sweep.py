@@ -13,10 +13,10 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from agent_core.exceptions import Stale
-from sessions_app import owners
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import Hint, send
 from sessions_app.journal.journal import Journal
+from sessions_app.limits import owners
 from sessions_app.models import Lane, Session, SessionState, Turn, TurnState, Worker
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher

@@ -13,7 +13,8 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from agent_core.testing import ModelServer
-from sessions_app import hints, owners
+from sessions_app import hints
+from sessions_app.limits import owners
 from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
