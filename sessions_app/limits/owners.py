@@ -1,21 +1,22 @@
-"""Conditions on a turn's owner: the account must be active, and only so many turns of one user run at a time.
+"""Conditions on a turn's owner: the account must be active, and the owner has a fair share of the fleet.
 
-The last free slots of the fleet are for users who have no running turn.
-
-Each statement reads both from the database; nothing is cached (rule 10.0). A running turn counts by its `share_of`. A
-queued turn that was refused, or whose session got no hint, has it too, so that the next turn of its owner that ends
-can wake it.
+A user has a limited number of running turns, of which automations may use a part. The last free slots of the fleet are
+for users who have no running turn. The claim applies these limits; the search for more work and the sweep use the same
+condition, so that they send no hint that would be refused. Nothing is cached (rule 10.0).
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Now
 
-from sessions_app.models import Lane, Session, Turn, TurnState
+from sessions_app.models import Lane, Session, Turn, TurnState, Worker
 from sessions_app.postgres.statements import table
 
 AUTO_PART = 0.8  # the part of a user's turns that automations may use; the rest is for the user's messages
@@ -23,10 +24,9 @@ LEFT_FREE = 10  # one of so many slots of the fleet, and at least one, is kept f
 _UNBOUNDED = 2**31 - 1
 
 _user, _session, _turn = table(get_user_model()), table(Session), table(Turn)
-_PEOPLE = sa.bindparam("most_of_people", type_=sa.Integer())
-MOST_OF_AUTO = sa.bindparam("most_of_auto", type_=sa.Integer())
-MOST_OF_ALL = sa.bindparam("most_of_all", type_=sa.Integer())
-HAS_ROOM = "rondo_has_room"  # a function of the database; the first migration creates it
+MOST_OF_PEOPLE = sa.bindparam("most_of_people", type_=sa.Integer())
+_MOST_OF_AUTO = sa.bindparam("most_of_auto", type_=sa.Integer())
+_MOST_OF_FLEET = sa.bindparam("most_of_fleet", type_=sa.Integer())
 
 
 def is_active(owner: Any) -> Any:
@@ -42,71 +42,67 @@ def of_session_is_active(session_id: Any) -> Any:
     return rows.where(session.c.id == session_id, _user.c.is_active).correlate_except(session, _user).exists()
 
 
-def count_running_turns(owner: Any) -> Any:
-    """Expression: the number of the owner's running turns in the whole fleet. It counts no further than the bound."""
+def count_running(owner: Any = None) -> Any:
+    """Expression: the number of running turns of an owner, or of the whole fleet."""
     turn = _turn.alias()
-    some = (
-        sa.select(sa.literal_column("1"))
-        .where(turn.c.share_of == owner, turn.c.state == sa.literal_column(f"'{TurnState.RUNNING}'"))
-        .limit(_PEOPLE)
-        .correlate_except(turn)
-        .subquery()
-    )
-    return sa.select(sa.func.count()).select_from(some).scalar_subquery()
+    running = sa.select(sa.func.count()).where(turn.c.state == sa.literal_column(f"'{TurnState.RUNNING}'"))
+    which = running if owner is None else running.where(turn.c.owner_id == owner)
+    return which.correlate_except(turn).scalar_subquery()
 
 
-def all_running() -> Any:
-    """Select `owner_id` and `turns`, the number of running turns of each owner that has any."""
-    running = (_turn.c.share_of.is_not(None), _turn.c.state == sa.literal_column(f"'{TurnState.RUNNING}'"))
-    number = sa.func.count().label("turns")
-    return sa.select(_turn.c.share_of.label("owner_id"), number).where(*running).group_by(_turn.c.share_of)
+def count_running_exactly(owner: Any) -> Any:
+    """Expression: the same, after a wait for all other claims of the owner. The next one waits for this commit.
 
-
-def most(lane: Any) -> Any:
-    """Expression: a turn of this lane begins only while fewer turns of its owner run."""
-    if lane is Lane.PEOPLE:
-        return _PEOPLE
-    return sa.case((lane == sa.literal_column(f"'{Lane.AUTO}'"), MOST_OF_AUTO), else_=_PEOPLE)
-
-
-def may_take_slot(running: Any) -> Any:
-    """Condition: an owner with so many running turns may take one of the fleet's free slots."""
-    turn = _turn.alias()
-    some = (
-        sa.select(sa.literal_column("1"))
-        .where(turn.c.state == sa.literal_column(f"'{TurnState.RUNNING}'"))
-        .limit(MOST_OF_ALL)
-        .subquery()
-    )
-    of_all = sa.select(sa.func.count()).select_from(some).scalar_subquery()
-    return sa.case((running == 0, sa.true()), else_=of_all < MOST_OF_ALL)
-
-
-def has_room(owner: Any, lane: Any) -> Any:
-    """Expression: one more turn of this lane may run. It takes the owner's lock until the commit.
-
-    So the claims of one owner are made one at a time. Each statement of a volatile function has a snapshot of its own:
-    it counts all that was claimed before it got the lock.
+    The function of the database takes a lock, then counts in a snapshot of its own, so that it sees every claim that
+    was committed before.
     """
-    return getattr(sa.func, HAS_ROOM)(owner, most(lane), MOST_OF_ALL)
+    return sa.func.rondo_running_turns(owner)
 
 
-_most_in_fleet = _UNBOUNDED  # turns that leave some of the fleet's slots free
+def has_room(running: Any, lane: Any) -> Any:
+    """Condition: one more turn of this lane may run for an owner with so many running turns."""
+    most = sa.case((lane == sa.literal_column(f"'{Lane.AUTO}'"), _MOST_OF_AUTO), else_=MOST_OF_PEOPLE)
+    return running < sa.case((count_running() < _MOST_OF_FLEET, most), else_=1)
+
+
+def is_near_limit(running: Any) -> Any:
+    """Condition: with one more turn, the owner or the fleet would be at half of its limit or above.
+
+    Below that no turn of the owner is refused, and each has a hint on its way.
+    """
+    return sa.or_((running + 1) * 2 >= MOST_OF_PEOPLE, (count_running() + 1) * 2 >= _MOST_OF_FLEET)
+
+
+_fleet_slots = 0  # 0: not known yet
 
 
 def set_fleet_slots(slots: int) -> None:
     """Set how many turns all workers together run at a time. The worker's heartbeat calls it."""
-    global _most_in_fleet  # noqa: PLW0603 - one for the process, written by its heartbeat
-    _most_in_fleet = max(1, slots - max(1, slots // LEFT_FREE))
+    global _fleet_slots  # noqa: PLW0603 - one for the process, written by its heartbeat
+    _fleet_slots = slots
 
 
-def bounds() -> dict[str, int]:
-    """Return the parameters of statements that use the bound."""
-    given = settings.RONDO_TURNS_PER_USER
-    of_all = _most_in_fleet if given else _UNBOUNDED
-    whole = min(given, of_all) if given else _UNBOUNDED
+def bounds(slots: int | None = None) -> dict[str, int]:
+    """Return the limits, which are parameters of the statements that use the conditions above."""
+    slots, given = _fleet_slots if slots is None else slots, settings.RONDO_TURNS_PER_USER
+    fleet = max(1, slots - max(1, slots // LEFT_FREE)) if slots and given else _UNBOUNDED
+    people = min(given or _UNBOUNDED, fleet)
     return {
-        "most_of_people": whole,
-        "most_of_auto": max(1, int(whole * AUTO_PART)),
-        "most_of_all": of_all,
+        "most_of_people": people,
+        "most_of_auto": max(1, int(people * AUTO_PART)),
+        "most_of_fleet": fleet,
     }
+
+
+def waits_for_own_turns() -> Q:
+    """Condition on queued turns, for reports: the owner may run no more of them now."""
+    alive = Now() - timedelta(seconds=settings.RONDO_WORKER_LOST_SECONDS)
+    workers = Worker.objects.filter(heartbeat_at__gt=alive).aggregate(slots=Sum("slots", default=0))
+    most, running = bounds(workers["slots"]), Turn.objects.filter(state=TurnState.RUNNING)
+    is_full = running.count() >= most["most_of_fleet"]
+    of_owner = running.order_by().values("owner_id").annotate(turns=Count("pk"))
+
+    def at(limit: int) -> Q:
+        return Q(owner_id__in=of_owner.filter(turns__gte=1 if is_full else limit).values("owner_id"))
+
+    return at(most["most_of_people"]) | Q(lane=Lane.AUTO) & at(most["most_of_auto"])

@@ -64,7 +64,7 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
             "_claim_statement",
             drop_arguments("where", "auto_allowed"),
         ),
-        Break("10.0", "an inactive owner's turn begins", "_may_begin", drop_arguments("and_", "is_active")),
+        Break("10.0", "an inactive owner's turn begins", "_claim_statement", drop_arguments("and_", "is_active")),
     ),
     "sessions_app.turns.lost_workers": (
         CLAIM,
