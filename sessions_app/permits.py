@@ -14,9 +14,9 @@ from agent_core import tools
 from agent_core.text import fence
 from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.tools import SEPARATOR
-from agent_core.types import Entry, Step, StepKind
+from agent_core.types import Entry, Role, Step, StepKind
 from sessions_app.exceptions import BadInput
-from sessions_app.models import Agent, Hook, Turn
+from sessions_app.models import Agent, Hook, Message, Turn, TurnStep
 from sessions_app.models.turn import JOB_KEY
 
 MOST_ALLOWED = 50  # names
@@ -92,17 +92,28 @@ def stranger_of(turn: Turn) -> str | None:
     return hook_id
 
 
-def is_marked(turn: Turn) -> bool:
+def comes_from_outside(turn: Turn) -> bool:
     """Whether the turn was scheduled by a hook's post, or by a turn that had read text from outside."""
     return bool(turn.metadata.get(READ_BEFORE) or turn.metadata.get(STRANGER))
 
 
-def posted(text: str) -> str:
+def has_read_in(turn: Turn) -> bool:
+    """Whether the turn so far, or an earlier turn of its session, has read text from outside."""
+    # what a running turn has read is in its journal only
+    read = {"foreign": True}
+    steps = TurnStep.objects.filter(turn=turn, kind=StepKind.RESULT, data__contains=read)
+    results = Message.objects.filter(
+        session_id=turn.session_id, role=Role.TOOL, parts__contains={"results": [read]}
+    )
+    return comes_from_outside(turn) or steps.exists() or results.exists()
+
+
+def shown_post(text: str) -> str:
     """Return the post of another system as a model is shown it: as a data block, with a note on who sent it."""
     return f"{POSTED}\n\n{fence.fenced('post', text)}"
 
 
-def marks(stranger: str, *, has_read: bool) -> dict[str, Any]:
+def provenance(stranger: str, *, has_read: bool) -> dict[str, Any]:
     """Return the turn metadata that record a stranger, or text read from outside; empty if there is neither."""
     return ({STRANGER: stranger} if stranger else {}) | ({READ_BEFORE: True} if has_read else {})
 

@@ -69,7 +69,7 @@ def turn_columns(job: CronJob, slot: datetime, session: InternalSession | None) 
         "automation_name": job.name,
         "timezone": job.timezone,
         "policy": turn_limits(job),
-    } | permits.marks(job.stranger, has_read=job.has_read)
+    } | permits.provenance(job.stranger, has_read=job.has_read)
     if job.ping_url:
         metadata[PINGS_KEY] = True
     session_id: Any = job.session_id or (session and session.id)

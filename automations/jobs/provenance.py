@@ -30,4 +30,4 @@ def provenance_marks(jobs: Iterable[CronJob]) -> dict[str, Any]:
     jobs = list(jobs)
     strangers = {job.stranger for job in jobs if job.stranger}
     stranger = next(iter(strangers), "") if len(strangers) < 2 else SEVERAL
-    return permits.marks(stranger, has_read=any(job.has_read for job in jobs))
+    return permits.provenance(stranger, has_read=any(job.has_read for job in jobs))

@@ -14,10 +14,10 @@ from agent_core.types import ToolCall
 from automations.models import CronJob
 from automations.models.category import Category, category
 from automations.models.run import HOME_KEY
-from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
+from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate, deposit
 from sessions_app.models import BACKGROUND, Priority, Turn
 from sessions_app.models.turn import JOB_KEY
-from sessions_app.permits import is_marked
+from sessions_app.permits import comes_from_outside, has_read_in
 
 AFTER_REGISTERED = (
     "It can be changed, disabled or removed like any routine; a removed one is not registered again."
@@ -36,7 +36,7 @@ def home_of(about: Mapping[str, Any]) -> uuid.UUID | None:
     return uuid.UUID(home) if home else None
 
 
-def report_to_home(home: uuid.UUID | None, agent_id: int, mail: Mail) -> bool:
+def report_to_home(home: uuid.UUID | None, agent_id: int, mail: NewUpdate) -> bool:
     """Deposit in the home's mailbox; in the primary session's when no home was given or it was deleted."""
     return deposit(home, mail, or_primary_of=agent_id)
 
@@ -55,12 +55,12 @@ def mail_about(
     source_key: str,
     urgent: bool = False,
     key: str = "",
-) -> Mail:
+) -> NewUpdate:
     """The mail about a turn's result. The same `about` of the same turn is the same event.
 
     `key`: this mail replaces unread ones with the same key.
     """
-    return Mail(
+    return NewUpdate(
         event_id=event_id(turn.pk, about),
         event_type=event_type,
         summary=first_sentence(text),
@@ -69,7 +69,7 @@ def mail_about(
         priority=Priority.HIGH if urgent else Priority.NORMAL,
         artifacts=artifacts_of(text),
         dedupe_key=key,
-        foreign=is_marked(turn),
+        foreign=comes_from_outside(turn),
         of_turn=turn,
     )
 
@@ -90,8 +90,6 @@ def ask_for_consent(turn: Turn, call: ToolCall) -> None:
     session = turn.session
     asked = describe_call(call.name, call.arguments, f"/api/sessions/{turn.session_id}/messages/")
     text = f"A scheduled turn wanted to use {asked}, which needs your consent: ask for it in a message of your own."
-    from sessions_app.memory.outside import has_read_in  # late: SQLAlchemy is slow to load
-
     if has_read_in(turn):
         text = f"{text} {OUTSIDE_TEXT}"
     own = None if session.type in BACKGROUND else turn.session_id
@@ -105,13 +103,13 @@ def ask_for_consent(turn: Turn, call: ToolCall) -> None:
 def report_registered(turn: Turn, job: CronJob, source_key: str) -> None:
     """Report a routine that the agent registered by itself, in the transaction that adds it (rule 5.6)."""
     text = f'A heartbeat registered a routine by itself: "{job.name}" ({job.pk}, {job.execution_mode}).'
-    mail = Mail(
+    mail = NewUpdate(
         event_id=uuid.uuid5(NAMESPACE, f"registered:{job.pk}"),
         event_type="routine_registered",
         summary=text[:LONGEST_SUMMARY],
         detail=f"{text} {AFTER_REGISTERED}",
         source_key=source_key,
-        foreign=is_marked(turn),
+        foreign=comes_from_outside(turn),
         of_turn=turn,
     )
     report_to_home(job.home_id, job.agent_id, mail)
@@ -130,7 +128,7 @@ def report_paused(job: CronJob) -> None:
         return
     text = f'"{job.name}" ({job.pk}) was paused: its schedule, zone or settings cannot be used any more.'
     cure = "It runs again when it has a valid schedule and is enabled."
-    mail = Mail(
+    mail = NewUpdate(
         event_type="paused",
         summary=text,
         detail=f"{text} {cure}",

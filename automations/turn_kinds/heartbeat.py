@@ -30,7 +30,7 @@ from sessions_app import flags, metrics
 from sessions_app.journal.journal import Journal
 from sessions_app.metrics import Counted
 from sessions_app.models import Session, Turn, TurnKind, TurnStep
-from sessions_app.permits import is_marked
+from sessions_app.permits import comes_from_outside
 from sessions_app.queue.kinds import Trigger
 from sessions_app.single_line import one_line
 
@@ -160,4 +160,4 @@ def _report_reminders(turn: Turn, session: Session, reply: str) -> None:
 def _of_tasks(turn: Turn) -> str:
     """Warnings for the prompt: a failed task that needs no model, and tasks with outside provenance."""
     said_before = str(turn.metadata.get("warning", ""))
-    return f"{said_before}\n\n{NO_PERSONS}" if is_marked(turn) else said_before
+    return f"{said_before}\n\n{NO_PERSONS}" if comes_from_outside(turn) else said_before

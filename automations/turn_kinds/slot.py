@@ -16,7 +16,7 @@ from sessions_app.deliveries.outbox import enqueue_judged_delivery
 from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.turn import JOB_KEY
-from sessions_app.permits import is_marked
+from sessions_app.permits import comes_from_outside
 from sessions_app.queue.kinds import Kind, Trigger
 
 BOUND_PROMPT, LEGACY_PROMPT = "cron.agent_turn.reminder", "cron.legacy.reminder"
@@ -27,7 +27,7 @@ NO_PERSONS = (
 
 def with_warning(turn: Turn, task: str) -> str:
     """The task of a slot; with a warning before it when a person alone did not ask for it (rule 3.5)."""
-    return f"{NO_PERSONS}\n\n{task}" if is_marked(turn) else task
+    return f"{NO_PERSONS}\n\n{task}" if comes_from_outside(turn) else task
 
 
 class SlotKind(Kind):

@@ -24,7 +24,7 @@ from sessions_app.events import announce_change
 from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict
 from sessions_app.limits import quotas
 from sessions_app.limits.policies import check_policy
-from sessions_app.mailbox.updates import moving_undrained
+from sessions_app.mailbox.deposit import moving_undrained
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
 from sessions_app.models.agent import heartbeat_defaults
 

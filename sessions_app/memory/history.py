@@ -15,7 +15,7 @@ from agent_core.llm.valid_request import with_all_results
 from agent_core.types import Entry, Image, Role, ToolCall, ToolResult
 from sessions_app.memory.images import images_of
 from sessions_app.models import DeliveryState, Message
-from sessions_app.permits import posted
+from sessions_app.permits import shown_post
 
 WINDOW = 100  # messages that the model is shown at most; the token budget may allow fewer
 REFUSED = (
@@ -89,7 +89,7 @@ def to_entry(message: StoredMessage | Message, images: Mapping[str, Image] = NO_
     if (
         said is None
     ):  # the model saw the same text; posts of older versions were stored without its data block
-        said = posted(message.content) if stranger else message.content
+        said = shown_post(message.content) if stranger else message.content
     if unsent := getattr(message, "unsent", ()):
         said = "\n\n".join((said, *(_fate(**each) for each in unsent)))
     return Entry(

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from sessions_app.events import announce
 from sessions_app.exceptions import BadInput, SessionClosed
-from sessions_app.mailbox.updates import moving_undrained
+from sessions_app.mailbox.deposit import moving_undrained
 from sessions_app.models import Event, EventType, Session, SessionState, SessionType, Turn, TurnState
 from sessions_app.models.session import BACKGROUND
 from sessions_app.queue.cancel import cancel_waiting

@@ -207,7 +207,7 @@ def _render(
     # updates wait for a turn that has a model, and are not shown to strangers
     shows = read.has_mail and kind.drains_mailbox and before is None and answer is None
     shows = shows and stranger_of(turn) is None
-    drained = mailbox.prepare_drain(session.pk) if shows else mailbox.Drained(ids=(), updates=())
+    unread = mailbox.updates_to_show(session.pk) if shows else mailbox.ShownUpdates()
     trigger = before.trigger if before else kind.trigger(turn, session)
     built = STRATEGIES[kind.strategy or session.type](
         ContextInput(
@@ -215,7 +215,7 @@ def _render(
             timezone=session.agent.timezone,
             trigger=trigger.model_content,
             documents=read.documents,
-            updates=drained.updates,
+            updates=unread.updates,
             due_tasks=kind.due_tasks(turn),
             missing_tools=offer.missing,
             instructions=_instructions(read),
@@ -226,9 +226,9 @@ def _render(
     shown = PromptStep(
         trigger=trigger,
         message=built.message,
-        event_ids=drained.ids,
+        event_ids=unread.ids,
         used_before=used_before,
-        foreign=drained.foreign,
+        foreign=unread.foreign,
     )
     journal.record_prompt(shown.to_json(), trigger.template, trigger.model_content)
     return built.system_prompt, shown

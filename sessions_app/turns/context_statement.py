@@ -11,7 +11,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from sessions_app.exceptions import NotFound
-from sessions_app.mailbox.bounds import UNREAD
 from sessions_app.memory import history
 from sessions_app.memory.history_statements import newest_messages
 from sessions_app.models import Agent, Document, MailboxEvent, Preference, Session, TaskState
@@ -46,7 +45,9 @@ def _select_context() -> Any:
     preferences = sa.select(preference.c.content).where(
         preference.c.agent_id == _session.c.agent_id, preference.c.user_id == _session.c.owner_id
     )
-    has_mail = sa.exists().where(mail.c.target_id == _session.c.id, *UNREAD)
+    has_mail = sa.exists().where(
+        mail.c.target_id == _session.c.id, mail.c.acknowledged_at.is_(None), mail.c.dropped_at.is_(None)
+    )
     columns = [
         column.label(f"{part.name}_{column.name}")
         for part in (_session, _agent, _task_state)

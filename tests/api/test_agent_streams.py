@@ -14,7 +14,7 @@ from django.conf import settings
 from automations.turn_kinds.isolated import NEXT_TURN
 from interfaces.api.sessions import streams
 from sessions_app.events import Cursor
-from sessions_app.mailbox.updates import Mail
+from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import Agent, Event, EventType, Lane, Scope, Session, SessionType, Turn, TurnKind
 from sessions_app.sessions.open import open_session
 from sessions_app.streams.event_log import PAGE, now
@@ -46,8 +46,8 @@ def step_of_a_job(job: Session) -> Turn:
     return Turn(session=job, kind=TurnKind.JOB, lane=Lane.AUTO, content=SECRET, metadata=about)
 
 
-def news() -> Mail:
-    return Mail(event_type="job_completed", summary=SECRET, detail=SECRET)
+def news() -> NewUpdate:
+    return NewUpdate(event_type="job_completed", summary=SECRET, detail=SECRET)
 
 
 def of_agent(stream: Stream) -> list[dict[str, Any]]:
