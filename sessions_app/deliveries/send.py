@@ -33,7 +33,7 @@ from sessions_app.models import Delivery, DeliveryState, Event, EventType, Messa
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.postgres.statements import Statement, table
-from sessions_app.tracing.spans import delivery_span
+from sessions_app.tracing import delivery_span
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ def _another_is_sent() -> Any:
 _IS_DUE = sa.and_(
     is_open(_delivery),
     sa.or_(_delivery.c.next_attempt_at.is_(None), _delivery.c.next_attempt_at <= sa.func.now()),
-    owners.of_session_is_active(_delivery.c.session_id),  # else it waits, and is sent late
+    owners.is_active(_delivery.c.owner_id),  # else it waits, and is sent late
 )
 CLAIM = Statement(
     sa.update(_delivery)

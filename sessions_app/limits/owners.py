@@ -16,14 +16,14 @@ from django.contrib.auth import get_user_model
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import Now
 
-from sessions_app.models import Lane, Session, Turn, TurnState, Worker
+from sessions_app.models import Lane, Turn, TurnState, Worker
 from sessions_app.postgres.statements import table
 
 AUTO_PART = 0.8  # the part of a user's turns that automations may use; the rest is for the user's messages
 LEFT_FREE = 10  # one of so many slots of the fleet, and at least one, is kept for users with no running turn
 _UNBOUNDED = 2**31 - 1
 
-_user, _session, _turn = table(get_user_model()), table(Session), table(Turn)
+_user, _turn = table(get_user_model()), table(Turn)
 MOST_OF_PEOPLE = sa.bindparam("most_of_people", type_=sa.Integer())
 _MOST_OF_AUTO = sa.bindparam("most_of_auto", type_=sa.Integer())
 _MOST_OF_FLEET = sa.bindparam("most_of_fleet", type_=sa.Integer())
@@ -33,13 +33,6 @@ def is_active(owner: Any) -> Any:
     """Condition: the account is active. `owner` is a column with a user's id."""
     rows: Any = sa.select(sa.literal_column("1")).where(_user.c.id == owner, _user.c.is_active)
     return rows.correlate_except(_user).exists()
-
-
-def of_session_is_active(session_id: Any) -> Any:
-    """Condition: the account that the session belongs to is active."""
-    session = _session.alias()
-    rows: Any = sa.select(sa.literal_column("1")).join_from(session, _user, _user.c.id == session.c.owner_id)
-    return rows.where(session.c.id == session_id, _user.c.is_active).correlate_except(session, _user).exists()
 
 
 def count_running(owner: Any = None) -> Any:

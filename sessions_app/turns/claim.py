@@ -63,14 +63,9 @@ def next_id(*, lock: bool = True) -> Any:
     )
 
 
-def owner_of_session() -> Any:
-    session = _session.alias()
-    return sa.select(session.c.owner_id).where(session.c.id == SESSION_ID).scalar_subquery()
-
-
-def may_go_on(turn: Any, owner: Any) -> Any:
+def may_go_on(turn: Any) -> Any:
     """Condition: a running turn is resumed. For an inactive owner it is resumed only to be cancelled."""
-    return sa.or_(turn.c.cancel_requested_at.is_not(None), owners.is_active(owner))
+    return sa.or_(turn.c.cancel_requested_at.is_not(None), owners.is_active(turn.c.owner_id))
 
 
 def _claim_statement() -> Any:
@@ -78,12 +73,11 @@ def _claim_statement() -> Any:
     candidate = sa.select(picked.c.id).where(picked.c.id == next_id()).with_for_update().scalar_subquery()
     steps = sa.select(sa.func.coalesce(sa.func.max(_step.c.n) + 1, 0)).where(_step.c.turn_id == _turn.c.id)
     steps_now = steps.scalar_subquery()
-    owner = owner_of_session()
-    has_room = owners.has_room(owners.count_running_exactly(owner), _turn.c.lane)
+    has_room = owners.has_room(owners.count_running_exactly(_turn.c.owner_id), _turn.c.lane)
     unowned = sa.or_(_turn.c.claim.is_(None), _turn.c.worker == _ME, worker_is_gone(_turn.c.worker))
     takeable = sa.or_(
-        sa.and_(_turn.c.state == TurnState.QUEUED, owners.is_active(owner), has_room),
-        sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn, owner)),
+        sa.and_(_turn.c.state == TurnState.QUEUED, owners.is_active(_turn.c.owner_id), has_room),
+        sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn)),
     )
     open_session = sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING)
     rescued = sa.and_(

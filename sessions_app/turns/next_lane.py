@@ -11,7 +11,7 @@ from django.conf import settings
 from sessions_app.limits import owners
 from sessions_app.models import Session, SessionState, Turn
 from sessions_app.postgres.statements import Statement, table
-from sessions_app.turns.claim import SESSION_ID, may_go_on, next_id, owner_of_session
+from sessions_app.turns.claim import SESSION_ID, may_go_on, next_id
 
 LOOK_AT = 100  # the owner's turns that waited longest; the sweep finds the others
 
@@ -20,15 +20,15 @@ _QUEUED: Any = sa.literal_column("'queued'")
 _RUNNING: Any = sa.literal_column("'running'")
 
 
-def _own(owner: Any) -> Any:
+def _own() -> Any:
     """Select the session's next turn if it may run now, or was handed back."""
     may_begin = sa.and_(
         _turn.c.state == _QUEUED,
-        owners.is_active(owner),
-        owners.has_room(owners.count_running(owner), _turn.c.lane),
+        owners.is_active(_turn.c.owner_id),
+        owners.has_room(owners.count_running(_turn.c.owner_id), _turn.c.lane),
     )
     # while a worker runs a turn, nothing else can run: that worker looks again afterwards
-    is_handed_back = sa.and_(_turn.c.state == _RUNNING, _turn.c.claim.is_(None), may_go_on(_turn, owner))
+    is_handed_back = sa.and_(_turn.c.state == _RUNNING, _turn.c.claim.is_(None), may_go_on(_turn))
     # no more turns run in a session that is being deleted
     is_open = sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING)
     return sa.select(_turn.c.session_id, _turn.c.lane).where(
@@ -36,11 +36,13 @@ def _own(owner: Any) -> Any:
     )
 
 
-def _another(owner: Any) -> Any:
+def _another() -> Any:
     """Select another waiting session of the owner, which may have been refused for want of room.
 
     It is the one whose last hint is oldest, and now counts as hinted at, so that the next search finds another one.
     """
+    here = _session.alias("here")
+    owner = sa.select(here.c.owner_id).where(here.c.id == SESSION_ID).scalar_subquery()
     turn, running = _turn.alias("waiting"), owners.count_running(owner)
     longest = sa.select(_turn.c.id).where(
         _turn.c.owner_id == owner, _turn.c.state == _QUEUED, _turn.c.host_id.is_(None)
@@ -67,9 +69,8 @@ def _another(owner: Any) -> Any:
 
 
 def _next_lane_statement() -> Any:
-    owner = owner_of_session()
-    another = _another(owner)
-    return sa.union_all(sa.select(another.c.session_id, another.c.lane), _own(owner))
+    another = _another()
+    return sa.union_all(sa.select(another.c.session_id, another.c.lane), _own())
 
 
 NEXT_LANE = Statement(_next_lane_statement, prepared=True)

@@ -114,7 +114,7 @@ def _of_inactive_owners() -> Statement:
         _turn.c.state == sa.literal_column("'running'"),
         _turn.c.cancel_requested_at.is_(None),
         _turn.c.kind != sa.all_(without_model),
-        ~owners.of_session_is_active(_turn.c.session_id),
+        ~owners.is_active(_turn.c.owner_id),
     )
     return Statement(
         rows.values(cancel_requested_at=sa.func.now(), cancel_reason=OwnerInactive.code).returning(
