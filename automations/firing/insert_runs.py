@@ -16,7 +16,7 @@ from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Session, Turn
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 from sessions_app.queue.enqueue_statements import EMPTY, GIVEN, insert_turns
-from sessions_app.tracing.spans import trace_of_run
+from sessions_app.tracing import trace_of_run
 
 _run, _turn, _session = table(RunRecord), table(Turn), table(Session)
 _RUN_COLUMNS: dict[str, Any] = {

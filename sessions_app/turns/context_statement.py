@@ -12,7 +12,6 @@ import sqlalchemy as sa
 
 from sessions_app.exceptions import NotFound
 from sessions_app.memory import history
-from sessions_app.memory.history_statements import newest_messages
 from sessions_app.models import Agent, Document, MailboxEvent, Preference, Session, TaskState
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, table
@@ -59,7 +58,7 @@ def _select_context() -> Any:
             _of_session(preferences).label("preferences"),
             _of_session(documents).label("documents"),
             has_mail.label("has_mail"),
-            newest_messages(_session).label("messages"),
+            history.newest_messages(_session).label("messages"),
         )
         .select_from(_session)
         .join(_agent, _agent.c.id == _session.c.agent_id)
