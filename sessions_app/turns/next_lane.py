@@ -10,9 +10,10 @@ from django.conf import settings
 
 from sessions_app.limits import owners
 from sessions_app.models import Session, SessionState, Turn
-from sessions_app.postgres.statements import Statement, table
+from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.turns.claim import SESSION_ID, may_go_on, next_id
 
+HINT_AGAIN_AFTER = 1.0  # seconds
 LOOK_AT = 100  # the owner's turns that waited longest; the sweep finds the others
 
 _turn, _session = table(Turn), table(Session)
@@ -40,6 +41,7 @@ def _another() -> Any:
     """Select another waiting session of the owner, which may have been refused for want of room.
 
     It is the one whose last hint is oldest, and now counts as hinted at, so that the next search finds another one.
+    PostgreSQL checks `is_silent` again on the locked row: of two searches at once the second one finds another, too.
     """
     here = _session.alias("here")
     owner = sa.select(here.c.owner_id).where(here.c.id == SESSION_ID).scalar_subquery()
@@ -48,12 +50,15 @@ def _another() -> Any:
         _turn.c.owner_id == owner, _turn.c.state == _QUEUED, _turn.c.host_id.is_(None)
     )
     busy = _turn.alias("busy")
+    silent_since = sa.func.now() - seconds_parameter("again_after")
+    is_silent = sa.or_(turn.c.hinted_at.is_(None), turn.c.hinted_at < silent_since)
     found = (
         sa.select(turn.c.id)
         .join(_session, _session.c.id == turn.c.session_id)
         .where(
             turn.c.id.in_(longest.order_by(_turn.c.queued_at, _turn.c.id).limit(LOOK_AT)),
             turn.c.session_id != SESSION_ID,
+            is_silent,
             ~sa.exists().where(busy.c.session_id == turn.c.session_id, busy.c.state == _RUNNING),
             _session.c.state != SessionState.DELETING,
             owners.is_active(owner),
@@ -82,4 +87,9 @@ def next_lane(session_id: uuid.UUID) -> list[Any]:
     That is this session if its next turn may run now. If the owner is near a limit, it is also one of the owner's
     sessions that wait: a claim in it may have been refused, and then nothing else but the sweep wakes it.
     """
-    return NEXT_LANE.all(session_id=session_id, max_wait=settings.AUTOMATION_MAX_WAIT, **owners.bounds())
+    return NEXT_LANE.all(
+        session_id=session_id,
+        max_wait=settings.AUTOMATION_MAX_WAIT,
+        again_after=HINT_AGAIN_AFTER,
+        **owners.bounds(),
+    )
