@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import BooleanField, Count, ExpressionWrapper, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from automations.jobs.clock import database_now
@@ -20,6 +20,7 @@ from automations.models import RunRecord, RunState
 from automations.models.run import OPEN_RUNS
 from automations.runs.describe import Waiting
 from sessions_app.connections.usable import warnings_of_agents
+from sessions_app.limits import owners
 from sessions_app.models import Turn, TurnKind, TurnState
 from sessions_app.postgres.statements import Statement, table
 
@@ -128,11 +129,10 @@ def _first_turns(job_ids: Iterable[str]) -> dict[str, Any]:
     firsts = dict(mine.distinct("waiting_job").values_list("waiting_job", "pk"))
     queue = Turn.objects.filter(session=OuterRef("session"), state=TurnState.QUEUED, host__isnull=True)
     earlier = Q(due_at__lt=OuterRef("due_at")) | Q(due_at=OuterRef("due_at"), id__lt=OuterRef("pk"))
-    at_work = Turn.objects.filter(share_of=OuterRef("share_of"), state=TurnState.RUNNING)
     turns: dict[int, Any] = Turn.objects.annotate(
         people=_count(queue.exclude(lane=OuterRef("lane"))),
         before=_count(queue.filter(earlier, lane=OuterRef("lane"))),
-        behind_others=Exists(at_work),
+        behind_others=ExpressionWrapper(owners.waits_for_own_turns(), BooleanField()),
     ).in_bulk(firsts.values())
     return {job_id: turns[pk] for job_id, pk in firsts.items() if pk in turns}
 

@@ -12,7 +12,6 @@ from django.db.migrations.executor import MigrationExecutor
 
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
-from config.env_values import all_queues
 from config.installation import COMMAND
 from config.operations import job_checks, schema, session_checks, trials
 from config.operations.findings import Check, Finding, failed, passed, some_named, unknown
@@ -99,7 +98,7 @@ def check_broker() -> Finding:
 
 def check_queues() -> Finding:
     """A worker consumes each queue."""
-    return session_checks.queues_read(all_queues(settings.TURN_SHARDS))
+    return session_checks.queues_read(settings.ALL_QUEUES)
 
 
 READINESS_CHECKS: dict[str, Check] = {

@@ -24,6 +24,7 @@ from config.operations.status import LaneNow, lane_now
 from interfaces.admin.base import instant
 from interfaces.admin.panels import Panel, label, link, link_to, list_url, table_panel
 from sessions_app import metrics as counters
+from sessions_app.mailbox import updates
 from sessions_app.metrics import Counted
 from sessions_app.models import (
     Agent,
@@ -219,7 +220,7 @@ def waiting() -> Iterator[Part]:
     retries = runs.retrying_runs()[:MOST_COUNTED].count()
     again = list_url(RunRecord, not_before__isempty="0")
     rows.append(["runs before another attempt", "the time of the attempt", number(retries, again), "-"])
-    unread = sessions.unacknowledged_mail()[:MOST_COUNTED].count()
+    unread = updates.unread()[:MOST_COUNTED].count()
     mail = list_url(MailboxEvent, acknowledged_at__isempty="1", dropped_at__isempty="1")
     rows.append(["mailbox updates", "the next turn of their session", number(unread, mail), "-"])
     yield table_panel("What waits, and on whom", ["what", "waits on", "number", "the oldest for"], rows)

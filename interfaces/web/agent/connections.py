@@ -17,10 +17,10 @@ from interfaces.web.agent.sections import (
     saved,
 )
 from interfaces.web.pages import person, person_page
-from sessions_app.allowance import take_allowance
 from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once
 from sessions_app.exceptions import BadInput, RevisionConflict, SessionsError, TooSoon
+from sessions_app.limits.allowance import take_allowance
 from sessions_app.models import Agent, Connection
 from sessions_app.reads import selectors
 

@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 
 from interfaces.web.agent.sections import Outcome, Section, agent_page, saved
 from interfaces.web.pages import person, person_page
-from sessions_app.allowance import take_allowance
 from sessions_app.exceptions import NotFound, SessionsError, TooSoon
+from sessions_app.limits.allowance import take_allowance
 from sessions_app.models import Agent, TelegramBot
 from sessions_app.reads import selectors
 from sessions_app.telegram import binding, bots
