@@ -15,9 +15,9 @@ class AutomationsConfig(AppConfig):
         from automations.routines import heartbeat_document
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
-        from sessions_app import quotas
         from sessions_app.agents import documents, edit
         from sessions_app.deliveries import outbox
+        from sessions_app.limits import quotas
         from sessions_app.queue import kinds
         from sessions_app.sessions.dependents import register_session_dependent
 

@@ -15,7 +15,7 @@ from django.db.models import Model
 from benchmarks import data
 from benchmarks.plugin import MODEL
 
-AGENTS = 100  # so that a batch of 100 due jobs has a hint for each job (automations.firing.insert_runs.HINTS_PER_AGENT)
+AGENTS = 100
 LEAST_SESSIONS = 1_000
 JOBS_PER_SESSION = 10
 ROWS_AT_ONCE = 20_000

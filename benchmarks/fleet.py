@@ -122,12 +122,13 @@ def workers(folder: Path, count: int, concurrency: int, **environ: str) -> Itera
 
 def waiting_hints() -> int:
     """Number of messages in all our queues."""
+    from django.conf import settings
+
     from config.celery import app as current_app
-    from sessions_app.hints import shard_queues
 
     with current_app.connection_for_read() as connection:
         channel = connection.default_channel
-        return sum(_size(channel, name) for name in shard_queues())
+        return sum(_size(channel, name) for name in settings.ALL_QUEUES)
 
 
 def _size(channel: Any, name: str) -> int:
@@ -138,11 +139,13 @@ def _size(channel: Any, name: str) -> int:
 
 def purge() -> None:
     """Drop all waiting hints."""
+    from django.conf import settings
+
     from config.celery import app as current_app
     from sessions_app import hints
 
     hints.flush_hints(30.0)
     with current_app.connection_for_write() as connection:
         channel: Any = connection.default_channel
-        for name in hints.shard_queues():
+        for name in settings.ALL_QUEUES:
             channel.queue_purge(name)

@@ -59,12 +59,12 @@ def run(_servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Fig
 def _deposit_all(targets: list[Any], threads: int, count: int) -> float:
     from django.db import connection
 
-    from sessions_app.mailbox.updates import Mail, deposit
+    from sessions_app.mailbox.deposit import NewUpdate, deposit
 
     def some(first: int) -> int:
         made = 0
         for number in range(first, count, threads):
-            mail = Mail(event_type="job_completed", summary=f"Update {number}.", detail=DETAIL)
+            mail = NewUpdate(event_type="job_completed", summary=f"Update {number}.", detail=DETAIL)
             made += deposit(targets[number % len(targets)].pk, mail)
             connection.close()  # back to the pool, as after a job's commit
         return made
@@ -82,7 +82,7 @@ def _drain_all(targets: list[Any]) -> tuple[float, float]:
     """Drains and updates per second, until every mailbox is empty."""
     from django.db import transaction
 
-    from sessions_app.mailbox.updates import acknowledge, prepare_drain, unread
+    from sessions_app.mailbox.updates import acknowledge, unread, updates_to_show
     from sessions_app.models import Turn
 
     waiting = unread().count()
@@ -93,7 +93,7 @@ def _drain_all(targets: list[Any]) -> tuple[float, float]:
     while unread().exists():
         for target in targets:
             began = time.monotonic()
-            drained = prepare_drain(target.pk)
+            drained = updates_to_show(target.pk)
             with transaction.atomic():
                 acknowledge(turns[target.pk], drained.ids)
             seconds += time.monotonic() - began

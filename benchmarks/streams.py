@@ -113,10 +113,10 @@ def _deposit(session_id: uuid.UUID, event_id: uuid.UUID) -> float:
     """Deposit an update; returns the time of its commit."""
     from django.db import connection
 
-    from sessions_app.mailbox.updates import Mail, deposit
+    from sessions_app.mailbox.deposit import NewUpdate, deposit
 
     try:
-        deposit(session_id, Mail(event_type="job_completed", summary="News.", event_id=event_id))
+        deposit(session_id, NewUpdate(event_type="job_completed", summary="News.", event_id=event_id))
         return time.monotonic()
     finally:
         connection.close()

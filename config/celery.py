@@ -14,7 +14,7 @@ from celery.signals import celeryd_init, setup_logging
 from django.conf import settings
 from kombu import Exchange, Queue
 
-from config.env import all_queues, queues_of
+from config.env import queues_of
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 # Celery would run Django's system checks in each worker, ignore what they find, and load the whole web side for them
@@ -55,8 +55,7 @@ def _transport_options(broker_url: str) -> dict[str, Any]:
 
 
 app = Celery("rondo", set_as_current=True)
-_shards = settings.TURN_SHARDS
-_queues = queues_of(settings.TURN_QUEUES, _shards) or all_queues(_shards)
+_queues = queues_of(settings.TURN_QUEUES, settings.TURN_SHARDS) or settings.ALL_QUEUES
 
 app.set_default()  # also for threads without a current app
 app.conf.update(

@@ -44,6 +44,7 @@ DATABASE_LOCK_URL = ENV.database_lock_url or ENV.database_url
 CELERY_BROKER_URL = ENV.celery_broker_url
 TURN_SHARDS = ENV.turn_shards
 TURN_QUEUES = ENV.turn_queues
+ALL_QUEUES = env.all_queues(TURN_SHARDS)
 RONDO_THROTTLE = ENV.rondo_throttle
 RONDO_TURNS_PER_USER = ENV.rondo_turns_per_user
 RONDO_WATCHERS = ENV.rondo_watchers

@@ -2,21 +2,18 @@
 
 The keys are derived from SECRET_KEY and from each of SECRET_KEY_FALLBACKS. Secrets are encrypted with SECRET_KEY; those
 that were encrypted with a former key can be read while that key is a fallback.
-
-`cryptography` is loaded with the first secret: it takes 6 MB, and beat reads none.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from typing import TYPE_CHECKING
 
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
 from sessions_app.exceptions import UnreadableSecret
-
-if TYPE_CHECKING:
-    from cryptography.fernet import MultiFernet
 
 _LABEL = "rondo stored secret: "
 
@@ -33,8 +30,6 @@ def decrypt(ciphertext: str, purpose: str) -> str:
     """Return the secret. UnreadableSecret, which contains neither of the two."""
     if not ciphertext:
         return ""
-    from cryptography.fernet import InvalidToken
-
     try:
         return _keys(purpose).decrypt(ciphertext.encode()).decode()
     except (InvalidToken, UnicodeError):
@@ -47,16 +42,11 @@ def renew(ciphertext: str, purpose: str) -> str:
 
 
 def _keys(purpose: str) -> MultiFernet:
-    from cryptography.fernet import Fernet, MultiFernet
-
     keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
     return MultiFernet([Fernet(_derive(key, purpose)) for key in keys])
 
 
 def _derive(key: str, purpose: str) -> bytes:
     """A key of 32 bytes. SECRET_KEY is random text, so no slow function is needed."""
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
     info = (_LABEL + purpose).encode()
     return urlsafe_b64encode(HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(key.encode()))

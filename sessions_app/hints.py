@@ -106,12 +106,6 @@ def shard_of(session_id: uuid.UUID) -> int:
     return crc32(session_id.bytes) % settings.TURN_SHARDS
 
 
-def shard_queues() -> list[str]:
-    """List every queue that carries hints."""
-    names = [*map(str, range(settings.TURN_SHARDS)), "any"]
-    return [f"{lane}.{name}" for lane in Lane.values for name in names] + [DELIVERY_QUEUE]
-
-
 def wake(session_id: uuid.UUID, lane: str) -> None:
     """Send a hint for a session after the current transaction commits; at once if there is none."""
     transaction.on_commit(lambda: send([Hint(session_id=session_id, lane=lane)]), robust=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from sessions_app.exceptions import IdempotencyMismatch
@@ -51,27 +51,21 @@ def idempotent(request: IdempotentRequest, create: Callable[[], StoredAnswer]) -
     Of two concurrent requests the second waits for the first at the unique key. An error stores no key.
     """
     with transaction.atomic():
-        if _insert(request):
+        row, is_new = IdempotencyKey.objects.get_or_create(
+            user_id=request.user_id,
+            address=request.address,
+            key=request.key,
+            defaults={"body_sha256": request.body_sha256},
+        )
+        if is_new:
             answer = create()
-            IdempotencyKey.objects.filter(
-                user=request.user_id, address=request.address, key=request.key
-            ).update(status=answer.status, body=json.dumps(answer.body), location=answer.location)
+            row.status, row.body, row.location = answer.status, json.dumps(answer.body), answer.location
+            row.save(update_fields=["status", "body", "location"])
             _delete_old_keys()
             return answer
-    earlier = IdempotencyKey.objects.get(user=request.user_id, address=request.address, key=request.key)
-    if earlier.body_sha256 != request.body_sha256:
+    if row.body_sha256 != request.body_sha256:
         raise IdempotencyMismatch
-    return StoredAnswer(status=earlier.status, body=json.loads(earlier.body), location=earlier.location)
-
-
-def _insert(request: IdempotentRequest) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO sessions_app_idempotencykey (user_id, address, key, body_sha256, status, body, location)"
-            " VALUES (%s, %s, %s, %s, 0, '', '') ON CONFLICT DO NOTHING",
-            [request.user_id, request.address, request.key, request.body_sha256],
-        )
-        return bool(cursor.rowcount)
+    return StoredAnswer(status=row.status, body=json.loads(row.body), location=row.location)
 
 
 def _delete_old_keys() -> None:

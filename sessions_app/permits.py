@@ -13,9 +13,9 @@ from agent_core import tools
 from agent_core.text import fence
 from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.tools import SEPARATOR
-from agent_core.types import Entry, Step, StepKind
+from agent_core.types import Entry, Role, Step, StepKind
 from sessions_app.exceptions import BadInput
-from sessions_app.models import Agent, Hook, Turn
+from sessions_app.models import Agent, Hook, Message, Turn, TurnStep
 
 MOST_ALLOWED = 50  # names
 LONGEST_NAME = 64  # characters of one
@@ -85,7 +85,18 @@ def stranger_of(turn: Turn) -> str | None:
     return posted_by.hook
 
 
-def posted(text: str) -> str:
+def has_read_in(turn: Turn) -> bool:
+    """Whether the turn so far, or an earlier turn of its session, has read text from outside."""
+    # what a running turn has read is in its journal only
+    read = {"foreign": True}
+    steps = TurnStep.objects.filter(turn=turn, kind=StepKind.RESULT, data__contains=read)
+    results = Message.objects.filter(
+        session_id=turn.session_id, role=Role.TOOL, parts__contains={"results": [read]}
+    )
+    return turn.input.is_restricted or steps.exists() or results.exists()
+
+
+def shown_post(text: str) -> str:
     """Return the post of another system as a model is shown it: as a data block, with a note on who sent it."""
     return f"{POSTED}\n\n{fence.fenced('post', text)}"
 

@@ -6,12 +6,14 @@ import gc
 import os
 import threading
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
 from celery import shared_task, signals
 from celery.concurrency.thread import TaskPool
 from celery.worker import state
+from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
 from agent_core.process import PerProcess
@@ -24,7 +26,7 @@ log = structlog.get_logger(__name__)
 _process: PerProcess[WorkerProcess] = PerProcess()
 
 
-def _start(queues: list[str], slots: int) -> WorkerProcess:
+def _start(queues: Iterable[str], slots: int) -> WorkerProcess:
     def started() -> WorkerProcess:
         process = WorkerProcess(queues, slots)
         _process.put(process)  # before it starts: a stop signal may arrive meanwhile
@@ -32,6 +34,11 @@ def _start(queues: list[str], slots: int) -> WorkerProcess:
         return process
 
     return _process.get(started)
+
+
+def _current() -> WorkerProcess:
+    """Return the worker of this process. A child of a process pool gets no signal, so its first task starts one."""
+    return _start(settings.ALL_QUEUES, os.cpu_count() or 1)
 
 
 def _wake_loop_for_free_slots(consumer: Any) -> None:
@@ -82,7 +89,7 @@ def _shutdown(**_: Any) -> None:
 @shared_task(name=hints.TASK, ignore_result=True)
 def run_session(session_id: str, lane: str) -> None:
     """Run the next turn of a session. A repeated, late or wrong hint is harmless."""
-    process = _start(hints.shard_queues(), os.cpu_count() or 1)
+    process = _current()
     session = uuid.UUID(session_id)
     if process.stopping.is_set():
         hints.wake(session, lane)  # for another worker
@@ -98,7 +105,7 @@ def run_session(session_id: str, lane: str) -> None:
 @shared_task(name=hints.MAINTENANCE, ignore_result=True)
 def start_maintenance() -> None:
     """Start a round of maintenance in its own thread."""
-    process = _start(hints.shard_queues(), os.cpu_count() or 1)
+    process = _current()
     if not process.stopping.is_set():
         process.begin_maintenance()
 
@@ -106,5 +113,4 @@ def start_maintenance() -> None:
 @shared_task(name=hints.DELIVER, ignore_result=True)
 def deliver(session_id: str, channel: str) -> None:
     """Pass a lane of deliveries to the dispatcher's threads, so that this slot is free at once."""
-    process = _start(hints.shard_queues(), os.cpu_count() or 1)
-    process.dispatcher.take(hints.DeliveryLane(session_id=uuid.UUID(session_id), channel=channel))
+    _current().dispatcher.take(hints.DeliveryLane(session_id=uuid.UUID(session_id), channel=channel))

@@ -27,8 +27,8 @@ from automations.runs.report import report_paused
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
 from automations.schedules.slots import ScheduleError
-from sessions_app import quotas
 from sessions_app.failures import log_failure
+from sessions_app.limits import quotas
 from sessions_app.models import TurnKind, TurnState
 from sessions_app.models.session import NOBODY
 from sessions_app.models.turn import OPEN_STATES

@@ -29,8 +29,8 @@ from automations.models import ExecutionMode, JobClock, RunRecord, RunState
 from automations.runs.record import due_line, end_run, has_own_session
 from automations.turn_kinds.heartbeat import HeartbeatKind
 from sessions_app.hints import Hint, send
+from sessions_app.limits.policies import policy_of
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
-from sessions_app.policies import policy_of
 from sessions_app.queue import enqueue
 from sessions_app.sessions.open import archive
 

@@ -16,10 +16,9 @@ from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Session, Turn
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 from sessions_app.queue.enqueue import EMPTY, GIVEN, insert_turns
-from sessions_app.tracing.spans import trace_of_run
+from sessions_app.tracing import trace_of_run
 
 _run, _turn, _session = table(RunRecord), table(Turn), table(Session)
-HINTS_PER_AGENT = 20  # sessions for each 100 turns; each turn that ends wakes one of the other sessions
 _RUN_COLUMNS: dict[str, Any] = {
     "run_id": sa.Text(),
     "job_id": sa.Text(),
@@ -76,23 +75,9 @@ def _queue() -> Any:
     columns = [named[name].label(name) if name in named else given.c[name] for name in GIVEN]
     is_new = new_runs.c.run_id == given.c.run_id
     owner = given.c.session_owner_id.label("owner_id")
-    new = _marked(sa.select(*columns, given.c.agent_id, owner).join(new_runs, is_new).subquery())
+    new = sa.select(*columns, given.c.agent_id, owner).join(new_runs, is_new).cte("new")
     turns, queued = insert_turns(new)
-    told = sa.select(new.c.session_id, new.c.origin_run, new.c.share_of.is_(None).label("hinted"))
-    return told.order_by(new.c.id).add_cte(turns, queued)
-
-
-def _marked(new: Any) -> Any:
-    """The new turns with `share_of`: null in the first few sessions of each agent, which get hints.
-
-    In the other sessions it is the owner, as if the turn had been refused for want of room: see `next_lane.py`.
-    """
-    first = sa.func.min(new.c.id).over(partition_by=new.c.session_id)
-    ordered = sa.select(*new.c, first.label("first")).subquery()
-    place = sa.func.dense_rank().over(partition_by=ordered.c.agent_id, order_by=ordered.c.first)
-    placed = sa.select(*ordered.c, place.label("place")).subquery()
-    share_of = sa.case((placed.c.place > sa.bindparam("hinted", type_=sa.Integer()), placed.c.owner_id))
-    return sa.select(*placed.c, share_of.label("share_of")).cte("new")
+    return sa.select(new.c.session_id, new.c.origin_run).order_by(new.c.id).add_cte(turns, queued)
 
 
 QUEUE = Statement(_queue(), prepared=True)
@@ -108,17 +93,14 @@ def insert_runs(rows: Sequence[dict[str, Any]]) -> list[Any]:
         return []
     ordered = sorted(rows, key=lambda row: row["scheduled_for"])
     texts = [row | {"scheduled_for": row["scheduled_for"].isoformat()} for row in ordered]
-    return QUEUE.all(**recordset_of("rows", texts), hinted=HINTS_PER_AGENT * max(1, len(rows) // 100))
+    return QUEUE.all(**recordset_of("rows", texts))
 
 
 def announce_turns(queued: Sequence[Any]) -> list[Hint]:
-    """After the commit, notify windows and send hints: one for each session, for a limited number of each agent's.
-
-    Returns the hints.
-    """
+    """After the commit, notify windows and send a hint for each session. Returns the hints."""
     trace_slots(turn.origin_run for turn in queued)
     events.announce_each(turn.session_id for turn in queued)
-    sessions = dict.fromkeys(turn.session_id for turn in queued if turn.hinted)
+    sessions = dict.fromkeys(turn.session_id for turn in queued)
     hints = [Hint(session_id=session_id, lane=Lane.AUTO) for session_id in sessions]
     send(hints)
     return hints

@@ -14,7 +14,18 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Case, Count, Exists, F, OuterRef, Q, Subquery, Value, When
+from django.db.models import (
+    BooleanField,
+    Case,
+    Count,
+    ExpressionWrapper,
+    F,
+    OuterRef,
+    Q,
+    Subquery,
+    Value,
+    When,
+)
 
 from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound
@@ -30,6 +41,7 @@ from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import automations, paused_until, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.connections.usable import warnings_of_agents
+from sessions_app.limits import owners
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
 NEXT = 5  # runs
@@ -150,12 +162,11 @@ def _waiting(jobs: Iterable[Any]) -> dict[str, QueueWait]:
     queue = Turn.objects.filter(session=OuterRef("session"), state=TurnState.QUEUED, host__isnull=True)
     earlier = Q(due_at__lt=OuterRef("due_at")) | Q(due_at=OuterRef("due_at"), id__lt=OuterRef("pk"))
     ahead = queue.filter(~Q(lane=OuterRef("lane")) | earlier).order_by().values("session")
-    at_work = Turn.objects.filter(share_of=OuterRef("share_of"), state=TurnState.RUNNING)
     own = Turn.objects.filter(runs__job__in=pending, runs__state=RunState.QUEUED, state=TurnState.QUEUED)
     of_jobs = own.annotate(
         waiting_job=F("runs__job_id"),
         ahead=Subquery(ahead.annotate(number=Count("pk")).values("number")),
-        behind_others=Exists(at_work),
+        behind_others=ExpressionWrapper(owners.waits_for_own_turns(), BooleanField()),
     )
     turns: list[Any] = list(of_jobs.order_by("waiting_job", "due_at", "id").distinct("waiting_job"))
     sessions = {turn.session_id for turn in turns}

@@ -22,11 +22,11 @@ from automations.models import (
     ScheduledMessage,
     Source,
 )
-from sessions_app import quotas
 from sessions_app.channels.webhook import check_setting
 from sessions_app.exceptions import BadInput
+from sessions_app.limits import quotas
+from sessions_app.limits.policies import check_policy
 from sessions_app.models import Session
-from sessions_app.policies import check_policy
 from sessions_app.single_line import check_line
 
 LONGEST_MESSAGE = 20_000  # characters

@@ -22,7 +22,7 @@ from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransit
 from automations.runs import report
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
-from sessions_app.mailbox.updates import Mail
+from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import Priority, Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_waiting
@@ -168,7 +168,7 @@ def _report_cancelled(job: CronJob, run: RunRecord, reason: str) -> None:
     times = "once" if tried == 1 else f"{tried} times"
     failure = run.response_summary or "The run failed."
     text = f"{job.name}: {failure} It was tried {times}; {REPORTED[reason]}."
-    mail = Mail(
+    mail = NewUpdate(
         event_id=uuid.uuid5(report.NAMESPACE, f"{run.pk}:{reason}"),
         event_type="job_failed" if has_own_session(run) else "routine_failed",
         summary=report.first_sentence(text),

@@ -12,9 +12,9 @@ from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
 from automations.models.category import Category, category
-from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
-from sessions_app.memory.outside import has_read_in
+from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate, deposit
 from sessions_app.models import BACKGROUND, Priority, Turn
+from sessions_app.permits import has_read_in
 
 AFTER_REGISTERED = (
     "It can be changed, disabled or removed like any routine; a removed one is not registered again."
@@ -27,7 +27,7 @@ LONGEST_NAMES = 150  # characters of the ids in a key
 _SENTENCE = re.compile(r".*?(?:[.!?。！？](?=\s|$)|(?<=[。！？])|$)")  # noqa: RUF001
 
 
-def report_to_home(home: uuid.UUID | None, agent_id: int, mail: Mail) -> bool:
+def report_to_home(home: uuid.UUID | None, agent_id: int, mail: NewUpdate) -> bool:
     """Deposit in the home's mailbox; in the primary session's when no home was given or it was deleted."""
     return deposit(home, mail, or_primary_of=agent_id)
 
@@ -46,12 +46,12 @@ def mail_about(
     source_key: str,
     urgent: bool = False,
     key: str = "",
-) -> Mail:
+) -> NewUpdate:
     """The mail about a turn's result. The same `about` of the same turn is the same event.
 
     `key`: this mail replaces unread ones with the same key.
     """
-    return Mail(
+    return NewUpdate(
         event_id=event_id(turn.pk, about),
         event_type=event_type,
         summary=first_sentence(text),
@@ -94,7 +94,7 @@ def ask_for_consent(turn: Turn, call: ToolCall) -> None:
 def report_registered(turn: Turn, job: CronJob, source_key: str) -> None:
     """Report a routine that the agent registered by itself, in the transaction that adds it (rule 5.6)."""
     text = f'A heartbeat registered a routine by itself: "{job.name}" ({job.pk}, {job.execution_mode}).'
-    mail = Mail(
+    mail = NewUpdate(
         event_id=uuid.uuid5(NAMESPACE, f"registered:{job.pk}"),
         event_type="routine_registered",
         summary=text[:LONGEST_SUMMARY],
@@ -119,7 +119,7 @@ def report_paused(job: CronJob) -> None:
         return
     text = f'"{job.name}" ({job.pk}) was paused: its schedule, zone or settings cannot be used any more.'
     cure = "It runs again when it has a valid schedule and is enabled."
-    mail = Mail(
+    mail = NewUpdate(
         event_type="paused",
         summary=text,
         detail=f"{text} {cure}",

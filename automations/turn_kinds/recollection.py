@@ -23,9 +23,9 @@ from agent_core.types import Role, TurnRequest, Usage
 from automations.heartbeats.briefing import of_conversation
 from sessions_app.connections.usable import model_choice
 from sessions_app.journal import Journal
+from sessions_app.limits.policies import policy_of
 from sessions_app.memory import task_state
 from sessions_app.models import Agent, Message, Session, SessionState, TaskState, Turn, TurnKind
-from sessions_app.policies import policy_of
 from sessions_app.turns.compression import spoken_messages
 
 MOST_CONVERSATIONS = 3  # read before one heartbeat; the others are left for the next

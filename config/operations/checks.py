@@ -30,6 +30,8 @@ from config.operations.status import read_processes
 from sessions_app.channels import base as channels
 from sessions_app.connections.usable import usable
 from sessions_app.exceptions import PooledConnection
+from sessions_app.limits import owners
+from sessions_app.limits.policies import policy_of
 from sessions_app.models import (
     BACKGROUND,
     Connection,
@@ -47,7 +49,6 @@ from sessions_app.models import (
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.models.session import WEB
 from sessions_app.operations.figures import live_workers
-from sessions_app.policies import policy_of
 from sessions_app.postgres.connection import connect_directly
 from sessions_app.queue.kinds import kind_of
 
@@ -218,7 +219,6 @@ def _longest(turn: Turn) -> float:
 def waiting_turns() -> Finding:
     """No turn waits long in an idle session."""
     running = Turn.objects.filter(session=OuterRef("session"), state=TurnState.RUNNING)
-    of_owner = Turn.objects.filter(share_of=OuterRef("share_of"), state=TurnState.RUNNING)
     queued = Turn.objects.filter(state=TurnState.QUEUED, host__isnull=True)
     since = Now() - timedelta(seconds=WAITING)
     return _turns(
@@ -226,7 +226,7 @@ def waiting_turns() -> Finding:
         .filter(~Exists(running), since__lt=since)
         .exclude(session__state=SessionState.DELETING)
         # other turns wait for their owner's account, or for the owner's other turns
-        .filter(~Exists(of_owner), session__owner__is_active=True),
+        .filter(~owners.waits_for_own_turns(), session__owner__is_active=True),
         f"waiting for over {WAITING:.0f} s in idle sessions",
         "start more workers, or give them more threads (-c)",
     )

@@ -24,6 +24,7 @@ from automations.runs.describe import FAILED, span, why_failed
 from automations.schedules.describe import describe_job
 from config.operations.status import LaneNow, lane_now
 from interfaces.admin.panels import Panel, label, link, link_to, list_url
+from sessions_app.mailbox import updates
 from sessions_app.models import (
     Agent,
     ConsentQuestion,
@@ -196,7 +197,7 @@ def waiting() -> Iterator[Part]:
             list_url(RunRecord, not_before__isempty="0"),
             None,
         ),
-        ("mailbox updates", "the next turn of their session", sessions.unacknowledged_mail(), mail_url, None),
+        ("mailbox updates", "the next turn of their session", updates.unread(), mail_url, None),
     ]
     rows = [row for lane, now in lanes.items() for row in _lane_rows(lane, now)]
     for what, waits_on, found, url, asked in others:

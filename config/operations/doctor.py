@@ -16,7 +16,6 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
-from config.env import all_queues
 from config.installation import COMMAND
 from config.operations import checks, schema, trials
 from config.operations.checks import Check, Finding, failed, join_names, passed, unknown
@@ -107,7 +106,7 @@ def check_broker() -> Finding:
 
 def check_queues() -> Finding:
     """A worker consumes each queue."""
-    return checks.queues_read(all_queues(settings.TURN_SHARDS))
+    return checks.queues_read(settings.ALL_QUEUES)
 
 
 CHECKS: dict[str, Check] = {

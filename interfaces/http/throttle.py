@@ -9,8 +9,8 @@ from django.conf import settings
 from rest_framework.throttling import BaseThrottle
 
 from interfaces.http.client_address import network_of
-from sessions_app.allowance import Rate, Taken, count_request
 from sessions_app.hooks.inbound import Caller
+from sessions_app.limits.allowance import Rate, Taken, count_request
 from sessions_app.models import ApiToken
 from sessions_app.tokens.limits import share_of_limited
 

@@ -13,8 +13,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Length
 
-from sessions_app import quotas
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
+from sessions_app.limits import quotas
 from sessions_app.models import Agent, Document, DocumentRevision
 from sessions_app.postgres.retry import retry_deadlocks
 

@@ -15,16 +15,17 @@ from django.db import IntegrityError, transaction
 
 from agent_core.connections import EFFORTS, LARGEST_TEMPERATURE, MOST_TOKENS, prefix_of
 from agent_core.exceptions import PolicyError
-from sessions_app import permits, quotas
+from sessions_app import permits
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.channels.webhook import check_setting
 from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
 from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict
-from sessions_app.mailbox.updates import moving_undrained
+from sessions_app.limits import quotas
+from sessions_app.limits.policies import check_policy
+from sessions_app.mailbox.deposit import moving_undrained
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
 from sessions_app.models.agent import heartbeat_defaults
-from sessions_app.policies import check_policy
 
 
 class AgentDependent(Protocol):

@@ -1,4 +1,4 @@
-"""Call a connection's model once, to see whether it answers; and keep what calls say about a connection."""
+"""Test a connection by one model call, and store the last error of its calls."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.turn.exchange import TimedOut, Watch, ask_once
 from agent_core.types import TurnRequest
-from sessions_app.allowance import Rate, take_allowance
 from sessions_app.connections.usable import is_model_name, usable
 from sessions_app.exceptions import BadInput
+from sessions_app.limits.allowance import Rate, take_allowance
 from sessions_app.models import Connection
 from sessions_app.models.agent import LONGEST_ERROR
 
@@ -56,9 +56,10 @@ def call_once(row: Connection, model: str = "") -> Tested:
 
 
 def _ask(known: Usable, model: str) -> tuple[str, str, bool]:
-    """Why the model did not reply, empty if it did; what its provider said; and whether the reason is kept.
+    """Return why the model did not reply (empty: it did), the provider's words, and whether to store the reason.
 
-    All users see what is kept of the server's connection, and any of them can test a model that nobody named.
+    All users see the stored error of a server's connection, and any of them can test a model that nobody named. So the
+    error of such a test is stored only if it concerns the whole connection.
     """
     is_named = known.reach is not None or model in known.models
     request = TurnRequest(

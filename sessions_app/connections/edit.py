@@ -1,4 +1,4 @@
-"""Create, change and delete connections. The secret is taken here and never given back."""
+"""Create, change and delete connections. A secret is stored here and never shown again."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def agents_using(row: Connection) -> list[str]:
 
 
 def renew_secrets() -> tuple[int, list[str]]:
-    """Encrypt all secrets with the present key. Returns how many, and the names of connections that cannot be read."""
+    """Encrypt all secrets with the current key. Returns their number, and connections that cannot be read."""
     renewed, unreadable = 0, []
     for pk in Connection.objects.exclude(secret_ciphertext="").order_by("pk").values_list("pk", flat=True):
         with transaction.atomic():
@@ -140,7 +140,7 @@ def renew_secrets() -> tuple[int, list[str]]:
 
 
 def _renewed(ciphertext: str) -> str:
-    """The ciphertext made with the present key; the old one if it cannot be read any more."""
+    """Return the secret encrypted with the current key, or the same ciphertext if it cannot be read."""
     try:
         return encryption.renew(ciphertext, PURPOSE)
     except UnreadableSecret:

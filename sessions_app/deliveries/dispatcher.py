@@ -20,9 +20,9 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
-from sessions_app import owners
 from sessions_app.deliveries.send import Receiver, receiver_of, send_next
 from sessions_app.hints import DeliveryLane
+from sessions_app.limits import owners
 from sessions_app.models import Delivery, Session
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.postgres import statements

@@ -32,7 +32,7 @@ from sessions_app.metrics import Counted
 from sessions_app.models import Delivery, DeliveryState, Event, EventType, Message
 from sessions_app.models.delivery import ON_THE_WAY, DeliveryTransitions
 from sessions_app.postgres.retry import retry_while_down
-from sessions_app.tracing.spans import delivery_span
+from sessions_app.tracing import delivery_span
 
 log = structlog.get_logger(__name__)
 

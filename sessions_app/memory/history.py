@@ -1,4 +1,4 @@
-"""Convert a session's stored messages to the history that the model sees, and back."""
+"""A session's stored messages as the model sees them, each with the deliveries of it that failed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
+
 from agent_core.llm import tokens
 from agent_core.llm.valid_request import with_all_results
 from agent_core.types import Entry, Image, Role, ToolCall, ToolResult
 from sessions_app.memory.images import images_of
-from sessions_app.models import DeliveryState, Message
-from sessions_app.permits import posted
+from sessions_app.models import Delivery, DeliveryState, Message, Turn
+from sessions_app.models.turn_input import shares
+from sessions_app.permits import shown_post
+from sessions_app.postgres.event_statements import object_of
+from sessions_app.postgres.statements import Statement, table
 
 WINDOW = 100  # messages that the model is shown at most; the token budget may allow fewer
 REFUSED = (
@@ -45,10 +51,75 @@ class PlacedMessage(StoredMessage):
     created_at: datetime
 
 
+_message, _delivery, _turn = table(Message), table(Delivery), table(Turn)
+_READ = ("role", "content", "model_content", "parts", "metadata")
+_UNSENT = (DeliveryState.FAILED, DeliveryState.CLOSED)
+
+
+def _object(fields: dict[str, Any]) -> Any:
+    return object_of(fields, sa.func.json_build_object)
+
+
+def _array(objects: Any, *order: Any) -> Any:
+    found = sa.func.json_agg(aggregate_order_by(objects, *order))
+    return sa.func.coalesce(found, sa.literal_column("'[]'::json"))
+
+
+def _unsent(message: Any) -> Any:
+    """Select `{channel, state}` of the deliveries of a message that failed, or were sent again after that."""
+    shown = _object({"channel": _delivery.c.channel, "state": _delivery.c.state})
+    states: list[Any] = [sa.literal_column(f"'{state}'") for state in _UNSENT]
+    return (
+        sa.select(_array(shown, _delivery.c.id))
+        .where(
+            _delivery.c.message_id == message.c.id,
+            sa.or_(_delivery.c.handed_over_at > _delivery.c.created_at, _delivery.c.state.in_(states)),
+        )
+        .scalar_subquery()
+    )
+
+
+_COLUMNS = (_message.c.seq, *(_message.c[name] for name in _READ), _unsent(_message).label("unsent"))
+
+
+def newest_messages(session: Any) -> Any:
+    """Select the newest `most` messages in the window of a session (a row of the query) as a JSON array, newest first.
+
+    Parameter `of_turns`: the JSON of the input that a message's turn must share; null: every message counts.
+    """
+    of_turns = sa.cast(sa.bindparam("of_turns", type_=sa.Text()), JSONB)
+    its_turn = sa.exists().where(_turn.c.id == _message.c.turn_id, shares(_turn.c.metadata, of_turns))
+    rows = (
+        sa.select(*_COLUMNS)
+        .where(
+            _message.c.session_id == session.c.id,
+            _message.c.seq >= session.c.window_from_seq,
+            sa.or_(of_turns.is_(None), its_turn),
+        )
+        .order_by(_message.c.seq.desc())
+        .limit(sa.bindparam("most", type_=sa.Integer()))
+        .correlate(session)
+        .subquery("newest")
+    )
+    shown = _object({name: rows.c[name] for name in (*_READ, "unsent")})
+    return sa.select(_array(shown, rows.c.seq.desc())).scalar_subquery()
+
+
+MESSAGES_BETWEEN = Statement(
+    sa.select(*_COLUMNS, _message.c.created_at)
+    .where(
+        _message.c.session_id == sa.bindparam("session_id", type_=sa.Uuid()),
+        _message.c.seq.between(
+            sa.bindparam("first", type_=sa.BigInteger()), sa.bindparam("last", type_=sa.BigInteger())
+        ),
+    )
+    .order_by(_message.c.seq)
+    .limit(sa.bindparam("most", type_=sa.Integer()))
+)
+
+
 def read_messages(session_id: uuid.UUID, first: int, last: int, *, most: int) -> list[PlacedMessage]:
     """Return at most so many messages with these seqs, oldest first."""
-    from sessions_app.memory.history_statements import MESSAGES_BETWEEN  # late: SQLAlchemy is slow to load
-
     rows = MESSAGES_BETWEEN.all(session_id=session_id, first=first, last=last, most=most)
     as_json = ("parts", "metadata")
     return [
@@ -89,7 +160,7 @@ def to_entry(message: StoredMessage | Message, images: Mapping[str, Image] = NO_
     if (
         said is None
     ):  # the model saw the same text; posts of older versions were stored without its data block
-        said = posted(message.content) if stranger else message.content
+        said = shown_post(message.content) if stranger else message.content
     if unsent := getattr(message, "unsent", ()):
         said = "\n\n".join((said, *(_fate(**each) for each in unsent)))
     return Entry(

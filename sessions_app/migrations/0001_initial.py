@@ -460,7 +460,6 @@ class Migration(migrations.Migration):
                 ('steps_at_claim', models.PositiveIntegerField(default=0)),
                 ('cancel_requested_at', models.DateTimeField(blank=True, null=True)),
                 ('cancel_reason', models.CharField(blank=True, db_default='', default='', help_text='Why it was cancelled; empty if a person cancelled it.', max_length=64)),
-                ('share_of', models.BigIntegerField(blank=True, editable=False, help_text="The user whose turn limit this turn counts toward. On a queued turn: the next turn of this user that ends wakes it.", null=True)),
                 ('due_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('hinted_at', models.DateTimeField(blank=True, null=True)),
@@ -485,7 +484,6 @@ class Migration(migrations.Migration):
                     models.Index(condition=models.Q(('state', 'succeeded'), _negated=True), fields=['owner_id', 'state', 'queued_at', 'id'], name='turn_of_owner_by_state'),
                     models.Index(condition=models.Q(('state', 'queued')), fields=['session', 'lane', 'due_at', 'id'], name='turn_queue'),
                     models.Index(fields=['session', 'id'], name='turn_of_session'),
-                    models.Index(condition=models.Q(('share_of__isnull', False), ('state__in', ('queued', 'running'))), fields=['share_of', 'state', '-lane', 'id'], name='turn_share'),
                     models.Index(condition=models.Q(('host__isnull', False)), fields=['host'], name='turn_of_host'),
                     models.Index(condition=models.Q(('host__isnull', False), ('state', 'queued')), fields=['host'], name='turn_waiting_guest'),
                     models.Index(condition=models.Q(('state', 'failed')), fields=['id'], name='turn_failed'),
@@ -791,28 +789,11 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(  # volatile: the count has a snapshot of its own, which is taken after the lock
             sql="""
-CREATE FUNCTION rondo_has_room(owner bigint, most integer, most_of_all integer)
-RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-  own integer;
-BEGIN
-  PERFORM pg_advisory_xact_lock(hashtextextended('rondo:share:' || owner, 0));
-  own := (
-    SELECT count(*) FROM (
-      SELECT FROM sessions_app_turn WHERE share_of = owner AND state = 'running' LIMIT most
-    ) AS running
-  );
-  IF own = 0 OR own >= most THEN
-    RETURN own < most;
-  END IF;
-  RETURN (
-    SELECT count(*) FROM (
-      SELECT FROM sessions_app_turn WHERE state = 'running' LIMIT most_of_all
-    ) AS running
-  ) < most_of_all;
-END
+CREATE FUNCTION rondo_running_turns(owner bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT pg_advisory_xact_lock(hashtextextended('rondo:share:' || owner, 0));
+  SELECT count(*) FROM sessions_app_turn WHERE owner_id = owner AND state = 'running'
 $$""",
-            reverse_sql="DROP FUNCTION rondo_has_room(bigint, integer, integer)",
+            reverse_sql="DROP FUNCTION rondo_running_turns(bigint)",
         ),
         migrations.RunSQL(sql=WITH_OWNER, reverse_sql=migrations.RunSQL.noop),
         migrations.RunSQL(

@@ -186,15 +186,6 @@ class Turn(models.Model):
         db_default="",
         help_text="Why it was cancelled; empty if a person cancelled it.",
     )
-    share_of = models.BigIntegerField(
-        null=True,
-        blank=True,
-        editable=False,
-        help_text=(
-            "The user whose turn limit this turn counts toward. "
-            "On a queued turn: the next turn of this user that ends wakes it."
-        ),
-    )
 
     due_at = models.DateTimeField(db_default=Now())
     queued_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -260,12 +251,6 @@ class Turn(models.Model):
                 fields=["session", "lane", "due_at", "id"], condition=Q(state="queued"), name="turn_queue"
             ),
             models.Index(fields=["session", "id"], name="turn_of_session"),
-            # a user's running turns, and the queued ones that wait until one of them ends
-            models.Index(
-                fields=["share_of", "state", "-lane", "id"],
-                condition=Q(share_of__isnull=False, state__in=OPEN_STATES),
-                name="turn_share",
-            ),
             # for the foreign key check when a host is deleted
             models.Index(fields=["host"], condition=Q(host__isnull=False), name="turn_of_host"),
             # for the sweep, which releases those whose host has ended

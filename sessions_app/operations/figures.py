@@ -14,13 +14,13 @@ from django.db.models.functions import Now
 
 from agent_core.execution import WAITING
 from sessions_app.connections.prices import Cost, Used, costs_of
+from sessions_app.mailbox import updates
 from sessions_app.models import (
     ConsentQuestion,
     Delivery,
     DeliveryState,
     ExecutionState,
     Lane,
-    MailboxEvent,
     Priority,
     Turn,
     TurnState,
@@ -85,15 +85,9 @@ class Unread:
     urgent: int
 
 
-def unacknowledged_mail() -> QuerySet[MailboxEvent]:
-    """The updates of all sessions that no turn has acknowledged."""
-    return MailboxEvent.objects.filter(acknowledged_at__isnull=True, dropped_at__isnull=True)
-
-
 def unread_mail() -> Unread:
-    """Count the updates of all sessions that no turn has acknowledged."""
-    rows = unacknowledged_mail()
-    counts: dict[str, Any] = rows.aggregate(
+    """Count the unread updates of all sessions."""
+    counts: dict[str, Any] = updates.unread().aggregate(
         all=Count("id"), urgent=Count("id", filter=Q(priority=Priority.URGENT))
     )
     return Unread(waiting=counts["all"], urgent=counts["urgent"])

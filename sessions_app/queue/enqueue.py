@@ -23,10 +23,9 @@ EMPTY = sa.cast(sa.literal_column("'{}'"), JSONB)
 def insert_turns(rows: Any) -> tuple[Any, Any]:
     """Return two CTEs: one inserts a turn for each of the rows, the other their events. Both must be in one statement.
 
-    The rows have the columns GIVEN, `agent_id` and `owner_id` of their sessions, and `share_of`, not null in sessions
-    that get no hint.
+    The rows have the columns GIVEN, and `agent_id` and `owner_id` of their sessions.
     """
-    given = {name: rows.c[name] for name in (*GIVEN, "owner_id", "share_of")} | {
+    given = {name: rows.c[name] for name in (*GIVEN, "owner_id")} | {
         "lane": sa.literal(Lane.AUTO.value),
         "on_busy": sa.literal(OnBusy.ENQUEUE.value),
         "origin_attempt": sa.literal(1),

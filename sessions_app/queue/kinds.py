@@ -18,7 +18,7 @@ from agent_core.types import EMPTY, Ending, ToolCall, TurnResult, Usage
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.memory import task_state
 from sessions_app.models import Session, Turn, TurnKind
-from sessions_app.permits import posted, stranger_of
+from sessions_app.permits import shown_post, stranger_of
 
 NO_LIMITS: Mapping[str, Any] = MappingProxyType({})  # of its own
 
@@ -145,7 +145,7 @@ class MessageKind(Kind):
         """Return the message; another system's post becomes a data block for the model."""
         return Trigger(
             content=turn.content,
-            model_content=turn.content if stranger_of(turn) is None else posted(turn.content),
+            model_content=turn.content if stranger_of(turn) is None else shown_post(turn.content),
             metadata=turn.input.message,
             route=turn.input.route,
         )

@@ -14,9 +14,10 @@ from django.db.models import BigIntegerField, Exists, OuterRef, Q, Subquery, Val
 from agent_core.execution import WAITING
 from agent_core.planner.decide import is_clear
 from agent_core.types import Image
-from sessions_app import metrics, quotas
+from sessions_app import metrics
 from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy, TooManyWaiting
 from sessions_app.hints import wake
+from sessions_app.limits import quotas
 from sessions_app.memory import images
 from sessions_app.models import (
     PRIMARY_KEY,

@@ -2,7 +2,7 @@
 
 While its agent is unified, a thread shows the agent's primary session and its messages go there; its own rows are not
 used until the mode is off. Nothing of this is stored: each request reads flag and session in one statement. Toggling
-the mode changes no rows but unread updates of threads (`mailbox.updates.moving_undrained`).
+the mode changes no rows but unread updates of threads (`mailbox.deposit.moving_undrained`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
 from django.db.models.functions import Coalesce
 
-from sessions_app import quotas
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionClosed, StorageFull
+from sessions_app.limits import quotas
 from sessions_app.models import PRIMARY_KEY, Session, SessionState, SessionType
 from sessions_app.models.session import WEB
 

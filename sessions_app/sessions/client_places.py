@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
 
 from agent_core.types import Image, Role
-from sessions_app import quotas
 from sessions_app.exceptions import HistoryDiverged, SessionBusy, TooLarge
+from sessions_app.limits import quotas
 from sessions_app.models import Agent, ClientChat, ClientMessage, Message, Session, Turn
 from sessions_app.models.message import BY_CLIENT
 from sessions_app.models.turn import OPEN_STATES

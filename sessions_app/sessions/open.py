@@ -13,12 +13,12 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from sessions_app import quotas
 from sessions_app.channels import base as channels
 from sessions_app.channels import chats
 from sessions_app.events import announce
 from sessions_app.exceptions import BadInput, NotFound, SessionClosed, SessionExists
-from sessions_app.mailbox.updates import moving_undrained
+from sessions_app.limits import quotas
+from sessions_app.mailbox.deposit import moving_undrained
 from sessions_app.models import (
     PRIMARY_KEY,
     Agent,

@@ -11,7 +11,6 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from sessions_app import encryption
-from sessions_app.allowance import Rate
 from sessions_app.exceptions import (
     BadInput,
     BotExists,
@@ -21,6 +20,7 @@ from sessions_app.exceptions import (
     TelegramAway,
     UnreadableSecret,
 )
+from sessions_app.limits.allowance import Rate
 from sessions_app.models import Agent, TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.telegram import LONGEST_ERROR
 from sessions_app.telegram.client import MISSING, ApiError, client_of, is_installed, wait_for

@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class NewToken:
-    """A token to make. `agent` or `session` limits it; without `expires_at` it never expires."""
+    """A token to make. `agent` or `session` limits what it reaches. Without `expires_at` it never expires."""
 
     name: str
     scopes: Iterable[str]
@@ -47,14 +47,14 @@ class NewToken:
 
 
 def make_token(user: AbstractBaseUser, new: NewToken, secret: str = "") -> tuple[ApiToken, str]:
-    """Make a token of the user; returns the row and the token itself, which is stored nowhere.
+    """Make a token for the user. Returns its row and the token itself, which is not stored.
 
-    `secret`: the token, if it is known already. BadInput, NotFound, TooManyTokens.
+    `secret` is used as the token if it is given. BadInput, NotFound, TooManyTokens.
     """
     scopes = _checked(new)
     secret = secret or PREFIX + new_secret()
     with transaction.atomic():
-        # the lock counts: of two that are made at once the second sees the first
+        # tokens of one user are made one at a time, so that the count is exact
         if not User.objects.select_for_update(no_key=True).filter(pk=user.pk).exists():
             raise NotFound("there is no such user")
         if ApiToken.objects.filter(user=user.pk).count() >= MOST_TOKENS:
@@ -75,7 +75,7 @@ def make_token(user: AbstractBaseUser, new: NewToken, secret: str = "") -> tuple
 
 
 def _checked(new: NewToken) -> list[str]:
-    """The scopes, each once and in one order. BadInput."""
+    """Return the scopes without duplicates, in the order of TokenScope. BadInput."""
     if not new.name.strip():
         raise BadInput("a token needs a name", code="empty_name")
     if len(new.name) > LONGEST_NAME:
@@ -118,23 +118,23 @@ def _limit_to_session(user: AbstractBaseUser, session: Any) -> uuid.UUID | None:
     return uuid.UUID(str(session.pk))
 
 
-def _valid() -> QuerySet[ApiToken]:
-    in_time = Q(expires_at__isnull=True) | Q(expires_at__gt=Now())
-    return ApiToken.objects.select_related("user").filter(in_time, user__is_active=True)
-
-
 def find_token(secret: str) -> ApiToken | None:
-    """The token with its user, if it is valid now. Nothing is cached: a revoked one is not found from then on."""
-    return None if len(secret) > LONGEST else _valid().filter(token_sha256=hashed(secret)).first()
+    """Return the token and its user, if it is valid now. Nothing is cached, so a revoked token is not found."""
+    return None if len(secret) > LONGEST else _valid(token_sha256=hashed(secret))
 
 
 def valid_token(token_id: str) -> ApiToken | None:
-    """The token with this id and its user, if it is valid now."""
-    return _valid().filter(pk=token_id).first()
+    """Return the token with this id and its user, if it is valid now."""
+    return _valid(pk=token_id)
+
+
+def _valid(**which: str) -> ApiToken | None:
+    in_time = Q(expires_at__isnull=True) | Q(expires_at__gt=Now())
+    return ApiToken.objects.select_related("user").filter(in_time, user__is_active=True, **which).first()
 
 
 def note_use(token: ApiToken) -> None:
-    """Store that the token was used, to the minute. It waits for nobody, and the request goes on without it."""
+    """Store when the token was used, to the minute. A locked row or an error is ignored: the request goes on."""
     if token.last_used_at is not None and datetime.now(UTC) - token.last_used_at < USE_NOTED:
         return
     try:
@@ -145,7 +145,7 @@ def note_use(token: ApiToken) -> None:
 
 
 def revoke_tokens(tokens: QuerySet[ApiToken]) -> int:
-    """Delete tokens, and end their streams and tickets. Returns how many."""
+    """Delete tokens, which ends their streams and tickets. Returns the number of deleted tokens."""
     with transaction.atomic():
         _, counts = tokens.delete()
         # open streams are checked again at once

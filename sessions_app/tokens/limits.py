@@ -1,7 +1,7 @@
-"""What a request reaches: all of its user, or one agent, or one session.
+"""What a request may reach: everything of its user, one agent, or one session.
 
-The reads take the limit from the user who asks, so none of them can forget to be given it. Where a limit does not let a
-row be seen, the row does not exist for the request (404).
+Each read takes the limit from the user object of the request, so that no caller can forget to pass it. For the request,
+rows beyond the limit do not exist (404).
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _NONE = Q(pk__in=[])
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """`agent_id` or `session_id` limits; neither: all of the user. `shown_id`: the session that the session shows."""
+    """A limit to `agent_id` or to `session_id`; without both there is none.
+
+    `shown_id`: the session that people are shown in place of the limited one (unified mode).
+    """
 
     agent_id: int | None = None
     session_id: uuid.UUID | None = None
@@ -31,14 +34,14 @@ class Limit:
         return self.agent_id is not None or self.session_id is not None
 
     def own(self, address: str) -> str:
-        """The address of a create, for its idempotency key: under another limit the key has another answer."""
+        """Return the address for an idempotency key. Requests with different limits do not share a key."""
         if self.session_id is not None:
             return f"{address} in session {self.session_id}"
         return address if self.agent_id is None else f"{address} in agent {self.agent_id}"
 
     @property
     def session_ids(self) -> set[uuid.UUID]:
-        """The sessions whose contents a limit to a session reaches: itself, and the one that it shows."""
+        """The session of the limit and the one shown in its place, whose contents may be read."""
         return {each for each in (self.session_id, self.shown_id) if each is not None}
 
 
@@ -46,7 +49,7 @@ UNLIMITED = Limit()
 
 
 def share_of_limited(most: int) -> int:
-    """What a token of one agent or session has of its user's bound: half of it, rounded up."""
+    """Return what one limited token may use of a limit of its user: half of it, rounded up."""
     return (most + 1) // 2
 
 
@@ -56,13 +59,13 @@ def put_limit(user: AbstractBaseUser, limit: Limit) -> None:
 
 
 def limit_of(user: AbstractBaseUser) -> Limit:
-    """The limit of the request that this user object belongs to."""
+    """Return the limit of the request that this user object belongs to."""
     limit: Limit = getattr(user, _ATTRIBUTE, UNLIMITED)
     return limit
 
 
 def in_agents(user: AbstractBaseUser, agent: str = "agent") -> Q:
-    """Condition on rows that belong to an agent: `agent` is the path to it. A limit to a session reaches none."""
+    """Condition on rows that belong to an agent, by the path `agent`. A limit to a session excludes all of them."""
     limit = limit_of(user)
     if limit.session_id is not None:
         return _NONE
@@ -70,13 +73,13 @@ def in_agents(user: AbstractBaseUser, agent: str = "agent") -> Q:
 
 
 def asked_agents(user: AbstractBaseUser) -> Q:
-    """Condition on agents to whom the request may send messages. A limit to a session reaches its agent for that."""
+    """Condition on agents that the request may send messages to. With a limit to a session, its agent is included."""
     only = limit_of(user).session_id
     return in_agents(user, "pk") if only is None else Q(sessions=only)
 
 
 def in_sessions(user: AbstractBaseUser, session: str = "session") -> Q:
-    """Condition on rows that belong to a session: `session` is the path to it."""
+    """Condition on rows that belong to a session, by the path `session`."""
     limit = limit_of(user)
     if limit.session_id is not None:
         return Q(**{f"{session}__in": limit.session_ids})
@@ -84,12 +87,12 @@ def in_sessions(user: AbstractBaseUser, session: str = "session") -> Q:
 
 
 def in_account(user: AbstractBaseUser) -> Q:
-    """Condition on rows that belong to no agent. A limited request reaches none."""
+    """Condition on rows that belong to the user and to no agent. A limited request reaches none of them."""
     return _NONE if limit_of(user) else Q()
 
 
 def these_sessions(user: AbstractBaseUser) -> Q:
-    """Condition on sessions."""
+    """Condition on sessions that the request may reach."""
     limit = limit_of(user)
     if limit.session_id is not None:
         return Q(pk=limit.session_id)
@@ -97,7 +100,7 @@ def these_sessions(user: AbstractBaseUser) -> Q:
 
 
 def reaches_session(user: AbstractBaseUser, session: Any) -> bool:
-    """Whether a session, with its `agent_id`, is one of these."""
+    """Whether the request reaches this session."""
     limit = limit_of(user)
     if limit.session_id is not None:
         return bool(session.pk == limit.session_id)
@@ -105,7 +108,7 @@ def reaches_session(user: AbstractBaseUser, session: Any) -> bool:
 
 
 def reaches_contents(user: AbstractBaseUser, session_id: uuid.UUID) -> bool:
-    """Whether what belongs to this session of the user is reached."""
+    """Whether the request reaches what belongs to this session of the user."""
     limit = limit_of(user)
     if limit.session_id is not None:
         return session_id in limit.session_ids

@@ -1,4 +1,4 @@
-"""Tickets: a browser's EventSource can send no header, so its address carries one, which opens one stream once."""
+"""Tickets for browsers, whose EventSource cannot send a token in a header: each opens one stream, by its address."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sessions_app.tokens.limits import share_of_limited
 from sessions_app.tokens.secret import LONGEST, hashed, new_secret
 
 VALID = timedelta(seconds=60)
-MOST_OPEN = 100  # tickets of one user that are not used; a limited token has half of them at most
+MOST_OPEN = 100  # unused tickets of one user; a limited token may have half of them
 _REDEEM = """
 DELETE FROM sessions_app_streamticket WHERE ticket_sha256 = %s AND expires_at > now() RETURNING token_id"""
 
 
 def issue_ticket(token: ApiToken) -> tuple[str, datetime]:
-    """Make a ticket; returns it, and when it expires. TooManyTickets."""
+    """Make a ticket. Returns it and the time when it expires. TooManyTickets."""
     ticket = new_secret()
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=token.user_id)
@@ -36,7 +36,7 @@ def issue_ticket(token: ApiToken) -> tuple[str, datetime]:
 
 
 def redeem_ticket(ticket: str) -> ApiToken | None:
-    """The ticket's token, if both are valid now. Of two connections with one ticket only one gets it."""
+    """Return the ticket's token if both are valid now, and delete the ticket, which can be used only once."""
     if len(ticket) > LONGEST:
         return None
     with connection.cursor() as cursor:

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from django.conf import settings
 from django.db import transaction
 
-from sessions_app import events, flags, metrics, owners
+from sessions_app import events, flags, metrics
+from sessions_app.limits import owners
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep, Worker
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
@@ -35,7 +36,7 @@ def head_of_lane(lane: str) -> Any:
     """An index probe: the lane's first queued turn that is not a guest."""
     turn = _turn.alias()
     return (
-        sa.select(turn.c.id, turn.c.lane, turn.c.queued_at)
+        sa.select(turn.c.id, turn.c.queued_at)
         .where(
             turn.c.session_id == SESSION_ID,
             turn.c.lane == sa.literal_column(f"'{lane}'"),
@@ -47,7 +48,7 @@ def head_of_lane(lane: str) -> Any:
     )
 
 
-def next_id() -> Any:
+def next_id(*, lock: bool = True) -> Any:
     """The order: a RUNNING turn, an automation that waited too long, people's messages, automations by slot."""
     running = _turn.alias()
     started = sa.select(running.c.id).where(
@@ -55,28 +56,18 @@ def next_id() -> Any:
     )
     auto = head_of_lane(Lane.AUTO).subquery()
     aged = sa.select(auto.c.id).where(auto.c.queued_at < sa.func.now() - seconds_parameter("max_wait"))
-    people = head_of_lane(Lane.PEOPLE).with_for_update().subquery()
-    by_slot = head_of_lane(Lane.AUTO).with_for_update().subquery()
+    waiting = [head_of_lane(lane) for lane in (Lane.PEOPLE, Lane.AUTO)]
+    heads = [(each.with_for_update() if lock else each).subquery() for each in waiting]
     return sa.func.coalesce(
         started.scalar_subquery(),
         aged.scalar_subquery(),
-        sa.select(people.c.id).scalar_subquery(),
-        sa.select(by_slot.c.id).scalar_subquery(),
+        *(sa.select(head.c.id).scalar_subquery() for head in heads),
     )
 
 
-def owner_of_session() -> Any:
-    session = _session.alias()
-    return sa.select(session.c.owner_id).where(session.c.id == SESSION_ID).scalar_subquery()
-
-
-def _may_begin(lane: Any) -> Any:
-    return sa.and_(owners.is_active(owner_of_session()), owners.has_room(owner_of_session(), lane))
-
-
-def may_go_on(turn: Any, owner: Any) -> Any:
+def may_go_on(turn: Any) -> Any:
     """Condition: a running turn is resumed. For an inactive owner it is resumed only to be cancelled."""
-    return sa.or_(turn.c.cancel_requested_at.is_not(None), owners.is_active(owner))
+    return sa.or_(turn.c.cancel_requested_at.is_not(None), owners.is_active(turn.c.owner_id))
 
 
 def worker_is_gone(worker: Any) -> Any:
@@ -105,10 +96,11 @@ def _claim_statement() -> Any:
     candidate = sa.select(picked.c.id).where(picked.c.id == next_id()).with_for_update().scalar_subquery()
     steps = sa.select(sa.func.coalesce(sa.func.max(_step.c.n) + 1, 0)).where(_step.c.turn_id == _turn.c.id)
     steps_now = steps.scalar_subquery()
+    has_room = owners.has_room(owners.count_running_exactly(_turn.c.owner_id), _turn.c.lane)
     unowned = sa.or_(_turn.c.claim.is_(None), _turn.c.worker == ASKER, worker_is_gone(_turn.c.worker))
     takeable = sa.or_(
-        sa.and_(_turn.c.state == TurnState.QUEUED, _may_begin(_turn.c.lane)),
-        sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn, owner_of_session())),
+        sa.and_(_turn.c.state == TurnState.QUEUED, owners.is_active(_turn.c.owner_id), has_room),
+        sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn)),
     )
     open_session = sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING)
     rescued = sa.and_(
@@ -130,7 +122,6 @@ def _claim_statement() -> Any:
             state=TurnState.RUNNING,
             claim=sa.bindparam("new_claim", type_=sa.Uuid()),
             worker=ASKER,
-            share_of=owner_of_session(),
             attempt=_turn.c.attempt + 1,
             rescues=rescues,
             steps_at_claim=steps_now,
@@ -178,7 +169,7 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
     """Claim the session's next turn; None if there is none to run. The caller holds the session's lock.
 
     With `auto_allowed` false nothing is claimed if the next turn is an automation's. None also if the owner has no room
-    for it: after the lock's release `next_lane` finds that out, and has the session woken when there is room.
+    for it; then a turn of the owner that ends, or else the sweep, finds the session (see `next_lane`).
     """
     with transaction.atomic():
         turn = _begin(CLAIM.first(**claim_parameters(session_id, worker, auto_allowed=auto_allowed)))

@@ -19,10 +19,11 @@ from django.db.models.functions import Greatest, Now
 from agent_core.exceptions import Stale
 from agent_core.execution import WAITING, Status
 from agent_core.types import Ended, Ending, Entry, Role, StepKind, TurnResult
-from sessions_app import events, flags, metrics, quotas
+from sessions_app import events, flags, metrics
 from sessions_app.deliveries import outbox, system_events
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
+from sessions_app.limits import quotas
 from sessions_app.mailbox import updates
 from sessions_app.memory import images, task_state
 from sessions_app.memory.history import REFUSED, parts_of

@@ -30,10 +30,9 @@ from sessions_app.agents import mcp_servers
 from sessions_app.connections.usable import model_choice
 from sessions_app.exceptions import NotFound
 from sessions_app.journal import Journal
+from sessions_app.limits.policies import policy_of
 from sessions_app.mailbox import updates as mailbox
-from sessions_app.mailbox.bounds import UNREAD
 from sessions_app.memory import history, images
-from sessions_app.memory.history_statements import newest_messages
 from sessions_app.models import (
     Agent,
     Document,
@@ -47,7 +46,6 @@ from sessions_app.models import (
 )
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
-from sessions_app.policies import policy_of
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, table
 from sessions_app.queue.kinds import Kind, Trigger, kind_of
@@ -58,7 +56,7 @@ log = structlog.get_logger(__name__)
 _session, _agent, _task_state = table(Session), table(Agent), table(TaskState)
 _PARTS: tuple[Any, ...] = (Session, Agent, TaskState)
 NO_USAGE = Usage()
-NO_MAIL = mailbox.Drained(ids=(), updates=())
+NO_MAIL = mailbox.ShownUpdates()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +229,7 @@ def _render(
     """Render the system prompt and the message. Step 0 is recorded, unless an earlier attempt has done it."""
     kind, session = kind_of(turn), read.session
     before = PromptStep.from_json(steps[0].data) if steps else None
-    drained = NO_MAIL if before else _drain(turn, read, answer)
+    unread = NO_MAIL if before else _updates(turn, read, answer)
     trigger = before.trigger if before else kind.trigger(turn, session)
     built = STRATEGIES[kind.strategy or session.type](
         ContextInput(
@@ -239,7 +237,7 @@ def _render(
             timezone=session.agent.timezone,
             trigger=trigger.model_content,
             documents=read.documents,
-            updates=drained.updates,
+            updates=unread.updates,
             due_tasks=_due_tasks(turn),
             missing_tools=offer.missing,
             instructions=_instructions(read),
@@ -250,9 +248,9 @@ def _render(
     shown = PromptStep(
         trigger=trigger,
         message=built.message,
-        event_ids=drained.ids,
+        event_ids=unread.ids,
         used_before=used_before,
-        foreign=drained.foreign,
+        foreign=unread.foreign,
     )
     with transaction.atomic():
         journal.record(StepKind.PROMPT, shown.to_json())
@@ -260,10 +258,10 @@ def _render(
     return built.system_prompt, shown
 
 
-def _drain(turn: Turn, read: Context, answer: str | None) -> mailbox.Drained:
+def _updates(turn: Turn, read: Context, answer: str | None) -> mailbox.ShownUpdates:
     """The updates that the turn is shown. They wait for a turn that has a model, and are not shown to strangers."""
     shows = read.has_mail and kind_of(turn).is_message and answer is None and stranger_of(turn) is None
-    return mailbox.prepare_drain(read.session.pk) if shows else NO_MAIL
+    return mailbox.updates_to_show(read.session.pk) if shows else NO_MAIL
 
 
 def _with_current_trigger(
@@ -336,7 +334,9 @@ def _select_context() -> Any:
     preferences = sa.select(preference.c.content).where(
         preference.c.agent_id == _session.c.agent_id, preference.c.user_id == _session.c.owner_id
     )
-    has_mail = sa.exists().where(mail.c.target_id == _session.c.id, *UNREAD)
+    has_mail = sa.exists().where(
+        mail.c.target_id == _session.c.id, mail.c.acknowledged_at.is_(None), mail.c.dropped_at.is_(None)
+    )
     columns = [
         column.label(f"{part.name}_{column.name}")
         for part in (_session, _agent, _task_state)
@@ -348,7 +348,7 @@ def _select_context() -> Any:
             _of_session(preferences).label("preferences"),
             _of_session(documents).label("documents"),
             has_mail.label("has_mail"),
-            newest_messages(_session).label("messages"),
+            history.newest_messages(_session).label("messages"),
         )
         .select_from(_session)
         .join(_agent, _agent.c.id == _session.c.agent_id)

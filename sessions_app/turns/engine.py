@@ -173,7 +173,7 @@ def _restrict(prepared: Prepared, request: PlanRequest) -> tuple[PlanRequest, Pe
     execution = request.execution
     permit = permits.permit_to_continue(prepared.permit, execution.origin, has_read=execution.has_read)
     if permit.stranger is not None and prepared.kind.is_message:
-        request = replace(request, words=permits.posted(execution.request))
+        request = replace(request, words=permits.shown_post(execution.request))
     if permit == prepared.permit:
         return request, permit
     tools = permits.permitted(request.turn.tools, permit, prepared.agent)

@@ -26,7 +26,7 @@ from sessions_app.journal import Journal
 from sessions_app.models import Lane, Turn
 from sessions_app.postgres.notify import TEXT, THOUGHT, Try, publisher
 from sessions_app.queue.kinds import CommitRefused, kind_of
-from sessions_app.tracing.spans import turn_span
+from sessions_app.tracing import turn_span
 from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.compression import compress_history

@@ -19,10 +19,11 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from sessions_app import hints, metrics, owners
+from sessions_app import hints, metrics
 from sessions_app.channels import base as channels
 from sessions_app.deliveries.dispatcher import DeliveryDispatcher, sweep_deliveries
 from sessions_app.hints import flush_hints
+from sessions_app.limits import owners
 from sessions_app.models import ProcessKind, Worker
 from sessions_app.operations.processes import Presence
 from sessions_app.postgres.notify import CONTROL, Listener, publisher

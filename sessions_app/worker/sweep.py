@@ -13,10 +13,10 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from agent_core.exceptions import Stale
-from sessions_app import owners
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import Hint, send
 from sessions_app.journal import Journal
+from sessions_app.limits import owners
 from sessions_app.models import Lane, Session, SessionState, Turn, TurnState, Worker
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher
@@ -46,36 +46,33 @@ _COLUMNS = ("session_id", "lane", "id", "hinted_at", "queued_at")
 def _waiting_sessions() -> Statement:
     """Sessions with queued turns, no running turn and no recent hint. Stamps and returns them.
 
-    Owners take turns, and so do the agents of an owner. An owner gets no more hints than the owner has room for.
+    Agents take turns. An agent gets no more hints than its owner has room for.
     """
     # each session's first waiting row of each lane
     heads = statements.heads(
         _turn, _COLUMNS, ("session_id", "lane"), ("due_at", "id"), lambda rows: rows.c.state == _QUEUED
     )
-    running = sa.exists().where(_turn.c.session_id == heads.c.session_id, _turn.c.state == TurnState.RUNNING)
+    is_busy = sa.exists().where(_turn.c.session_id == heads.c.session_id, _turn.c.state == TurnState.RUNNING)
     silent = sa.or_(
         heads.c.hinted_at < sa.func.now() - HINT_AGAIN_AFTER * _SWEEP,
         sa.and_(heads.c.hinted_at.is_(None), heads.c.queued_at < sa.func.now() - _SWEEP),
     )
-    by_agent = sa.func.row_number().over(partition_by=_session.c.agent_id, order_by=heads.c.queued_at)
+    people_first = (heads.c.lane != sa.literal_column(f"'{Lane.PEOPLE}'"), heads.c.queued_at, heads.c.id)
+    rank = sa.func.row_number().over(partition_by=_session.c.agent_id, order_by=people_first)
     waiting = (
-        sa.select(heads.c.id, heads.c.lane, _session.c.owner_id, by_agent.label("by_agent"))
+        sa.select(heads.c.id, heads.c.lane, _session.c.owner_id, rank.label("rank"))
         .join(_session, _session.c.id == heads.c.session_id)
         .where(
-            ~running, silent, _session.c.state != SessionState.DELETING, owners.is_active(_session.c.owner_id)
+            ~is_busy, silent, _session.c.state != SessionState.DELETING, owners.is_active(_session.c.owner_id)
         )
         .subquery()
     )
-    people_first = (waiting.c.lane != sa.literal_column(f"'{Lane.PEOPLE}'"), waiting.c.by_agent, waiting.c.id)
-    by_owner = sa.func.row_number().over(partition_by=waiting.c.owner_id, order_by=people_first)
-    ranked = sa.select(waiting.c.id, waiting.c.owner_id, by_owner.label("rank")).subquery()
-    busy = owners.all_running().subquery()
-    earlier = ranked.c.rank - 1 + sa.func.coalesce(busy.c.turns, 0)
+    running = owners.count_running(waiting.c.owner_id) + waiting.c.rank - 1
     chosen = (
-        sa.select(ranked.c.id)
-        .outerjoin(busy, busy.c.owner_id == ranked.c.owner_id)
-        .where(earlier < owners.most(Lane.PEOPLE), owners.may_take_slot(earlier))
-        .order_by(ranked.c.rank, ranked.c.id)
+        sa.select(waiting.c.id)
+        # the first condition follows from the second, and spares most rows the count
+        .where(waiting.c.rank <= owners.MOST_OF_PEOPLE, owners.has_room(running, waiting.c.lane))
+        .order_by(waiting.c.rank, waiting.c.id)
         .limit(MOST_HINTS)
     )
     return _stamp(sa.and_(_turn.c.id.in_(chosen), _turn.c.state == TurnState.QUEUED))
@@ -117,7 +114,7 @@ def _of_inactive_owners() -> Statement:
         _turn.c.state == sa.literal_column("'running'"),
         _turn.c.cancel_requested_at.is_(None),
         _turn.c.kind != sa.all_(without_model),
-        ~owners.of_session_is_active(_turn.c.session_id),
+        ~owners.is_active(_turn.c.owner_id),
     )
     return Statement(
         rows.values(cancel_requested_at=sa.func.now(), cancel_reason=OwnerInactive.code).returning(

@@ -13,7 +13,7 @@ from django.conf import settings
 
 from interfaces.api.sessions import streams
 from sessions_app.events import Cursor
-from sessions_app.mailbox.updates import Mail
+from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import (
     Agent,
     Event,
@@ -56,8 +56,8 @@ def step_of_a_job(job: Session) -> Turn:
     return Turn(session=job, kind=TurnKind.JOB, lane=Lane.AUTO, content=SECRET, metadata=about)
 
 
-def news() -> Mail:
-    return Mail(event_type="job_completed", summary=SECRET, detail=SECRET)
+def news() -> NewUpdate:
+    return NewUpdate(event_type="job_completed", summary=SECRET, detail=SECRET)
 
 
 def of_agent(stream: Stream) -> list[dict[str, Any]]:

@@ -18,10 +18,10 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
 from automations.routines.edit import NewRoutine, add_routine, update_routine
-from sessions_app import quotas
 from sessions_app.agents.documents import write_document
 from sessions_app.exceptions import BadInput, StorageFull
 from sessions_app.journal import Journal
+from sessions_app.limits import quotas
 from sessions_app.models import Agent, Allowance, Session
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.client_places import add_client_messages, branch_session

@@ -20,7 +20,7 @@ from automations.tools.routines import offered
 from config.operations import doctor, status
 from sessions_app import flags
 from sessions_app.agents.documents import write_document
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Event, MailboxEvent, Session, SessionType, Turn, TurnKind
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.turn_kinds.test_heartbeat import QUIET, again, awake, beat, heartbeat_turn, inside
@@ -130,12 +130,12 @@ def test_a_heartbeat_without_reflection_shows_no_intents_to_register(inside: Ins
 def test_the_hint_and_the_scope_decide_which_windows_hear_of_an_update(person: Person, settings: Any) -> None:
     settings.RONDO_HEARTBEAT_REALTIME_STATUS_HINT = False
     session = person.session()
-    assert deposit(session.pk, Mail(event_type="news", summary="a"))
+    assert deposit(session.pk, NewUpdate(event_type="news", summary="a"))
     assert MailboxEvent.objects.get().dropped_at is None
     assert not Event.objects.exists()
     settings.RONDO_HEARTBEAT_REALTIME_STATUS_HINT = True
     settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = "session"
-    deposit(session.pk, Mail(event_type="news", summary="b"))
+    deposit(session.pk, NewUpdate(event_type="news", summary="b"))
     [event] = Event.objects.all()
     assert (event.scope, event.session_id) == ("session", session.pk)
     assert event.content["has_unread_background_updates"] is True

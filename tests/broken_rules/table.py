@@ -61,12 +61,14 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
             "_claim_statement",
             drop_arguments("where", "auto_allowed"),
         ),
-        Break("10.0", "an inactive owner's turn begins", "_may_begin", drop_arguments("and_", "is_active")),
+        Break(
+            "10.0", "an inactive owner's turn begins", "_claim_statement", drop_arguments("and_", "is_active")
+        ),
         Break(
             "1.8", "who was away counts others as lost", "worker_is_gone", drop_arguments("and_", "was_away")
         ),
     ),
-    "sessions_app.owners": (
+    "sessions_app.limits.owners": (
         SHARES,
         Break("10.0", "a user runs more turns than the limit", "has_room", returns("sa.true()")),
     ),
@@ -150,9 +152,9 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         "tests/automations/jobs/test_skip.py",
         Break("4.5", "an edit does not wait for a beat", "lock_job", unchain("select_for_update")),
     ),
-    "sessions_app.mailbox.deposit_statements": (
+    "sessions_app.mailbox.deposit": (
         "tests/sessions_app/mailbox/test_deposit_races.py",
-        Break("6.1", "a target is deleted during a deposit", "", unchain("with_for_update")),
+        Break("6.1", "an update is deposited twice", "deposit", decide(False, "is_new")),
     ),
     # permits
     "sessions_app.permits": (

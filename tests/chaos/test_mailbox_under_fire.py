@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 from django.db import connection
 
-from sessions_app.mailbox.bounds import TOO_MANY
-from sessions_app.mailbox.updates import SUPERSEDED, Mail, deposit, unread
+from sessions_app.mailbox.deposit import TOO_MANY, NewUpdate, deposit
+from sessions_app.mailbox.updates import SUPERSEDED, unread
 from sessions_app.models import MailboxEvent, Message, OnBusy, Priority, Session, Turn, TurnState, TurnStep
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.receive import MessageInput, receive
@@ -38,7 +38,7 @@ def depositor(number: int, targets: list[uuid.UUID], told: list[uuid.UUID], enou
     chance, count = random.Random(number), 0
     while not enough.wait(chance.random() * 0.6):
         count += 1
-        mail = Mail(
+        mail = NewUpdate(
             event_type="job_completed",
             summary=f"update {number}-{count}.",
             detail=f"all of {number}-{count}",

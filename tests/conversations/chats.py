@@ -9,7 +9,7 @@ from agent_core import tools
 from agent_core.tools import Effect, Tool
 from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
 from sessions_app.agents.documents import put_document
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.memory.task_state import remember
 from sessions_app.models import MailboxEvent, Message, TaskState, TurnState
 from tests.conversations.stage import Stage, calls, says
@@ -136,7 +136,7 @@ def _held() -> str:
 
 def told_of_what_happened(stage: Stage) -> None:
     """What happened in the background is told with the next answer, in the person's language."""
-    mail = Mail(
+    mail = NewUpdate(
         event_type="job_completed", summary="The backup took 42 minutes.", detail="All 7 disks are fine."
     )
     deposit(stage.chat.pk, mail)

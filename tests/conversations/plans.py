@@ -6,7 +6,7 @@ from agent_core.execution import Status
 from agent_core.planner.run import MEANWHILE
 from automations.models import CronJob, RunRecord, RunState, Source
 from sessions_app.agents.documents import put_document
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.memory.preferences import put_preference
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Document, Engine, ExecutionState, MailboxEvent
@@ -49,7 +49,7 @@ def a_plan_with_a_tool(stage: Stage) -> None:
 def a_plan_that_asks(stage: Stage) -> None:
     """A plan asks what no tool can tell, waits, and goes on with the reply; updates are told before the question."""
     _plans(stage)
-    deposit(stage.chat.pk, Mail(event_type="job_completed", summary="The backup is done."))
+    deposit(stage.chat.pk, NewUpdate(event_type="job_completed", summary="The backup is done."))
     put_document(stage.agent.pk, "MEMORY.md", "# About Ada\n\n- likes tea\n")
     stage.script(plan(ask("Which colour shall I note?")))
     stage.say("Ask me for my favourite colour, then add it to MEMORY.md.")

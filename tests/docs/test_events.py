@@ -7,7 +7,7 @@ import re
 import pytest
 
 from interfaces.api.sessions import streams
-from sessions_app.mailbox import bounds, updates
+from sessions_app.mailbox import deposit, updates
 from sessions_app.models import EventType, Scope
 from sessions_app.models.mailbox import TARGET_GONE
 from tests.docs.pages import section
@@ -28,5 +28,5 @@ def test_the_page_lists_each_type_with_its_scopes() -> None:
 
 
 def test_the_reasons_of_dropped_updates_match_the_page() -> None:
-    reasons = {TARGET_GONE, updates.SUPERSEDED, updates.STALE, bounds.TOO_MANY}
+    reasons = {TARGET_GONE, updates.SUPERSEDED, updates.STALE, deposit.TOO_MANY}
     assert reasons == {each for each in re.findall(r"\(`(\w+)`\)", MAILBOX) if each != "hint"}

@@ -15,7 +15,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import Usage
 from config.operations.metrics import COUNTERS
 from sessions_app import metrics
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.metrics import Counted, count
 from sessions_app.models import Agent, Counter
 from sessions_app.worker.process import WorkerProcess
@@ -132,17 +132,17 @@ def test_a_counter_is_never_negative_and_stands_once() -> None:
 
 
 def test_deposits_count_once_and_not_into_what_is_gone(person: Person) -> None:
-    session, mail = person.session(), Mail(event_type="job_completed", summary="done")
+    session, mail = person.session(), NewUpdate(event_type="job_completed", summary="done")
     deposit(session.pk, mail)
     deposit(session.pk, mail)
-    deposit(uuid.uuid4(), Mail(event_type="job_completed", summary="nobody hears"))
+    deposit(uuid.uuid4(), NewUpdate(event_type="job_completed", summary="nobody hears"))
     assert value(Counted.MAILBOX_DEPOSIT) == 1
     assert scraped("rondo_mailbox_waiting") == 1
 
 
 def test_turns_count_waits_drains_and_limits(inside: Inside) -> None:
     session = inside.person.session()
-    deposit(session.pk, Mail(event_type="job_completed", summary="done"))
+    deposit(session.pk, NewUpdate(event_type="job_completed", summary="done"))
     reply = ModelReply(text="Hello.", usage=Usage(input_tokens=7))
     inside.model.answer_with(reply)
     inside.say(session, "hello")

@@ -24,10 +24,10 @@ from automations.routines.reads import routine
 from config.operations.checks import waiting_turns
 from config.operations.status import read_status as status
 from config.operations.status import status_lines
-from sessions_app import owners
 from sessions_app.deliveries import dispatcher as overdue
 from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import OwnerInactive
+from sessions_app.limits import owners
 from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next

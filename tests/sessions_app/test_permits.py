@@ -19,7 +19,7 @@ from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import BadInput
 from sessions_app.hooks.edit import delete_hook, update_hook
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import (
     Document,
     ExecutionState,
@@ -105,7 +105,7 @@ def test_a_stranger_is_told_nothing_of_the_mailbox(inside: Inside) -> None:
     session = inside.person.session()
     deposit(
         session.pk,
-        Mail(event_type="job_completed", source_key="job:x", summary="The safe opens with Sesame."),
+        NewUpdate(event_type="job_completed", source_key="job:x", summary="The safe opens with Sesame."),
     )
     System(session).post("Anything new?")
     inside.run(session)

@@ -24,7 +24,7 @@ from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import update_agent
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Document, ExecutionState, MailboxEvent, Message, Session, Turn
-from sessions_app.permits import POSTED, posted
+from sessions_app.permits import POSTED, shown_post
 from tests.agent_core.forged import FORGED
 from tests.agent_core.planner.plans import RESPOND, ask, plan, says
 from tests.automations.turn_kinds.test_isolated import job_of as isolated
@@ -73,7 +73,7 @@ def test_an_older_versions_post_is_data_unlike_a_bridge_message(inside: Inside) 
     bridge.posted = 10
     post(inside, bridge, "Hello, it is me.")
     assert inside.model.shown() == "Hello, it is me."
-    assert inside.model.calls[-1].entries[0].content == posted("Build 7 failed.")
+    assert inside.model.calls[-1].entries[0].content == shown_post("Build 7 failed.")
 
 
 def test_a_planner_sees_a_post_as_data_even_when_resuming(inside: Inside) -> None:
@@ -81,11 +81,11 @@ def test_a_planner_sees_a_post_as_data_even_when_resuming(inside: Inside) -> Non
     session = inside.person.session()
     inside.model.answer_with(plan(ask("Which one?")))
     post(inside, System(session), "Build 7 failed.")
-    assert f"# Request\n\n{posted('Build 7 failed.')}" in inside.model.shown()
+    assert f"# Request\n\n{shown_post('Build 7 failed.')}" in inside.model.shown()
     assert ExecutionState.objects.get().request == "Build 7 failed."
     inside.model.answer_with(plan(RESPOND), says("Noted."))
     inside.say(session, "The left one.")
-    assert f"# Request\n\n{posted('Build 7 failed.')}" in inside.model.shown()
+    assert f"# Request\n\n{shown_post('Build 7 failed.')}" in inside.model.shown()
 
 
 def test_what_is_said_of_a_post_names_no_live_state() -> None:

@@ -8,10 +8,10 @@ from django.http import HttpRequest
 
 from agent_core.connections import PROVIDERS, Provider
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
-from sessions_app.allowance import take_allowance
 from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once
 from sessions_app.exceptions import BadInput, TooSoon
+from sessions_app.limits.allowance import take_allowance
 from sessions_app.models import Agent, Connection
 
 SHOWN = ("name", "provider", "base_url", "models", "requests_per_minute")  # the secret is never shown again

@@ -12,11 +12,9 @@ from django.db.models.functions import Now
 
 from automations.beat import LONGEST_RETRY, Scheduler
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.firing.insert_runs import HINTS_PER_AGENT
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Session, Turn, TurnState
-from sessions_app.turns.next_lane import next_lane
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.races import before
@@ -125,31 +123,22 @@ def test_beat_looks_again_soon_while_another_holds_a_due_job(person: Person) -> 
     assert RunRecord.objects.filter(job=held).exists()
 
 
-def test_a_batch_hints_at_so_many_sessions_of_an_agent_for_each_hundred(person: Person) -> None:
-    for _ in range(HINTS_PER_AGENT + 5):
-        due_job(person.session())
-    fired = fire_due_jobs()
-    assert (fired.queued, len(fired.hints)) == (HINTS_PER_AGENT + 5, HINTS_PER_AGENT)
-    hinted = [hint.session_id for hint in fired.hints]
-    woken = [turn.session_id for turn in Turn.objects.filter(share_of=person.user.pk).order_by("pk")]
-    assert len(set(woken) - set(hinted)) == 5
-    assert [each.session_id for each in next_lane(hinted[0])] == [woken[0], hinted[0]]
-
-
 def test_a_session_with_many_due_jobs_counts_once(person: Person) -> None:
-    for session in [person.session() for _ in range(HINTS_PER_AGENT)]:
+    sessions = {person.session() for _ in range(25)}
+    for session in sessions:
         for _ in range(3):
             due_job(session)
-    assert len(fire_due_jobs().hints) == HINTS_PER_AGENT
-    assert not Turn.objects.exclude(share_of=None).exists()
+    fired = fire_due_jobs()
+    assert fired.queued == 75
+    assert sorted(hint.session_id for hint in fired.hints) == sorted(session.pk for session in sessions)
 
 
 @pytest.mark.full
 @pytest.mark.processes
-def test_sessions_without_a_hint_are_woken_by_turns_that_end(fleet: Fleet, person: Person) -> None:
-    sessions = HINTS_PER_AGENT + 15
+def test_more_sessions_than_their_owner_may_run_at_once_all_run(fleet: Fleet, person: Person) -> None:
+    sessions = 35
     for _ in range(sessions):
         due_job(person.session())
-    fleet.worker(RONDO_SWEEP_SECONDS="100")
+    fleet.worker()
     assert fire_due_jobs().queued == sessions
     until(lambda: Turn.objects.filter(state=TurnState.SUCCEEDED).count() == sessions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from automations.models import CronJob, RunRecord
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Session
 from tests.automations.mcp_server.conftest import Door
 from tests.tokens import token_of
@@ -47,7 +47,9 @@ def test_one_time_automations_are_read_in_the_agents_zone(ada: Door) -> None:
 
 def test_the_mailbox_is_read_without_acknowledging_it(ada: Door) -> None:
     session = Session.objects.get(agent__owner=ada.user, key="unified:default")
-    deposit(session.pk, Mail(event_type="job_completed", summary="The report is ready.", source_key="job:x"))
+    deposit(
+        session.pk, NewUpdate(event_type="job_completed", summary="The report is ready.", source_key="job:x")
+    )
     for _ in range(2):
         [update] = ada.call("read_mailbox")["updates"]
         assert (update["summary"], update["state"]) == ("The report is ready.", "pending")

@@ -11,7 +11,7 @@ from automations.routines.edit import NewRoutine, add_routine, remove_routine
 from automations.runs.report import report_to_home
 from interfaces.api.shared import deleted
 from sessions_app.exceptions import NotFound, SessionClosed
-from sessions_app.mailbox.updates import Mail
+from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import Agent, MailboxEvent, Session, SessionType, Turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_agent, delete_session
@@ -56,7 +56,7 @@ def test_deleting_a_private_web_thread_moves_its_routines_to_primary(
         job.refresh_from_db()
         assert job.home_id == (before if job is other else None)
     assert deleted(said).data["moved_routines"] == list(said.moved_ids)
-    report_to_home(mine.home_id, person.agent.pk, Mail(event_type="job_completed", summary="done"))
+    report_to_home(mine.home_id, person.agent.pk, NewUpdate(event_type="job_completed", summary="done"))
     assert MailboxEvent.objects.get().target_id == primary(person).pk
 
 

@@ -27,7 +27,7 @@ from automations.schedules.plan import plan_of
 from config.operations.doctor import CHECKS
 from sessions_app.agents.documents import write_document
 from sessions_app.agents.edit import update_agent
-from sessions_app.mailbox.updates import prepare_drain
+from sessions_app.mailbox.updates import updates_to_show
 from sessions_app.models import Agent, Event, MailboxEvent, Message, Session, Turn, TurnKind, TurnState
 from sessions_app.queue.kinds import kind_of
 from sessions_app.sessions.open import primary_session
@@ -184,7 +184,7 @@ def test_due_tasks_share_one_turn_and_its_outcome(inside: Inside) -> None:
     primary = primary_session(inside.person.agent)
     assert mail(primary) == [("heartbeat_result", "The tea is ready.")]
     assert Event.objects.filter(content__has_unread_background_updates=True).count() == 1
-    [update] = prepare_drain(primary.pk).updates
+    [update] = updates_to_show(primary.pk).updates
     assert "HEARTBEAT_OK" not in update.detail
 
 
@@ -250,12 +250,12 @@ def test_a_reminder_is_superseded_by_the_next_and_expires(inside: Inside) -> Non
     assert RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).count() == 3
     primary = primary_session(inside.person.agent)
     assert {kind for kind, _ in mail(primary)} == {"reminder"}
-    [update] = prepare_drain(primary.pk).updates
+    [update] = updates_to_show(primary.pk).updates
     assert update.summary.startswith("water: it is 20")
     assert "(Asia/Shanghai)" in update.summary
     assert MailboxEvent.objects.filter(reason="superseded").count() == 2
     MailboxEvent.objects.update(created_at=Now() - timedelta(hours=25))
-    assert prepare_drain(primary.pk).updates == ()
+    assert updates_to_show(primary.pk).updates == ()
 
 
 @pytest.mark.rule("6.1")

@@ -185,7 +185,7 @@ def test_turns_that_nobody_runs_and_turns_past_their_time(person: Person) -> Non
     assert checks.overlong_turns().ok
 
 
-def test_turns_that_wait_in_idle_sessions(person: Person) -> None:
+def test_turns_that_wait_in_idle_sessions(person: Person, settings: Any) -> None:
     idle, busy = person.session(), person.session()
     waiting, _behind, running = (
         receive(session.pk, MessageInput(content="hello", on_busy=OnBusy.ENQUEUE))
@@ -195,12 +195,9 @@ def test_turns_that_wait_in_idle_sessions(person: Person) -> None:
     Turn.objects.update(queued_at=Now() - timedelta(minutes=5), due_at=Now() - timedelta(minutes=5))
     Turn.objects.filter(pk=running.pk).update(state="running", claim=uuid.uuid4())
     assert f": {waiting.pk};" in wrong(checks.waiting_turns())
-    owner = person.user.pk
-    Turn.objects.filter(pk=waiting.pk).update(share_of=owner)
-    assert f": {waiting.pk};" in wrong(checks.waiting_turns()), "no turn of the owner runs that could wake it"
-    Turn.objects.filter(pk=running.pk).update(share_of=owner)
-    assert checks.waiting_turns().ok
-    Turn.objects.update(share_of=None)
+    settings.RONDO_TURNS_PER_USER = 1
+    assert checks.waiting_turns().ok, "it waits for the owner's running turn"
+    settings.RONDO_TURNS_PER_USER = 2
     Turn.objects.filter(pk=waiting.pk).update(due_at=Now() + timedelta(hours=1))
     assert checks.waiting_turns().ok
 

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock
 from config.operations.status import read_status, status_lines
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Priority, Turn, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from tests.automations.messages import due, later
@@ -33,8 +33,8 @@ def test_what_runs_and_waits_is_counted(person: Person) -> None:
     create_job(
         NewJob(session_id=idle.pk, message="go", name="Hourly", schedule={"kind": "every", "seconds": 3600})
     )
-    deposit(idle.pk, Mail(event_type="news", summary="a"))
-    deposit(idle.pk, Mail(event_type="news", summary="b", priority=Priority.URGENT))
+    deposit(idle.pk, NewUpdate(event_type="news", summary="a"))
+    deposit(idle.pk, NewUpdate(event_type="news", summary="b", priority=Priority.URGENT))
     shown = read_status().to_json()
     [told] = shown["workers"]
     assert (told["alive"], told["turns"], len(told["queues"])) == (True, [turn.pk], 2)

@@ -11,16 +11,8 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from sessions_app.agents.edit import update_agent
-from sessions_app.mailbox.bounds import MOST_OF_A_SOURCE, MOST_UNREAD
-from sessions_app.mailbox.updates import (
-    MOST_ARTIFACTS,
-    MOST_CHARACTERS,
-    MOST_EVENTS,
-    Mail,
-    deposit,
-    prepare_drain,
-    unread,
-)
+from sessions_app.mailbox.deposit import MOST_OF_A_SOURCE, MOST_UNREAD, NewUpdate, deposit
+from sessions_app.mailbox.updates import MOST_ARTIFACTS, MOST_CHARACTERS, MOST_EVENTS, unread, updates_to_show
 from sessions_app.models import Event, MailboxEvent, Priority, Session
 from sessions_app.sessions.open import archive_session, primary_session
 from tests.conftest import Person
@@ -28,12 +20,12 @@ from tests.conftest import Person
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]
 
 
-def news(summary: str = "news", **more: object) -> Mail:
-    return Mail(event_type="job_completed", summary=summary, **more)  # type: ignore[arg-type]
+def news(summary: str = "news", **more: object) -> NewUpdate:
+    return NewUpdate(event_type="job_completed", summary=summary, **more)  # type: ignore[arg-type]
 
 
 def shown(session: Session) -> list[str]:
-    return [update.summary for update in prepare_drain(session.pk).updates]
+    return [update.summary for update in updates_to_show(session.pk).updates]
 
 
 def test_the_same_event_is_deposited_once(person: Person) -> None:
@@ -118,7 +110,7 @@ def test_events_beyond_a_turns_limit_are_shown_later_in_order(person: Person) ->
         deposit(session.pk, mail)
     deposit(session.pk, urgent := news("urgent", priority=Priority.URGENT))
     rounds: list[list[str]] = []
-    while (drained := prepare_drain(session.pk)).ids:
+    while (drained := updates_to_show(session.pk)).ids:
         rounds.append([update.summary for update in drained.updates])
         MailboxEvent.objects.filter(pk__in=drained.ids).update(acknowledged_at=Now())
     assert rounds[0] == ["urgent", "long 0", "long 1"]
@@ -133,7 +125,7 @@ def test_an_overlong_event_is_cut_with_a_notice(person: Person) -> None:
     mail = news("report", detail="word " * MOST_CHARACTERS)
     deposit(session.pk, mail)
     deposit(session.pk, news("next"))
-    [update] = prepare_drain(session.pk).updates
+    [update] = updates_to_show(session.pk).updates
     assert update.detail.startswith("word word")
     assert update.detail.endswith(
         f" … ({MOST_CHARACTERS:,} of {5 * MOST_CHARACTERS:,} characters; the mailbox holds all of update"
@@ -146,7 +138,7 @@ def test_artifacts_are_shown_by_name_and_the_excess_is_counted(person: Person) -
     session = person.session()
     deposit(session.pk, news("few", artifacts=("report.md", "two\nlines\x00.png")))
     deposit(session.pk, news("many", artifacts=("a" * 300, *map(str, range(MOST_ARTIFACTS + 4)))))
-    few, many = prepare_drain(session.pk).updates
+    few, many = updates_to_show(session.pk).updates
     assert few.artifacts == ("report.md", "two lines.png")
     assert many.artifacts[0] == "a" * 200 + "…"
     assert many.artifacts[MOST_ARTIFACTS:] == ("and 5 more",)

@@ -13,7 +13,8 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from sessions_app.agents.edit import update_agent
-from sessions_app.mailbox.updates import SUPERSEDED, deposit
+from sessions_app.mailbox.deposit import deposit
+from sessions_app.mailbox.updates import SUPERSEDED
 from sessions_app.models import Event, MailboxEvent, Session
 from sessions_app.models.mailbox import TARGET_GONE
 from sessions_app.sessions.delete import delete_session

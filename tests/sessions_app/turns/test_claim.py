@@ -215,11 +215,11 @@ def test_the_database_refuses_a_second_running_turn(session: Session) -> None:
 
 
 @pytest.mark.rule("10.0")
-def test_a_turn_that_ends_wakes_a_persons_message_first(session: Session) -> None:
+def test_a_turn_that_ends_wakes_a_persons_message_first(session: Session, settings: Any) -> None:
+    settings.RONDO_TURNS_PER_USER = 1
     automation(session, "water", datetime.now(UTC))
     other = Session.objects.create(agent=session.agent, owner=session.owner, key="thread:2")
     receive(other.pk, MessageInput(content="hello"))
-    Turn.objects.update(share_of=session.owner_id)
     third = Session.objects.create(agent=session.agent, owner=session.owner, key="thread:3")
     assert [(each.session_id, each.lane) for each in next_lane(third.pk)] == [(other.pk, Lane.PEOPLE)]
 

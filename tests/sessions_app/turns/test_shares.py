@@ -12,7 +12,8 @@ import redis
 from django.db import connection
 from django.db.models.functions import Now
 
-from sessions_app import hints, owners
+from sessions_app import hints
+from sessions_app.limits import owners
 from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
@@ -24,7 +25,6 @@ from tests.automations.messages import a_worker
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
-from tests.races import before
 from tests.sessions_app.turns.test_receive import automation
 from tests.sessions_app.turns.test_run import Observed
 from tests.talk import ended
@@ -32,7 +32,6 @@ from tests.talk import ended
 pytestmark = pytest.mark.rule("1.7", "10.0")
 
 BOUND = 6
-MARK = "SET share_of=(SELECT"  # in the statement that marks a turn as refused, and in no other
 
 
 @pytest.fixture
@@ -46,8 +45,8 @@ def flood(person: Person, count: int, text: str = "[[hold:flood]] hello") -> lis
     return [receive(person.session().pk, MessageInput(content=text)) for _ in range(count)]
 
 
-def refused() -> int:
-    return Turn.objects.filter(state=TurnState.QUEUED, share_of__isnull=False).count()
+def waiting() -> int:
+    return Turn.objects.filter(state=TurnState.QUEUED).count()
 
 
 def running(person: Person) -> int:
@@ -111,7 +110,7 @@ def test_a_turn_that_ends_wakes_the_refused_session_of_its_user(
         assert {name.decode() for name in client.keys("turns.*")} == woken
     run_next_turn(worker, other.pk, "turns")
     assert ended(late)
-    assert refused() == 0
+    assert waiting() == 1, "the next message of the first session"
 
 
 def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Person, broker: str) -> None:
@@ -136,9 +135,8 @@ def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: 
     end(begun[0])
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [first.session_id]
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [second.session_id], (
-        "each is woken once"
+        "they are woken in turn"
     )
-    assert next_lane(begun[0].session_id) == []
 
 
 def test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_ends(
@@ -153,53 +151,8 @@ def test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_e
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [waiting.session_id]
 
 
-def test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost(
-    settings: Any, person: Person, broker: str
-) -> None:
-    """The turn that ends looks for refused ones a moment before the mark is there."""
-    settings.RONDO_TURNS_PER_USER = 1
-    worker = a_worker()
-    [begun, waiting] = flood(person, 2)
-    last = claim_next(begun.session_id, worker, auto_allowed=True)
-    assert last is not None
-    with before(MARK, lambda: end_and_look(last)) as came:
-        assert waiting.session_id in {row.session_id for row in next_lane(waiting.session_id)}
-    assert came == [[]], "it ended just before the mark, and found nobody"
-
-
-def test_a_place_that_is_free_only_while_a_session_is_marked_leaves_the_mark(
-    settings: Any, person: Person, broker: str
-) -> None:
-    """Without it nobody would wake the session: it found no room before and after."""
-    settings.RONDO_TURNS_PER_USER = 1
-    worker = a_worker()
-    [begun, waiting, quicker] = flood(person, 3)
-    last = claim_next(begun.session_id, worker, auto_allowed=True)
-    assert last is not None
-    with ThreadPoolExecutor(1) as thread:
-
-        def around_marking(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-            if MARK not in sql:
-                return execute(sql, params, many, context)
-            end(last)
-            try:
-                return execute(sql, params, many, context)
-            finally:
-                assert thread.submit(claimed_at_once, [quicker.session], worker).result() == 1
-
-        with connection.execute_wrapper(around_marking):
-            assert next_lane(waiting.session_id) == []
-    end(quicker)
-    assert [row.session_id for row in next_lane(quicker.session_id)] == [waiting.session_id]
-
-
 def end(turn: Turn) -> None:
     Turn.objects.filter(pk=turn.pk).update(state=TurnState.SUCCEEDED, finished_at=Now())
-
-
-def end_and_look(turn: Turn) -> list[Any]:
-    end(turn)
-    return next_lane(turn.session_id)
 
 
 def test_a_blocked_session_does_not_delay_other_refused_sessions(
@@ -243,7 +196,7 @@ def test_a_bound_of_one_is_one_and_none_is_none(
 @pytest.fixture
 def slots(monkeypatch: pytest.MonkeyPatch) -> int:
     """The fleet's slots, of which two are for users with no running turn."""
-    monkeypatch.setattr(owners, "_most_in_fleet", owners._most_in_fleet)  # restored afterwards
+    monkeypatch.setattr(owners, "_fleet_slots", owners._fleet_slots)  # restored afterwards
     owners.set_fleet_slots(20)
     return 20
 
@@ -290,13 +243,13 @@ def test_one_user_never_has_all_of_a_small_fleet(
 ) -> None:
     """The default bound is more than these workers have: a part of what they have is the bound then."""
     other = new_person("bob", model="openai-chat:test")
-    fleet.environ |= {"RONDO_SWEEP_SECONDS": "600", "RONDO_HEARTBEAT_SECONDS": "1"}
+    fleet.environ["RONDO_HEARTBEAT_SECONDS"] = "1"
     fleet.worker(4)
     fleet.worker(4)
     both = Worker.objects.order_by("started_at")
     until(lambda: both[0].heartbeat_at > both[1].started_at, what="the first one knows of the second one")
     turns = flood(person_with_server, 60)
-    until(lambda: refused() == 60 - 7, 60)
+    until(lambda: waiting() == 60 - 7, 60)
     asked = receive(other.session().pk, MessageInput(content="hello"))
     until(lambda: ended(asked), 20, "another user's turn begins although 53 wait")
     until(lambda: model_server.held == {"flood": 7})

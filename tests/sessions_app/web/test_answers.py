@@ -15,7 +15,7 @@ from django.test import Client
 
 from interfaces.web import rendering, transcript
 from interfaces.web.rendering import LANGUAGES, LONGEST_CODE, render, render_growing
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import ConsentQuestion, Message, Session, SessionState, SessionType
 from sessions_app.models.session import PRIMARY_KEY
 from sessions_app.queue.receive import MessageInput, receive
@@ -101,17 +101,17 @@ def test_a_conversation_says_how_many_updates_come_with_the_next_message(ada: Cl
     address = f"/sessions/{session.pk}/"
     for number in range(2):
         assert (b"background update" in ada.get(address).content) == bool(number)
-        deposit(session.pk, Mail(event_type="job_completed", summary="Done."))
+        deposit(session.pk, NewUpdate(event_type="job_completed", summary="Done."))
     assert b"2 background updates wait. They come with your next message." in ada.get(address).content
     for _ in range(2):  # the second takes the place of the first, which is dropped
-        deposit(session.pk, Mail(event_type="job_failed", summary="Bad.", dedupe_key="bad"))
+        deposit(session.pk, NewUpdate(event_type="job_failed", summary="Bad.", dedupe_key="bad"))
     assert b"3 background updates wait." in ada.get(address).content
     receive(session.pk, MessageInput(content="hello"))
     assert b"3 background updates wait." in ada.get(address).content
     turn = claimed(session)
     assert b"background update" not in ada.get(address).content  # none waits for the person while it runs
     finish(turn)
-    deposit(session.pk, Mail(event_type="job_completed", summary="Done."))
+    deposit(session.pk, NewUpdate(event_type="job_completed", summary="Done."))
     assert b"1 background update waits." in ada.get(address).content
     Session.objects.filter(pk=session.pk).archive()
     assert b"background update" not in ada.get(address).content

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Delivery, Engine, Message, ReadMark, Session, Turn
 from tests.browser import IN_BROWSER, Visitor, say, serious, use_engine
 from tests.fleet import until
@@ -193,7 +193,7 @@ def test_an_answer_names_the_background_updates_it_was_told(visitor: Visitor) ->
     session = visitor.person.session()
     page = visitor.conversation(session)
     expect(page.get_by_label("Message", exact=True)).to_be_visible()
-    deposit(session.pk, Mail(event_type="job_completed", summary="The <b>backup</b> is done."))
+    deposit(session.pk, NewUpdate(event_type="job_completed", summary="The <b>backup</b> is done."))
     expect(page.locator(".updates")).to_contain_text("1 background update waits.")
     expect(page.get_by_role("heading", name="What would you like to do?")).to_be_visible()
     say(page, "hello")

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import redis
+from django.conf import settings
 
 from sessions_app import hints
 from sessions_app.models import Turn, TurnState
@@ -45,7 +46,7 @@ def test_a_full_worker_leaves_hints_in_the_broker_and_stores_none_that_it_took(
         turns = [receive(person_with_server.session().id, message) for _ in range(3)]
         until(lambda: model_server.held.get("all"))
         hints.flush_hints(5.0)
-        names = [name for name in hints.shard_queues() if client.type(name) == b"list"]
+        names = [name for name in settings.ALL_QUEUES if client.type(name) == b"list"]
         assert sum(int(client.llen(name)) for name in names) == 2
         assert _copies(client) == copies
     model_server.release("all")

@@ -1,1 +1,0 @@
-"""The spans of turns, runs and deliveries."""
