@@ -220,7 +220,7 @@ def _anthropic_messages(role: str, blocks: list[JSON]) -> list[JSON]:
 
 def _chat_messages(role: str, content: list[JSON], calls: list[JSON], results: list[JSON]) -> list[JSON]:
     """What one message of another wire is in a chat completion: first its results, then what was said."""
-    said = {"role": role, "content": content, "tool_calls": calls}
+    said: JSON = {"role": role, "content": content, **({"tool_calls": calls} if calls else {})}
     return [*results, *([said] if content or calls or not results else [])]
 
 
