@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
-import hashlib
-import json
 import os
 import random
 import shutil
@@ -34,6 +32,7 @@ from typing import Any
 
 import pytest
 
+from tests.broken_rules.__main__ import copy_tree
 from tests.up import ROOT
 
 # by package: the tests that run its code. Names that do not exist are left out.
@@ -126,14 +125,7 @@ def _of_package(package: str, seed: int) -> Iterator[Row]:
         file = str(path.relative_to(ROOT))
         lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), n=0))[3:]
         gone, put = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
-        key = hashlib.sha256(f"{file} {new}".encode()).hexdigest()[:16]
-        yield {
-            "key": key,
-            "package": package,
-            "at": f"{file}:{start[0]}",
-            "change": f"{gone} → {put}",
-            "text": new,
-        }
+        yield {"package": package, "at": f"{file}:{start[0]}", "change": f"{gone} → {put}", "text": new}
 
 
 def _differs(old: str, new: str) -> bool:
@@ -224,42 +216,32 @@ def pytest_configure() -> None:
 
 
 class Runs:
-    """Runs tests in copies of the tree, one in each at a time, and keeps the results."""
+    """Runs tests in copies of the tree, one in each at a time."""
 
-    def __init__(self, results: Path | None, copies: list[Path]) -> None:
-        self.results = results
-        lines = results.read_text().splitlines() if results and results.exists() else []
-        self.known: dict[str, Row] = {row["key"]: row for row in map(json.loads, lines)}
+    def __init__(self, copies: list[Path]) -> None:
+        self.seconds: dict[str, float] = {}  # that the tests of a package take without a change
         self.copies: Queue[Path] = Queue()
         for each in copies:
-            _copy(each)
+            copy_tree(each)
             self.copies.put(each)
 
     def unchanged(self, package: str) -> Row:
         """Run the tests of a package on the code as it is."""
-        return self._run({"key": package, "package": package, "at": package, "change": "none"}, 3600)
+        row = self._run({"package": package, "at": package, "change": "none"}, 3600)
+        self.seconds[package] = row["seconds"]
+        return row
 
     def changed(self, mutant: Row) -> Row:
         """Run the tests on the code with this change. They may be several times as slow as before."""
-        return self._run(mutant, 120 + 4 * self.known[mutant["package"]]["seconds"])
+        return self._run(mutant, 120 + 4 * self.seconds[mutant["package"]])
 
     def _run(self, mutant: Row, longest: float) -> Row:
-        if mutant["key"] not in self.known:
-            copy, started = self.copies.get(), time.monotonic()
-            outcome, by = _tested(copy, mutant, longest)
-            self.copies.put(copy)
-            seconds = round(time.monotonic() - started, 1)
-            row = {name: mutant[name] for name in ("key", "package", "at", "change")}
-            self.known[row["key"]] = row | {"outcome": outcome, "seconds": seconds, "by": by}
-            if self.results:
-                with self.results.open("a") as file:
-                    file.write(json.dumps(self.known[row["key"]], ensure_ascii=False) + "\n")
-        row = self.known[mutant["key"]]
-        print(
-            f"{row['outcome']:9} {row['seconds']:4.0f} s  {row['at']}: {row['change']}  [{row['by']}]",
-            flush=True,
-        )
-        return row
+        copy, started = self.copies.get(), time.monotonic()
+        outcome, by = _tested(copy, mutant, longest)
+        self.copies.put(copy)
+        seconds = time.monotonic() - started
+        print(f"{outcome:9} {seconds:4.0f} s  {mutant['at']}: {mutant['change']}  [{by}]", flush=True)
+        return {"package": mutant["package"], "outcome": outcome, "seconds": seconds}
 
 
 def _tested(copy: Path, mutant: Row, longest: float) -> tuple[str, str]:
@@ -294,25 +276,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _copy(to: Path) -> None:
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, to / name)
-    to.chmod(0o755)
-    for name in (".venv", ".node"):
-        (to / name).symlink_to(ROOT / name)
-
-
 def main() -> int:
     """Change, test, report. 1: the tests fail without a change."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("--count", type=int, default=50, help="changes to make (50)")
     parser.add_argument("--seed", type=int, default=30, help="another one chooses other changes (30)")
     parser.add_argument("--jobs", type=int, default=2, help="runs at once (2)")
-    parser.add_argument("--results", type=Path, help="file of JSON lines; what it has is not run again")
     options = parser.parse_args()
     if find_spec("cosmic_ray") is None:
         print("cosmic-ray is missing; `make mutants` installs it")
@@ -320,7 +289,7 @@ def main() -> int:
     changes = mutants(options.count, options.seed)
     with ExitStack() as stack, ThreadPoolExecutor(options.jobs) as pool:
         folders = [tempfile.TemporaryDirectory(prefix="rondo-mutants-") for _ in range(options.jobs)]
-        runs = Runs(options.results, [Path(stack.enter_context(each)) for each in folders])
+        runs = Runs([Path(stack.enter_context(each)) for each in folders])
         packages = [package for package in TESTS if any(each["package"] == package for each in changes)]
         if any(row["outcome"] != "survived" for row in pool.map(runs.unchanged, packages)):
             print("The tests fail without a change, so nothing was changed")

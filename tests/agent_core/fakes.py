@@ -218,9 +218,9 @@ def returned(*results: ToolResult) -> Entry:
     return Entry(role=Role.TOOL, content="", results=results)
 
 
-def made(call: ToolCall, output: str) -> tuple[Entry, Entry]:
+def made(call: ToolCall, output: str, outcome: ToolOutcome = ToolOutcome.OK) -> tuple[Entry, Entry]:
     """A response that makes this call, and what it brought."""
-    return assistant("", call), returned(result_of(call, output))
+    return assistant("", call), returned(result_of(call, output, outcome))
 
 
 def spec(name: str, **more: Any) -> ToolSpec:

@@ -70,12 +70,14 @@ def first_failure(each: Break, module: str, tests: str) -> tuple[str, str]:
 
 
 def copy_tree(to: Path) -> None:
-    """Copy what git tracks, as it is in this tree."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    """Copy what git tracks or could, as it is in this tree."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     paths = [path for path in listed.stdout.splitlines() if (ROOT / path).is_file()]
     subprocess.run(["cp", "--parents", "-t", to, *paths], cwd=ROOT, check=True)
     to.chmod(0o755)
-    (to / ".venv").symlink_to(ROOT / ".venv")
+    for name in (".venv", ".node"):
+        (to / name).symlink_to(ROOT / name)
 
 
 if __name__ == "__main__":

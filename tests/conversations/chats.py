@@ -12,7 +12,8 @@ from sessions_app.agents.documents import put_document
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.memory.task_state import remember
 from sessions_app.models import MailboxEvent, Message, TaskState, TurnState
-from tests.conversations.stage import Stage, calls, says
+from tests.agent_core.planner.plans import says
+from tests.conversations.stage import Stage, calls
 
 HISTORY = (
     ("I had the kitchen painted last week.", "That must look fresh. Which colour did you choose?"),

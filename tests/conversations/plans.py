@@ -10,8 +10,8 @@ from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.memory.preferences import put_preference
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Document, Engine, ExecutionState, MailboxEvent
-from tests.agent_core.planner.plans import RESPOND, answers, ask, plan, revision, tool
-from tests.conversations.stage import Stage, calls, says
+from tests.agent_core.planner.plans import RESPOND, answers, ask, plan, revision, says, tool
+from tests.conversations.stage import Stage, calls
 
 AWAKE = {"heartbeat": {"active_hours": [0, 24]}}
 

@@ -32,11 +32,6 @@ ZONE = "Europe/Berlin"
 MOST_TURNS = 10  # that one thing that happens may bring about
 
 
-def says(text: str) -> ModelReply:
-    """A reply in words."""
-    return ModelReply(text=text)
-
-
 def calls(name: str, /, **arguments: Any) -> ModelReply:
     """A reply that calls a tool."""
     return ModelReply(text="", calls=(ToolCall(id=f"call-{name}", name=name, arguments=arguments),))

@@ -10,8 +10,9 @@ from itertools import chain, pairwise
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from agent_core.types import JSON
-from tests.model_server.wire import Responses
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import JSON, ToolCall
+from tests.model_server.wire import NO_ID, Anthropic, Google, Responses, dialect_of
 
 _HEAD: Final[JSON] = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 DONE: Final = "data: [DONE]\n\n"
@@ -49,61 +50,39 @@ def call_piece(index: int | None, call_id: str | None, name: str | None, argumen
     return {"tool_calls": [{key: value for key, value in piece.items() if value is not None}]}
 
 
+def _sent(events: Iterable[JSON]) -> Odd:
+    return Odd(pieces=[sse(each, each.get("type", "")) for each in events])
+
+
 def anthropic(*texts: str, reason: str | None = "end_turn", tool: str | None = None) -> Odd:
     """Return a message of Anthropic; with `tool`, the JSON of a call's arguments as far as it came."""
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    head = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage}
-    events: list[JSON] = [{"type": "message_start", "message": head | {"stop_reason": None}}]
-    if texts:
-        block: JSON = {"type": "text", "text": ""}
-        events.append({"type": "content_block_start", "index": 0, "content_block": block})
-    for text in texts:
-        delta = {"type": "text_delta", "text": text}
-        events.append({"type": "content_block_delta", "index": 0, "delta": delta})
-    if tool is not None:
-        block = {"type": "tool_use", "id": "t", "name": "write", "input": {}}
-        events.append({"type": "content_block_start", "index": 1, "content_block": block})
-        delta = {"type": "input_json_delta", "partial_json": tool}
-        events.append({"type": "content_block_delta", "index": 1, "delta": delta})
-    if reason is not None:
-        events.append({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage})
-        events.append({"type": "message_stop"})
-    return Odd(pieces=[sse(each, each["type"]) for each in events])
+    calls = () if tool is None else (ToolCall(id="t", name="write", arguments={}, unparsed=tool),)
+    reply = ModelReply(text="".join(texts), calls=calls)
+    *events, last, end = Anthropic().events({"model": "m"}, reply, "")
+    last["delta"]["stop_reason"] = reason
+    return _sent(events[:-1] if reason is None else [*events, last, end])
 
 
 def google(*texts: str, reason: str | None = "STOP", blocked: str = "") -> Odd:
     """Return an answer of Google; `blocked`: why the prompt was not answered."""
-    pieces = [
-        {"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": each}]}}]}
-        for each in texts
-    ]
+    *events, end = Google().events({"model": "m"}, ModelReply(text="".join(texts)), "")
+    end["candidates"][0]["finishReason"] = reason
     if blocked:
-        pieces.append({"promptFeedback": {"blockReason": blocked}})  # type: ignore[dict-item]
-    elif reason is not None:
-        end = {"index": 0, "content": {"role": "model", "parts": []}, "finishReason": reason}
-        pieces.append({"candidates": [end]})
-    return Odd(pieces=[sse(each) for each in pieces])
+        end = {"promptFeedback": {"blockReason": blocked}}
+    return _sent(events if reason is None else [*events, end])
 
 
 def responses(*texts: str, status: str | None = "completed", reason: str = "", refusal: str = "") -> Odd:
     """Return a response of OpenAI's Responses API, which ends with this status."""
-    made = {
-        "id": "r", "object": "response", "created_at": 1, "model": "m", "output": [], "tools": [],
-        "parallel_tool_calls": True, "tool_choice": "auto",
-    }  # fmt: skip
-    of = {"item_id": "i", "output_index": 0, "content_index": 0}
-    item = {"id": "i", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
-    events: list[JSON] = [
-        {"type": "response.created", "response": made | {"status": "in_progress"}},
-        {"type": "response.output_item.added", "output_index": 0, "item": item},
-    ]
-    events += [{"type": "response.output_text.delta", "delta": each, "logprobs": [], **of} for each in texts]
+    *events, end = Responses().events({"model": "m"}, ModelReply(text="".join(texts)), "")
     if refusal:
+        of = {"item_id": "i", "output_index": 0, "content_index": 0, "sequence_number": len(events)}
         events.append({"type": "response.refusal.done", "refusal": refusal, **of})
-    if status is not None:
-        why = {"incomplete_details": {"reason": reason}} if reason else {}
-        events.append({"type": f"response.{status}", "response": made | {"status": status} | why})
-    return Odd(pieces=[sse(each | {"sequence_number": n}, each["type"]) for n, each in enumerate(events)])
+    if status is None:
+        return _sent(events[:-1])
+    end["type"], end["response"]["status"] = f"response.{status}", status
+    end["response"] |= {"incomplete_details": {"reason": reason}} if reason else {}
+    return _sent([*events, end])
 
 
 def plain(texts: Iterable[str]) -> Odd:
@@ -115,7 +94,6 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # Google: no digit f
 _ID: Final = re.compile(r"[A-Za-z0-9]{9}")  # Mistral; Google sends none
 _KEY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # Anthropic, of properties
 _NOT_ON_TOP: Final = {"anyOf", "oneOf", "allOf", "enum", "not"}
-NO_ID: Final = "000000000"  # of a call without one
 MOST_TOOLS: Final = 128  # OpenAI
 LONGEST_DESCRIPTION: Final = 1024  # OpenAI
 
@@ -133,19 +111,10 @@ class _Said:
 
 def problem(path: str, body: Mapping[str, Any]) -> str:
     """Say why the request would be rejected; empty if it would not."""
-    where = urlsplit(path).path
-    if where.endswith("/v1/messages"):
-        said, tools = _anthropic(body), [(each, each.get("input_schema")) for each in body.get("tools") or ()]
-    elif ":streamGenerateContent" in path:
-        said = _google(body)
-        told = [each for tool in body.get("tools") or () for each in tool.get("functionDeclarations") or ()]
-        tools = [(each, each.get("parametersJsonSchema") or each.get("parameters")) for each in told]
-    elif where.endswith("/v1/responses"):
-        said = _openai(Responses().chat_body(path, body))
-        tools = [(each, each.get("parameters")) for each in body.get("tools") or ()]
-    else:
-        said = _openai(body)
-        tools = [(each["function"], each["function"].get("parameters")) for each in body.get("tools") or ()]
+    dialect = dialect_of(path)
+    body = dialect.chat_body(path, body) if dialect else body
+    said = _said(body)
+    tools = [(each["function"], each["function"].get("parameters")) for each in body.get("tools") or ()]
     offered = {tool["name"] for tool, _ in tools}
     found = (_wrong_tools(tools), _wrong_order(said), *(_wrong_message(one, offered) for one in said))
     return next(chain.from_iterable(found), "")
@@ -169,7 +138,7 @@ def too_long(path: str, sent: int, most: int) -> str:
     return f"This model's maximum context length is {most} tokens. However, your messages resulted in {sent} tokens."
 
 
-def _openai(body: Mapping[str, Any]) -> list[_Said]:
+def _said(body: Mapping[str, Any]) -> list[_Said]:
     said: list[_Said] = []
     for message in body.get("messages") or ():
         if message["role"] in {"system", "developer"}:
@@ -178,7 +147,7 @@ def _openai(body: Mapping[str, Any]) -> list[_Said]:
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
         one.texts = [each["text"] for each in blocks if each["type"] == "text"]
-        one.shows = any(each["type"] in {"image_url", "input_image"} for each in blocks)
+        one.shows = any(each["type"] in {"image", "image_url", "input_image"} for each in blocks)
         for call in message.get("tool_calls") or ():
             one.calls.append((call["id"], call["function"]["name"], call["function"]["arguments"]))
         if one.role == "tool":
@@ -186,47 +155,6 @@ def _openai(body: Mapping[str, Any]) -> list[_Said]:
         if said and said[-1].role == one.role == "tool":
             said[-1].results += one.results
         else:
-            said.append(one)
-    return said
-
-
-def _anthropic(body: Mapping[str, Any]) -> list[_Said]:
-    said: list[_Said] = []
-    for message in body["messages"]:
-        content = message["content"]
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        one = _Said(role=message["role"])
-        one.texts = [each["text"] for each in blocks if each["type"] == "text"]
-        one.calls = [
-            (each["id"], each["name"], each["input"]) for each in blocks if each["type"] == "tool_use"
-        ]
-        results = [each["tool_use_id"] for each in blocks if each["type"] == "tool_result"]
-        one.shows = any(each["type"] == "image" for each in blocks)
-        if results:
-            said.append(_Said(role="tool", results=results))
-        if one.texts or one.calls or one.shows or not results:
-            said.append(one)
-    return said
-
-
-def _google(body: Mapping[str, Any]) -> list[_Said]:
-    said: list[_Said] = []
-    for content in body["contents"]:
-        one = _Said(role="assistant" if content.get("role") == "model" else "user")
-        results = []
-        for part in content["parts"]:
-            if "functionCall" in part:
-                call = part["functionCall"]
-                one.calls.append((call.get("id") or NO_ID, call["name"], call.get("args") or {}))
-            elif "functionResponse" in part:
-                results.append(part["functionResponse"].get("id") or NO_ID)
-            elif "text" in part:
-                one.texts.append(part["text"])
-            else:
-                one.shows = True
-        if results:
-            said.append(_Said(role="tool", results=results))
-        if one.texts or one.calls or one.shows or not results:
             said.append(one)
     return said
 

@@ -18,11 +18,9 @@ the prompt contained. The last user message may contain marks, which are removed
 | ``[[think:TEXT]]`` | streams TEXT as reasoning first |
 | ``[[judge-hold:NAME]]`` and so on | the same, only for requests for a verdict on a reply |
 
-As a process: ``python -m tests.model_server --port 0 --port-file FILE`` writes its port to the file.
-It is controlled over HTTP: ``POST /control/release`` ``{"name": NAME}`` or ``{"all": true}``;
-``GET /control/requests`` lists ``{number, body, state, authorized}`` of every request, state being
-received, held, answered, failed or gone; ``GET /control/held`` counts the held ones by name;
-``POST /control/reset`` forgets requests and counts and releases all.
+As a process: ``python -m tests.model_server --port-file FILE`` writes its port to the file.
+It is controlled over HTTP: ``POST /control/release`` releases all; ``GET /control/held`` counts the held ones by name.
+Every reply is a stream, as our clients ask for it.
 """
 
 from __future__ import annotations
@@ -38,6 +36,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from types import TracebackType
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -79,9 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         model = self.server.model
-        if self.path == "/control/requests":
-            self._json(200, {"requests": [received.to_json() for received in model.requests]})
-        elif self.path == "/control/held":
+        if self.path == "/control/held":
             self._json(200, {"held": model.held})
         elif self.path.endswith("/models"):
             self._json(200, {"object": "list", "data": [{"id": "test", "object": "model"}]})
@@ -91,8 +88,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body = json.loads(raw or b"{}")
-        if self.path.startswith("/control/"):
-            self._control(body)
+        if self.path == "/control/release":
+            self.server.model.release_all()
+            self._json(200, {"ok": True})
         elif refused := self.server.model.rejection(self.path, body):
             self._json(400, refused)
         elif (dialect := dialect_of(self.path)) is not None:
@@ -104,16 +102,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Stay quiet."""
-
-    def _control(self, body: JSON) -> None:
-        model = self.server.model
-        if self.path == "/control/reset":
-            model.reset()
-        elif body.get("all"):
-            model.release_all()
-        else:
-            model.release(body["name"])
-        self._json(200, {"ok": True})
 
     def _complete(self, body: JSON, dialect: Dialect | None = None) -> None:
         model = self.server.model
@@ -148,46 +136,29 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, received: Received, reply: ModelReply | Odd, dialect: Dialect | None) -> None:
         if isinstance(reply, Odd):
-            self._send_pieces(received, reply.pieces, reply.content_type)
+            self._stream(received, reply.pieces, reply.content_type)
             return
         body, thought = received.body, received.marks.get("think", "")
-        if body.get("stream") and dialect is not None:
-            self._stream(received, dialect.events(body, reply, thought), end="")
-        elif body.get("stream"):
-            chunks = wire.chunks(body, reply, received.number, thought)
-            self._stream(received, chunks, end="" if reply.ended_by is Ended.CUT else DONE)
-        elif dialect is not None:
-            self._json(200, dialect.answer(body, reply, thought))
-        else:
-            self._json(200, wire.completion(body, reply, received.number))
-        if not body.get("stream"):
-            received.state = "answered"
+        made = dialect.events(body, reply, thought) if dialect else None
+        events = made or wire.chunks(body, reply, received.number, thought)
+        end = () if dialect or reply.ended_by is Ended.CUT else (DONE,)
+        self._stream(received, chain((oddities.sse(each, each.get("type", "")) for each in events), end))
 
-    def _stream(self, received: Received, events: Iterable[JSON], end: str) -> None:
-        model = self.server.model
-        self._begin("text/event-stream")
-        for index, data in enumerate(events):
-            self._piece(oddities.sse(data, data.get("type", "")))
-            if index == 1 and not self._go_on(model, received):
-                self.close_connection = True
-                return
-        if end:
-            self._piece(end)
-        self.wfile.write(b"0\r\n\r\n")
-        received.state = "answered"
-
-    def _send_pieces(self, received: Received, pieces: Iterable[str], content_type: str) -> None:
-        self._begin(content_type)
-        for piece in pieces:
-            self._piece(piece)
-        self.wfile.write(b"0\r\n\r\n")
-        received.state = "answered"
-
-    def _begin(self, content_type: str) -> None:
+    def _stream(
+        self, received: Received, pieces: Iterable[str], content_type: str = "text/event-stream"
+    ) -> None:
         self.send_response(200)
         self.send_header("Content-Type", content_type)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        for index, piece in enumerate(pieces):
+            data = piece.encode()
+            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            if index == 1 and not self._go_on(self.server.model, received):
+                self.close_connection = True
+                return
+        self.wfile.write(b"0\r\n\r\n")
+        received.state = "answered"
 
     def _go_on(self, model: ModelServer, received: Received) -> bool:
         """Apply the marks ``drop`` and ``pause`` after the first piece. False: close the connection."""
@@ -196,10 +167,6 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         pause = received.marks.get("pause")
         return pause is None or model.hold(received, pause, self.connection)
-
-    def _piece(self, text: str) -> None:
-        data = text.encode()
-        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
     def _json(self, status: int, body: JSON, headers: Mapping[str, str] | None = None) -> None:
         data = json.dumps(body).encode()

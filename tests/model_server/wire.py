@@ -16,6 +16,7 @@ from agent_core.text import fence
 from agent_core.tool_spec import ToolSpec
 from agent_core.types import JSON, Ended, Entry, Role, ToolCall, ToolOutcome, ToolResult
 
+NO_ID = "000000000"  # of a call without one
 _CREATED = 1_700_000_000  # fixed: answers are the same each time
 
 
@@ -56,18 +57,14 @@ def _forced(choice: Any, told: tuple[ToolSpec, ...]) -> str:
     return told[0].name if choice == "required" and len(told) == 1 else ""
 
 
-def completion(body: Mapping[str, Any], reply: ModelReply, number: int) -> JSON:
-    """Return the answer to a request that does not stream."""
-    message: JSON = {"role": "assistant", "content": reply.text}
-    if reply.calls:
-        message["tool_calls"] = [_tool_call(call) for call in reply.calls]
-    choice = {"index": 0, "message": message, "finish_reason": _reason(reply)}
-    return {**_head(body, number, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
-
-
 def chunks(body: Mapping[str, Any], reply: ModelReply, number: int, thought: str = "") -> Iterator[JSON]:
     """Yield the chunks of a streamed answer; the text in a few pieces, each a chunk."""
-    head = _head(body, number, "chat.completion.chunk")
+    head = {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion.chunk",
+        "created": _CREATED,
+        "model": str(body.get("model") or "test"),
+    }
 
     def chunk(delta: JSON, reason: str | None = None) -> JSON:
         return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
@@ -136,17 +133,12 @@ def _spec(function: Mapping[str, Any]) -> ToolSpec:
 
 
 def _tool_call(call: ToolCall) -> JSON:
-    arguments = json.dumps(call.arguments) if call.unparsed is None else call.unparsed
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    function = {"name": call.name, "arguments": _arguments(call)}
+    return {"id": call.id, "type": "function", "function": function}
 
 
-def _head(body: Mapping[str, Any], number: int, kind: str) -> JSON:
-    return {
-        "id": f"chatcmpl-{number}",
-        "object": kind,
-        "created": _CREATED,
-        "model": str(body.get("model") or "test"),
-    }
+def _arguments(call: ToolCall) -> str:
+    return json.dumps(call.arguments) if call.unparsed is None else call.unparsed
 
 
 def _reason(reply: ModelReply) -> str:
@@ -171,10 +163,6 @@ class Received:
     path: str = ""
     headers: dict[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> JSON:
-        """Return what ``GET /control/requests`` shows."""
-        return {"number": self.number, "body": self.body, "authorized": self.authorized, "state": self.state}
-
 
 Events = Iterator[JSON]  # the data of a stream's events; a `type` is the event's name, too
 
@@ -191,24 +179,16 @@ class Anthropic:
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
             messages += _anthropic_messages(message["role"], blocks)
         tools = [
-            {"function": {"name": each["name"], "parameters": each["input_schema"]}}
-            for each in body.get("tools") or ()
+            {"function": {**each, "parameters": each["input_schema"]}} for each in body.get("tools") or ()
         ]
-        sent = {"sent_messages": body["messages"]}  # as they came, with images
-        return {**body, **sent, "messages": messages, "tools": tools, "tool_choice": None}
-
-    def answer(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> JSON:
-        """Return the reply to a request that does not stream."""
-        return _anthropic_head(body) | {
-            "content": [block for block, _ in _anthropic_blocks(reply, thought)],
-            "stop_reason": "tool_use" if reply.calls else "end_turn",
-            "usage": {"input_tokens": reply.usage.input_tokens, "output_tokens": reply.usage.output_tokens},
-        }
+        return {**body, "messages": messages, "tools": tools, "tool_choice": None}
 
     def events(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> Events:
         """Yield the events of a streamed reply."""
         usage = {"input_tokens": reply.usage.input_tokens, "output_tokens": 0}
-        yield {"type": "message_start", "message": _anthropic_head(body) | {"content": [], "usage": usage}}
+        head = {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "content": []}
+        nothing = {"stop_reason": None, "stop_sequence": None, "usage": usage}
+        yield {"type": "message_start", "message": head | nothing}
         for index, (block, deltas) in enumerate(_anthropic_blocks(reply, thought)):
             empty = {name: "" for name in ("text", "thinking", "signature") if name in block}
             start = block | empty | ({"input": {}} if block["type"] == "tool_use" else {})
@@ -222,17 +202,6 @@ class Anthropic:
         yield {"type": "message_stop"}
 
 
-def _anthropic_head(body: Mapping[str, Any]) -> JSON:
-    return {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": body["model"],
-        "stop_reason": None,
-        "stop_sequence": None,
-    }
-
-
 def _anthropic_messages(role: str, blocks: list[JSON]) -> list[JSON]:
     results = [
         {"role": "tool", "tool_call_id": each["tool_use_id"], "content": _joined(each.get("content") or "")}
@@ -244,9 +213,15 @@ def _anthropic_messages(role: str, blocks: list[JSON]) -> list[JSON]:
         for each in blocks
         if each["type"] == "tool_use"
     ]
-    text = _joined([each for each in blocks if each["type"] == "text"])
-    said = {"role": role, "content": text, **({"tool_calls": calls} if calls else {})}
-    return [*results, *([said] if text or calls else [])]
+    return _chat_messages(
+        role, [each for each in blocks if each["type"] in {"text", "image"}], calls, results
+    )
+
+
+def _chat_messages(role: str, content: list[JSON], calls: list[JSON], results: list[JSON]) -> list[JSON]:
+    """What one message of another wire is in a chat completion: first its results, then what was said."""
+    said: JSON = {"role": role, "content": content, **({"tool_calls": calls} if calls else {})}
+    return [*results, *([said] if content or calls or not results else [])]
 
 
 def _anthropic_blocks(reply: ModelReply, thought: str) -> list[tuple[JSON, list[JSON]]]:
@@ -261,7 +236,7 @@ def _anthropic_blocks(reply: ModelReply, thought: str) -> list[tuple[JSON, list[
         blocks.append(({"type": "text", "text": reply.text}, pieces))
     for call in reply.calls:
         block = {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
-        raw = {"type": "input_json_delta", "partial_json": json.dumps(call.arguments)}
+        raw = {"type": "input_json_delta", "partial_json": _arguments(call)}
         blocks.append((block, [raw]))
     return blocks
 
@@ -274,14 +249,12 @@ class Google:
         system = (body.get("systemInstruction") or {}).get("parts") or ()
         messages: list[JSON] = [{"role": "system", "content": _joined(system)}] if system else []
         for content in body["contents"]:
-            role = "assistant" if content.get("role") == "model" else "user"
-            messages.append({"role": role, "content": _joined(content["parts"])})
+            messages += _google_messages(content)
+        told = [each for tool in body.get("tools") or () for each in tool.get("functionDeclarations") or ()]
+        schemas = [each.get("parametersJsonSchema") or each.get("parameters") for each in told]
+        tools = [{"function": {**each, "parameters": of}} for each, of in zip(told, schemas, strict=True)]
         name = urlsplit(path).path.rpartition("/models/")[2].partition(":")[0]
-        return {**body, "model": name, "messages": messages, "stream": True, "tools": None}
-
-    def answer(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> JSON:
-        """Return the whole reply in one piece."""
-        return {"candidates": next(self.events(body, reply, thought))["candidates"]}
+        return {**body, "model": name, "messages": messages, "tools": tools}
 
     def events(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> Events:
         """Yield the events of a streamed reply."""
@@ -294,6 +267,20 @@ class Google:
             yield {"candidates": [{"index": 0, "content": {"role": "model", "parts": [part]}}]}
         end = {"index": 0, "content": {"role": "model", "parts": []}, "finishReason": "STOP"}
         yield {"candidates": [end], "usageMetadata": usage, "modelVersion": body["model"]}
+
+
+def _google_messages(content: JSON) -> list[JSON]:
+    said, calls, results = list[JSON](), list[JSON](), list[JSON]()
+    for part in content["parts"]:
+        if call := part.get("functionCall"):
+            function = {"name": call["name"], "arguments": json.dumps(call.get("args") or {})}
+            calls.append({"id": call.get("id") or NO_ID, "function": function})
+        elif given := part.get("functionResponse"):
+            text = json.dumps(given["response"])
+            results.append({"role": "tool", "tool_call_id": given.get("id") or NO_ID, "content": text})
+        else:
+            said.append({"type": "text" if "text" in part else "image", **part})
+    return _chat_messages("assistant" if content.get("role") == "model" else "user", said, calls, results)
 
 
 def _joined(parts: Any) -> str:
@@ -322,10 +309,6 @@ class Responses:
                 _add(messages, item["role"], _parts(item["content"]))
         tools = [{"type": "function", "function": each} for each in body.get("tools") or ()]
         return {**body, "messages": messages, "tools": tools, "tool_choice": None}
-
-    def answer(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> JSON:
-        """Return the reply to a request that does not stream."""
-        return _response(body, reply, _items(reply, thought), "completed")
 
     def events(self, body: Mapping[str, Any], reply: ModelReply, thought: str) -> Events:
         """Yield the events of a streamed reply."""
@@ -367,8 +350,8 @@ def _items(reply: ModelReply, thought: str) -> list[JSON]:
             {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
         )
     for number, call in enumerate(reply.calls):
-        arguments = json.dumps(call.arguments) if call.unparsed is None else call.unparsed
-        about = {"id": f"fc_{number}", "call_id": call.id, "name": call.name, "arguments": arguments}
+        about = {"id": f"fc_{number}", "call_id": call.id, "name": call.name}
+        about["arguments"] = _arguments(call)
         items.append({"type": "function_call", "status": "completed", **about})
     return items
 

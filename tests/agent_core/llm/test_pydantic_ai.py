@@ -173,14 +173,6 @@ def test_an_empty_answer_is_an_answer(server: ModelServer) -> None:
     assert len(server.requests) == 1
 
 
-def test_what_may_pass_is_tried_again(server: ModelServer) -> None:
-    for status in (408, 429, 500, 502, 503, 504):
-        server.reset()
-        run = drive(request(f"[[fail:{status}x2]] hello", model=NETWORK))
-        assert run.result.ending is Ending.SUCCEEDED, status
-        assert (len(server.requests), run.types().count("status")) == (3, 2), status
-
-
 def test_a_broken_stream_is_retried_and_its_text_is_discarded(server: ModelServer) -> None:
     run = drive(request("[[drop:x1]] hello there you", model=NETWORK))
     assert run.result.ending is Ending.SUCCEEDED
@@ -241,10 +233,6 @@ def test_a_model_of_groq_needs_its_key_and_no_package(monkeypatch: pytest.Monkey
         models.resolve("groq:llama")
     monkeypatch.setenv("GROQ_API_KEY", KEY)
     assert models.resolve("groq:llama") is models.resolve("groq:llama")
-
-
-def test_one_object_per_name() -> None:
-    assert models.resolve("offline") is models.resolve("offline")
 
 
 @pytest.fixture

@@ -234,7 +234,6 @@ def test_a_document_without_an_end_is_not_read_on(server: ModelServer) -> None:
 HIDDEN = "secret plan"
 THOUGHTS: dict[str, tuple[list[str], str]] = {
     "split": (["<thi", "nk>", HIDDEN, "</thi", "nk>", "\n\nHel", "lo"], "Hello"),
-    "in one piece": ([f"<think>{HIDDEN}</think>Hello"], "Hello"),
     "the long tag": ([f"\n<thinking>{HIDDEN}", "</thinking>\nHello"], "Hello"),
     "two blocks": ([f"<think>{HIDDEN}</think>\n<think>{HIDDEN}</think>", "Hello"], "Hello"),
     "never closed": ([f"<think>{HIDDEN}"], ""),
@@ -278,13 +277,6 @@ def test_a_long_run_of_spaces_takes_no_time_by_its_square() -> None:
         assert list(split.feed(" ")) == []
     assert (list(split.feed("Hello")), list(split.end())) == ([f"{' ' * 50_000}Hello"], [])
     assert time.process_time() - began < 2
-
-
-def test_a_character_that_comes_in_two_pieces_is_one(server: ModelServer) -> None:
-    server.answer_with(chat("Hi \ud83d", "\ude00", "."))
-    run = drive(request("hello", model=NETWORK))
-    shown = [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA]
-    assert (run.result.reply, "".join(shown)) == ("Hi \U0001f600.", "Hi \U0001f600.")
 
 
 @pytest.mark.rule("5.4")

@@ -174,13 +174,12 @@ def test_a_huge_catalogue_is_always_cut_to_the_same_tools(server: Docs) -> None:
 
 
 def test_names_are_rewritten_and_told_apart(server: Docs) -> None:
-    for name in ("a.b", "a b", "x" * 70, "x" * 71, "set alarm", "闹钟", "鐘", "note."):
+    names = ("a.b", "a b", "x" * 70, "x" * 71, "set alarm", "闹钟", "鐘", "note.")
+    for name in names:
         server.tool(name, lambda words, name=name: f"{name} {words}", "One.")
     found = offered(server)
     said = {tool.run(None, {"words": "tea"}) for name, tool in found.items() if tool.description == "One."}
-    assert said == {
-        f"{name} tea" for name in ("a.b", "a b", "x" * 70, "x" * 71, "set alarm", "闹钟", "鐘", "note.")
-    }
+    assert said == {f"{name} tea" for name in names}
     assert all(re.fullmatch("[a-z][A-Za-z0-9_-]{0,63}", name) for name in found)
     assert found["docs__set_alarm"].run(None, {"words": "tea"}) == "set alarm tea"
     assert "docs__a_b" not in found, "neither of two takes the name"
@@ -196,8 +195,9 @@ def nested(depth: int) -> dict[str, Any]:
 ILL_FORMED: list[Any] = [
     None,
     [],
+    {},
     {"type": "array"},
-    {"type": "object", "required": 5},
+    {"type": "object", "required": "a"},
     {"type": "object", "properties": {"a": 5}},
     {"type": "object", "properties": {"a": {"type": {"b": 1}}}},
     {"type": "object", "properties": {"a": {"enum": "b"}}},
@@ -354,19 +354,11 @@ def test_a_name_is_put_back_only_where_the_schema_has_it() -> None:
 
 LISTED: tuple[tuple[Any, str], ...] = (
     ({"name": "nos"}, "inputSchema"),
-    ({"name": "null", "inputSchema": None}, "inputSchema"),
-    ({"name": "empty", "inputSchema": {}}, "inputSchema"),
-    ({"name": "list", "inputSchema": []}, "inputSchema"),
     ({"name": "bad", "inputSchema": {"type": "object", "properties": {"a": 5}}}, "inputSchema"),
-    ({"name": "needs", "inputSchema": {"type": "object", "required": "a"}}, "inputSchema"),
     ({"name": "told", "inputSchema": {"type": "object"}, "description": 5}, "description"),
     (
         {"name": "hints", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": {}}},
         "annotations",
-    ),
-    (
-        {"name": "far", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "https://x/"}}}},
-        "inputSchema",
     ),
     ({"name": f"k-{KEY}", "inputSchema": {"type": "object"}}, "secret"),
     ({"name": "", "inputSchema": {"type": "object"}}, "name"),
@@ -635,10 +627,7 @@ BAD: tuple[tuple[Any, str], ...] = (
     ("https://example.org/", "must be an object"),
     ({}, "url is missing"),
     ({"url": "https://example.org/", "command": "rm"}, "has no setting 'command'"),
-    ({"url": "stdio:rm"}, "must begin with http"),
     ({"url": "file:///etc/passwd"}, "must begin with http"),
-    ({"url": "https://me:pw@example.org/"}, "must not contain a user name"),
-    ({"url": "https://example.org:25/"}, "port 25 is not allowed"),
     ({"url": "https://example.org/#a"}, "fragment"),
     ({"url": "https://example.org/", "trusted": "yes"}, "must be true or false"),
     ({"url": "https://example.org/", "headers": ["a"]}, "must be an object"),

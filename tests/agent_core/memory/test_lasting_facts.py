@@ -47,26 +47,16 @@ def changed(texts: Iterable[str], **more: Any) -> list[tuple[str, str]]:
 
 FLEETING = (
     "Waiting for the user's API key",
-    "The user must provide a date",
     "next step: call list_routines",
-    "等待用户回复",
-    "The balance is 12",
     "The price rose by 4 %",
-    "we buy BTC at price 61000",
     "BTC trades at 61000",
     "Her position is 0.5 BTC",
     "持仓 0.5 BTC",
     "There are 3 open orders",
     "the position is currently closed",
     "The mail account is not configured",
-    "Automation 'news' runs daily",
-    "There are 3 automations",
     "3 automations are enabled, next at 09:00",
     "the heartbeat is currently off and BTC trades at 61000",
-    "the heartbeat is off",
-    "心跳间隔是30分钟",
-    "自动化已存在",
-    "目前没有提醒",
 )
 SECRETS = (
     "Her key is sk-abcdefgh12345678",
@@ -88,7 +78,6 @@ LASTING = (
     "Ada wants her routine kept short",
     "The shed is to be red, because the old one was",
     "Her budget is 500 EUR",
-    "monthly budget is $500",
     "Rent costs 900 EUR",
     "She lives currently in Rome",
     "Her position is head of sales",
@@ -117,7 +106,6 @@ OF_PEOPLES_LIVES = {
     "她的房子价格是30万": "房子的价格是30万",
     "Her routine begins at 6:30": "I get up at 6:30",
     "The person's resting heartbeat is 52": "my resting heartbeat is 52",
-    "静息心跳是52": "我静息心跳是52",
     "The schedule of her school has 5 lessons a day": "I have 5 lessons a day",
 }
 
@@ -142,64 +130,48 @@ STATED = (
 # what people say of their lives, in words that live state has too
 OF_LIVES = (
     "医生提醒我每天吃2片药",
-    "医生提醒过她3次要多喝水",
     "妈妈每天7点提醒她吃药",
-    "老师已提醒她周3交作业",
     "税务局的提醒3月4日到了",
     "她收到银行的提醒\uff0c要还300元",
     "她是3号工厂的自动化工程师",
-    "她在自动化公司工作了5年",
     "她从事自动化已经7年",
-    "她有8年自动化经验",
     "她有3个同事做自动化",
     "工厂有3条自动化生产线",
-    "她的毕业论文写自动化\uff0c共80页",
     "She is an automation engineer at plant 7",
-    "She has been an automation engineer since 2015",
     "She has 3 automation engineers in her team",
     "She has worked in automation for 7 years",
     "She built 12 automations for Siemens in 2019",
     "The automation line at her plant has 12 robots",
     "Automation was her subject at school until 2009",
     "The automation of plant 7 cost 2 million",
-    "Her thesis is about automation and has 80 pages",
     "the reminder of the tax office came on 4 March",
     "The second reminder from her landlord was about 300 EUR",
-    "She got a reminder from the bank over 40 EUR",
     "A reminder fee of 12 EUR is on the bill",
-    "Her doctor reminds her of 2 pills a day",
     "The 3 reminders that her mother left are on the fridge",
     "the heartbeat of her baby is 140",
     "The heartbeat that the midwife heard was 140",
     "Her cron job is what she calls feeding the 2 cats",
-    "She wrote a paper on cron in 1998",
     "She takes a pill at 9 and wants a reminder",
     "The factory has 3 automations",
     "Two reminders from the tax office are on the desk",
     "The reminder app costs 5 EUR a month",
     "The automation at plant 7 is paused since the strike",
-    "The automation at the plant is paused since the strike",
     "The automation on line 2 was paused",
     "7号工厂的自动化已暂停",
 )
 # what a tool here can look up, whoever said it
 REPORTS = (
     "The reminder is at 9",
-    "Her reminder is at 9:00 every day",
     "The user's reminder for the dentist is on 3 May",
     "Reminder to water the plants at 18:00",
-    "A reminder to pay the rent on Monday at 9",
     "The reminder for the rent on May 3",
     "a reminder is set for 9",
     "The reminders are on",
     "There are 3 automations",
-    "There is a daily reminder at 9",
     "there are no reminders right now",
-    "The user has 2 automations",
     "She has a reminder at 9 to drink water",
     "Ada has an automation that checks her mail every 30 minutes",
     "Automation 'news' runs daily at 9",
-    'The automation "news" is paused',
     "The automation that checks the mail runs every 30 minutes",
     "The news automation runs daily at 9",
     "Automation ab12cd34 (news) runs daily at 09:00",
@@ -209,13 +181,11 @@ REPORTS = (
     "\u76ee\u524d\u67092\u4e2a\u81ea\u52a8\u5316\u5728\u8fd0\u884c",
     "用户设置了2个提醒",
     "The water reminder is set to 9:00",
-    "All automations are enabled",
     "The 2 automations exist",
     "3 automations are enabled; the reminder is at 9",
     "the heartbeat is off",
     "the heartbeat is every 30 minutes",
     "目前没有提醒",
-    "用户有3个提醒",
     "她有一个每天9点喝水的提醒",
     "提醒在9点",
     "每天9点的提醒已设置",
@@ -248,18 +218,13 @@ LOOPS = (
     "Waiting for an answer from the landlord",
     "waiting for confirmation of the bank",
     "She waits for the results of the biopsy",
-    "Still waiting for her visa",
     "Waiting for the confirmation email from the airline",
     "Awaiting the delivery of the sofa",
-    "Await the judge's decision",
-    "Ada waits for her sister to call back",
     "等待房东的回复",
-    "在等待签证",
     "等待医院的检查结果",
 )
 STEP_WAITS = (
     "Waiting for the answer",
-    "waiting for confirmation",
     "Waiting for a reply from the user",
     "awaiting the user's confirmation of the date",
     "Awaiting approval before the next step",
@@ -269,7 +234,6 @@ STEP_WAITS = (
     "Waiting for the person to choose a date",
     "next step: search the web",
     "等待确认",
-    "等待用户的确认",
     "等待您的回复",
     "等待工具的结果",
     "下一步\uff1a搜索",
@@ -281,37 +245,42 @@ def test_a_wait_for_somebody_else_stays_and_a_wait_of_a_step_goes() -> None:
     assert [text for text in STEP_WAITS if len(changed([text])) < len(PARTS)] == []
 
 
+def said(text: str, who: Speaker = Speaker.PERSON, day: int = 28) -> SaidMessage:
+    return SaidMessage(who=who, at=datetime(2026, 4, day, 14, 3, tzinfo=UTC), text=text)
+
+
+def compressed(
+    server: ModelServer,
+    older: tuple[SaidMessage, ...],
+    *,
+    before: TaskStateData = TaskStateData(),  # noqa: B008
+    lasting: FactFilter = FactFilter(),  # noqa: B008
+    **parts: Any,
+) -> TaskStateData:
+    """What is held of these messages when the model answers with these parts."""
+    server.answer_with(says(json.dumps(WHOLE | parts)))
+    given = request(model="openai-chat:x")
+    done = compress.compress(older, before, lasting=lasting, request=given, control=TurnControl())
+    assert done is not None
+    return done.held
+
+
 def test_what_a_person_said_stays_though_it_sounds_like_a_wait_or_live(server: ModelServer) -> None:
     older = (
         said("Hello. I am still waiting for a reply to my job application, and want tea."),
         said("The reminder from the dentist has arrived! 我在等待面试结果。"),
         said("Is the mail account configured?"),
     )
-    loops = [
-        "Waiting for a reply to the job application",
-        "等待面试结果",
-        "Waiting for your reply",
-        "The mail account is not configured",
-    ]
+    loops = ["Waiting for a reply to the job application", "等待面试结果", "Waiting for your reply"]
+    loops.append("The mail account is not configured")
     facts = ["The reminder from the dentist has arrived"]
-    server.answer_with(says(json.dumps(WHOLE | {"open_loops": loops, "important_facts": facts})))
-    done = compress.compress(
-        older,
-        TaskStateData(),
-        lasting=FactFilter(live=LIVE, things=THINGS),
-        request=request(model="openai-chat:x"),
-        control=TurnControl(),
-    )
-    assert done is not None
-    assert done.held.open_loops == tuple(loops[:2])
-    assert [task_state.without_source(fact) for fact in done.held.important_facts] == facts
+    lasting = FactFilter(live=LIVE, things=THINGS)
+    held = compressed(server, older, lasting=lasting, open_loops=loops, important_facts=facts)
+    assert held.open_loops == tuple(loops[:2])
+    assert [task_state.without_source(fact) for fact in held.important_facts] == facts
 
 
 NEVER = (
-    "There are 3 automations",
-    "The reminder is at 9",
-    "the heartbeat is off",
-    "目前没有提醒",
     "Waiting for the user to say a date",
     "her PIN 4711",
 )
@@ -402,10 +371,6 @@ def test_tokens_are_estimated_by_script() -> None:
         assert tokens.of_text(text) >= 160, "long runs without spaces count as more"
 
 
-def said(text: str, who: Speaker = Speaker.PERSON, day: int = 28) -> SaidMessage:
-    return SaidMessage(who=who, at=datetime(2026, 4, day, 14, 3, tzinfo=UTC), text=text)
-
-
 def test_the_model_sees_shortened_messages_and_only_what_fits() -> None:
     long = said("begin " + "x " * 5000 + "end")
     call = said("(look is called)", Speaker.AGENT, 29)
@@ -429,20 +394,6 @@ def test_a_real_tokenizer_is_used_where_one_is_given() -> None:
         tokens.use_tokenizer(None)
 
 
-def compressed(
-    server: ModelServer,
-    facts: list[object],
-    older: tuple[SaidMessage, ...],
-    before: TaskStateData = TaskStateData(),  # noqa: B008
-) -> tuple[str, ...]:
-    server.answer_with(says(json.dumps(WHOLE | {"important_facts": facts})))
-    done = compress.compress(
-        older, before, lasting=FactFilter(), request=request(model="openai-chat:x"), control=TurnControl()
-    )
-    assert done is not None
-    return done.held.important_facts
-
-
 def test_a_fact_records_its_real_speaker_and_date(server: ModelServer) -> None:
     older = (
         said("The price of the house was 300000, and the dentist is tomorrow."),
@@ -460,7 +411,7 @@ def test_a_fact_records_its_real_speaker_and_date(server: ModelServer) -> None:
         "the cat IS Tom.",
     ]
     before = TaskStateData(important_facts=("The cat is Tom [person 2026-01-01]",))
-    assert compressed(server, facts, older, before) == (
+    assert compressed(server, older, before=before, important_facts=facts).important_facts == (
         "The price of the house was 300000 [person 2026-04-28]",
         "The dentist is 2026-04-29 [person 2026-04-28]",
         "Ada owes 500 EUR [outside 2026-04-29]",
@@ -481,7 +432,8 @@ def test_each_new_line_from_outside_is_marked_also_when_it_is_repeated() -> None
 
 
 def test_a_fact_is_shortened_to_fit_its_speaker_mark(server: ModelServer) -> None:
-    [fact] = compressed(server, [{"fact": "x" * 500, "message": 1}], (said("hello"),))
+    long = {"fact": "x" * 500, "message": 1}
+    [fact] = compressed(server, (said("hello"),), important_facts=[long]).important_facts
     assert fact == "x" * (task_state.LONGEST_ITEM - len(" [person 2026-04-28]")) + " [person 2026-04-28]"
 
 
@@ -489,7 +441,6 @@ TUESDAY = date(2026, 4, 28)
 RELATIVE_DAYS = {
     "Tomorrow, not the day after tomorrow; \u6628\u5929": "2026-04-29, not 2026-04-30; 2026-04-27",
     "dinner tonight": "dinner 2026-04-28 evening",
-    "the dentist next Monday": "the dentist 2026-05-04",
     "Next Friday or this Friday": "2026-05-08 or 2026-05-01",
     "it broke last Friday": "it broke 2026-04-24",
     "the coming Tuesday": "the 2026-05-05",
@@ -504,10 +455,7 @@ RELATIVE_DAYS = {
     "Fine, in 3 days I fly": "Fine, 2026-05-01 I fly",
     "She will see Ana in two weeks": "She will see Ana 2026-05-12",
     "I'm flying to Rome in 3 days": "I'm flying to Rome 2026-05-01",
-    "the fair this weekend": "the fair the weekend of 2026-05-02",
     "last weekend, not the coming weekend": "the weekend of 2026-04-25, not the weekend of 2026-05-02",
-    "we meet next weekend": "we meet the weekend of 2026-05-09",
-    "she came 3 days ago": "she came 2026-04-25",
     "她说3天后来\uff0c我两周后走": "她说2026-05-01来\uff0c我2026-05-12走",
     "a week from now": "2026-05-05",
     "the day after tomorrow or day after tomorrow": "2026-04-30 or 2026-04-30",
@@ -519,12 +467,10 @@ RELATIVE_DAYS = {
     "\u4e0b\u4e0b\u5468\u4e09": "2026-05-13",
     "\u4e0a\u5468\u4e94\u642c\u5bb6": "2026-04-24\u642c\u5bb6",
     "\u672c\u5468\u65e5": "2026-05-03",
-    "\u4e0b\u5468\u8003\u8bd5": "2026-05-04\u90a3\u5468\u8003\u8bd5",
     "\u4e0b\u4e2a\u6708": "2026-05",
     "\u660e\u5e74": "2027\u5e74",
     "\u660e\u665a8\u70b9": "2026-04-29\u665a\u4e0a8\u70b9",
     "\u5927\u540e\u5929": "2026-05-01",
-    "3\u5929\u540e": "2026-05-01",
     "\u4e24\u5468\u524d": "2026-04-14",
     "她说明天去": "她说2026-04-29去",
     "可以后天去": "可以2026-04-30去",
@@ -534,32 +480,20 @@ RELATIVE_DAYS = {
 }
 NO_DAYS = (
     "every Monday",
-    "on Mondays",
-    "She ran 100 km in 3 days",
     "She will, and she learned to swim in 3 days",
-    "手术3天后复查",
     "出院两周前",
-    "十三天后",
-    "the next station",
     "\u6bcf\u5468\u4e00",
     "for 2 weeks",
-    "next to it",
     "以后天天吃药",
     "以前天天跑步",
     "目前天气很好",
     "如今天气冷",
-    "以前年轻时抽烟",
-    "表明年龄",
-    "过去年代",
     "后天性免疫缺陷",
-    "晚上月亮很圆",
     "每天早上周会",
     "看一下周一的安排",
     "这周围很吵",
     "下月季花",
     "meets on the last Friday of the month",
-    "the last week of May",
-    "in her last year of school",
     "over the past year",
 )
 
@@ -579,19 +513,15 @@ def test_relative_days_of_all_parts_count_from_the_message_that_says_them(server
         said("The dentist is \u660e\u5929, and I fly next Monday.", day=27),
         said("Fine.", day=30),
     )
-    parts = {
+    parts: dict[str, Any] = {
         "current_goal": "fly next Monday",
         "active_flow": "pack today",
         "open_loops": ["call the dentist before tomorrow", "wait for the visa tomorrow"],
+        "important_facts": ["she flies next Monday"],
         "last_decision": "next Monday, because it is cheap",
     }
-    server.answer_with(says(json.dumps(WHOLE | parts | {"important_facts": ["she flies next Monday"]})))
     before = TaskStateData(open_loops=("wait for the visa tomorrow",))
-    done = compress.compress(
-        older, before, lasting=FactFilter(), request=request(model="openai-chat:x"), control=TurnControl()
-    )
-    assert done is not None
-    assert done.held == TaskStateData(
+    assert compressed(server, older, before=before, **parts) == TaskStateData(
         current_goal="fly 2026-05-04",
         active_flow="pack 2026-04-30",
         open_loops=("call the dentist before 2026-04-28", "wait for the visa tomorrow"),

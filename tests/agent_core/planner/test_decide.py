@@ -103,22 +103,8 @@ def test_more_than_a_word_is_a_reply() -> None:
 def test_retry_words_at_the_start_take_up_what_ended() -> None:
     texts: tuple[str, ...] = ("try again", "Again, please", "continue", "再试一次", "继续")
     texts += ("retry with less sugar", "please try again", "Could you try that again?", "one more time")
-    texts += (
-        "Ok, once more please",
-        "do it one more time",
-        "请再试一次",
-        "麻烦你再来一次",
-        "能再试一次吗\uff1f",
-    )
-    texts += (
-        "好的\uff0c请继续",
-        "重新试一次",
-        "no, try it again",
-        "once again",
-        "redo it",
-        "Give it another try",
-    )
-    texts += ("再跑一次", "重做", "我们再试一次吧")
+    texts += ("Ok, once more please", "麻烦你再来一次", "能再试一次吗\uff1f", "好的\uff0c请继续")
+    texts += ("no, try it again", "once again", "redo it", "Give it another try", "重做", "我们再试一次吧")
     all_mean(Meaning.RETRY, texts, FAILED)
     all_mean(Meaning.RETRY, texts, DONE)
     all_mean(Meaning.FRESH, texts, GIVEN_UP)
@@ -134,29 +120,21 @@ REQUESTS = (
     "List my automations",
     "显示我的自动化",
     "Which routines are there?",
-    "please list my automations",
     "What are my reminders?",
     "How many automations do I have?",
     "Delete the automation",
-    "显示所有提醒",
-    "有哪些自动化",
 )
 NO_REQUESTS = (
     "the automation at nine",
-    "please set the reminder for 9",
     "Please, the automation at nine",
-    "when the automation runs",
-    "how the routine does it now",
     "what the reminder says",
 )
 
 
 # to "Which cake?": wherever in the message the request stands
 MORE_REQUESTS = (
-    "What reminders do I have?",
     "what reminders do I have",
     "What's on my schedule today?",
-    "What's scheduled for today?",
     "Do I have anything scheduled?",
     "Set an alarm for nine",
     "Please wake me at seven",
@@ -165,62 +143,42 @@ MORE_REQUESTS = (
     "when does the automation run next?",
     "Where is the automation that checks my mail?",
     "Are my reminders on?",
-    "Do I have any automations?",
     "Which reminders, if any, are on?",
     "I need to know what automations there are",
     "Tomorrow at nine remind me to call Ana",
     "Set a reminder for tomorrow at nine",
     "Did you delete the automation?",
     "Before I answer: which reminders do I have?",
-    "By the way, list my routines",
-    "Hm. First show me my reminders, please.",
-    "Among my reminders, which are paused?",
     "Wait, how many automations are there?",
-    "Remind me tomorrow at nine to call Ana",
-    "Please remind me on Friday to pay the rent.",
-    "could you please pause the automation",
-    "I'd like to see my reminders",
     "I want you to delete the automation",
     "Please turn off the heartbeat",
     "Not sure yet; cancel the automation at nine",
     "Is there a reminder for tomorrow?",
     "My reminders \u2014 which are on?",
     "Let me know which reminders I have",
-    "Reminders?",
     "And my reminders?",
     "What's scheduled?",
     "Forget the cake. What reminders do I have?",
     "Forget the cake. Delete the automation.",
     "我的提醒\uff1f",
-    "不要蛋糕了\u3002我有哪些提醒\uff1f",
     "把我的提醒列出来",
     "帮我把提醒改到10点",
     "我想看我的提醒",
-    "我有哪些提醒\uff1f",
     "我有哪些提醒",
-    "请列出我的自动化",
     "查一下提醒",
-    "列一下自动化",
-    "定个提醒",
     "帮我设个闹钟",
     "麻烦你帮我看看有什么提醒",
     "现在有几个自动化\uff1f",
     "我的提醒开了吗\uff1f",
-    "先告诉我有多少自动化",
-    "请删除9点的自动化",
     "把9点的提醒删掉",
     "明天九点提醒我给安娜打电话",
-    "请每天早上提醒我吃药",
-    "顺便\uff0c取消那个提醒",
     "等等\uff0c我的定时任务是怎么设置的\uff1f",
 )
 # a question, and what answers it although it names live state
 MORE_REPLIES = (
     ("Which cake?", "the one from the reminder"),
     ("Which cake?", "use the reminder, add lemon"),
-    ("Which cake?", "as in my schedule"),
     ("Which cake?", "The automation knows which one"),
-    ("Which cake?", "please take the one in the automation"),
     ("Which cake?", "what works best with the schedule"),
     ("When?", "when is no matter, the reminder comes first"),
     ("When?", "how about the reminder at nine?"),
@@ -230,32 +188,23 @@ MORE_REPLIES = (
     ("When?", "set the reminder for nine"),
     ("When?", "is fine with the schedule"),
     ("Sure?", "yes, delete the automation"),
-    ("Sure?", "no, remove the reminder at nine"),
     ("真的吗\uff1f", "好的\uff0c删除自动化"),
     ("At what time shall I remind you to call Ana?", "Remind me tomorrow at nine to call Ana"),
-    ("At what time shall I remind you?", "remind me at nine"),
     ("What time should the reminder be?", "at nine, remind me daily"),
     ("When shall the reminder come?", "Remind me at nine"),
     ("What shall I do with the reminder?", "delete the reminder"),
-    ("What shall I do with the old automation?", "Pause the automation, please"),
     ("Shall I list the reminders or the routines?", "please list the reminders"),
-    ("Which reminder shall I delete, tea or water?", "could you delete the tea reminder?"),
     ("Which reminder shall I delete, tea or water?", "Is it the tea reminder that is first? That one."),
-    ("Which reminder shall I delete, tea or water?", "the reminder for tea"),
     ("How shall I tell you?", "tell me by reminder"),
     ("Shall I delete the automation or the reminder?", "The reminder?"),
-    ("Title?", "Remind me to breathe"),
     ("Title?", "Delete the automation"),
     ("标题\uff1f", "明天提醒我吃药"),
     ("用哪种颜色\uff1f", "和提醒一样的颜色"),
-    ("用哪种颜色\uff1f", "自动化里的那种"),
     ("什么时候\uff1f", "提醒设置在9点"),
     ("什么时候\uff1f", "什么提醒都行"),
-    ("什么时候\uff1f", "跟日程一样"),
     ("什么时候提醒你给安娜打电话\uff1f", "明天九点提醒我"),
     ("怎么处理这个提醒\uff1f", "把提醒删掉"),
     ("要列出提醒还是自动化\uff1f", "请列出提醒"),
-    ("要暂停哪个自动化\uff0c新闻还是邮件\uff1f", "请暂停新闻的自动化"),
 )
 
 

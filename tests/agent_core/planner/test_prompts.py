@@ -57,11 +57,6 @@ def test_an_answer_written_before_the_tool_call_is_not_given() -> None:
     assert done.result.reply == "It is one."
 
 
-def test_what_a_look_finishes_with_is_the_answer() -> None:
-    done = drive([plan(tool("write", n=1)), revision("finish", answer="Written.")], tools=WRITES)
-    assert (done.result.reply, len(done.model.calls)) == ("Written.", 2)
-
-
 STORY = [plan(tool("write", n=1), REASON, RESPOND), revision("continue"), says("hm"), says("done")]
 
 

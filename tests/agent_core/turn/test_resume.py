@@ -80,13 +80,6 @@ def test_an_idempotent_call_is_repeated_without_a_second_intent_if_its_tool_is_s
     assert (gone.ran, gone.kinds()) == ([], ["result"])
 
 
-def test_calls_without_an_intent_are_made() -> None:
-    script(calls(ONE, READ), says("done"))
-    ports = Ports()
-    resume(response(ONE, READ), ports=ports)
-    assert ports.ran == [ONE, READ]
-
-
 def test_injected_messages_are_heard_again_and_not_taken_again() -> None:
     model = script(calls(ONE), says("done"))
     ports = Ports()
@@ -156,17 +149,6 @@ def test_a_limit_passed_before_a_crash_ends_the_resumed_turn(parts: list[Any], c
     run = resume(*chain.from_iterable(parts))
     assert (run.result.ending, run.result.error_code) == (Ending.FAILED, code)
     assert model.calls == []
-
-
-def test_counters_go_on_from_the_journal() -> None:
-    done = [tool_call(n=n) for n in range(14)]
-    parts = list(chain.from_iterable(whole(call) for call in done))
-    script(*[calls(call) for call in done], calls(tool_call(n=99)), says("never"))
-    ports = Ports()
-    assert resume(*parts, ports=ports).result.error_code == "max_tool_calls"
-    assert ports.ran == []
-    script(*[calls(call) for call in done], says("done"))
-    assert resume(*parts).result.ending is Ending.SUCCEEDED
 
 
 def test_an_interrupted_call_is_counted_once() -> None:
