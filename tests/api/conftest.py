@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -153,6 +154,19 @@ def nobody(db: None) -> Client:
     return Client(raise_request_exception=False)
 
 
+@pytest.fixture
+def schema(nobody: Client) -> Any:
+    """The OpenAPI schema that the server gives."""
+    return nobody.get("/api/schema/", headers={"Accept": "application/json"}).json()
+
+
+def operations(schema: Any) -> Iterator[tuple[str, str, Any]]:
+    """Each path, method and operation."""
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
 @pytest.fixture(scope="module")
 def stopped_hubs() -> Iterator[list[Hub]]:
     """Waits for their listeners, once for all: each ends within a second."""
@@ -191,11 +205,6 @@ class Site:
 
     def _alive(self) -> list[Process]:
         return [each for each in self.fleet.processes if each.child.poll() is None]
-
-    def replace_worker(self) -> None:
-        """SIGKILL it, and start another one."""
-        self.worker.kill()
-        self.fleet.worker()
 
     def renew(self) -> None:
         """As at the beginning, whatever a test has killed, started or told the model."""
@@ -306,6 +315,12 @@ class Stream:
         assert event["type"] == block["event"]
         assert event["event_id"] == block.get("id")
         self.events.append(event)
+
+
+def connected(url: str) -> socket.socket:
+    """A plain connection to a web process."""
+    at = urlsplit(url)
+    return socket.create_connection((at.hostname, at.port), timeout=10)
 
 
 def _answers(url: str) -> bool:

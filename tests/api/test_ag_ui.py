@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from base64 import b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.tokens import token_of
 
 EVENT: TypeAdapter[core.Event] = TypeAdapter(core.Event)
 STORY = "Once upon a time there was a very long answer."
+MEANWHILE = ThreadPoolExecutor()  # reads runs in the background
 
 
 @dataclass(kw_only=True)
@@ -63,39 +64,18 @@ class Thread:
         url = f"{self.site.url}/ag-ui/{self.person.agent.name}/"
         return httpx2.stream("POST", url, json=body, headers=headers, timeout=40)
 
-    def run(self, text: str, hear: Callable[[core.Event], object] = lambda _: None) -> list[Any]:
+    def run(self, text: str) -> list[Any]:
         self.say(text)
-        return self.post(self.body(), hear)
+        return self.post(self.body())
 
-    def resume(self, interrupt: str, payload: Any, status: str = "resolved", **more: Any) -> list[Any]:
-        entry = {"interruptId": interrupt, "status": status, "payload": payload}
-        return self.post(self.body(resume=[entry], **more))
+    def resume(self, interrupt: str, payload: Any) -> dict[str, Any]:
+        """The body of a run that answers an interrupt."""
+        return self.body(resume=[{"interruptId": interrupt, "status": "resolved", "payload": payload}])
 
-
-@dataclass(kw_only=True)
-class Running:
-    """A run that is read in the background. `said`: a piece of its text has come."""
-
-    thread: Thread
-    body: dict[str, Any]
-    events: list[Any] = field(default_factory=list)
-    said: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-
-    def end(self) -> list[Any]:
-        self._reading.join(45)
-        assert not self._reading.is_alive()
-        return self.events
-
-    def _read(self) -> None:
-        self.events += self.thread.post(self.body, self._hear)
-
-    def _hear(self, event: core.Event) -> None:
-        if event.type == "TEXT_MESSAGE_CONTENT":
-            self.said.set()
+    def refused(self, body: dict[str, Any], status: int, code: str) -> None:
+        with self.open(body) as answer:
+            answer.read()
+            problem(answer, status, code)
 
 
 @pytest.fixture
@@ -152,10 +132,11 @@ def shown_after(before: list[dict[str, Any]], events: list[Any]) -> list[tuple[s
 
 def test_an_answer_streams_and_the_thread_goes_on(thread: Thread) -> None:
     thread.say(f"[[pause:story]] [[reply:{STORY}]]")
-    running = Running(thread=thread, body=thread.body())
-    assert running.said.wait(20), "the text comes while the model is still at work"
+    kinds: list[str] = []
+    running = MEANWHILE.submit(thread.post, thread.body(), lambda event: kinds.append(event.type.value))
+    until(lambda: "TEXT_MESSAGE_CONTENT" in kinds, 20, "the text comes while the model is still at work")
     thread.site.model.release("story")
-    heard = running.end()
+    heard = running.result(45)
     assert text_of(heard) == STORY
     assert heard[-1].outcome.type == "success"
     assert heard[-1].usage[0].output_tokens > 0
@@ -167,10 +148,10 @@ def test_an_answer_streams_and_the_thread_goes_on(thread: Thread) -> None:
 
 def test_reasoning_is_streamed_beside_the_answer(thread: Thread) -> None:
     thread.say(f"[[hold:thought]] [[think:let me see]] [[reply:{STORY}]]")
-    running = Running(thread=thread, body=thread.body())
+    running = MEANWHILE.submit(thread.post, thread.body())
     until(lambda: thread.site.metric("rondo_event_subscribers") >= 1, 10, "a late stream hears no thoughts")
     thread.site.model.release("thought")
-    events = running.end()
+    events = running.result(45)
     thought = [event.delta for event in events if event.type == core.EventType.REASONING_MESSAGE_CONTENT]
     assert "".join(thought) == "let me see"
     assert text_of(events) == STORY
@@ -184,8 +165,8 @@ def test_a_run_says_how_an_answer_ended_that_is_not_whole(thread: Thread) -> Non
 
 def test_two_first_runs_of_one_thread_open_one_session(thread: Thread) -> None:
     firsts = [[{"id": f"m{number}", "role": "user", "content": "hello"}] for number in range(4)]
-    runs = [Running(thread=thread, body=thread.body(messages=each)) for each in firsts]
-    assert all(run.end()[-1].outcome.type == "success" for run in runs)
+    runs = [MEANWHILE.submit(thread.post, thread.body(messages=each)) for each in firsts]
+    assert all(run.result(45)[-1].outcome.type == "success" for run in runs)
     assert Session.objects.filter(key__startswith="web:ag-ui-").count() == 1
     assert Turn.objects.filter(state="succeeded").count() == 4
 
@@ -215,7 +196,7 @@ def test_consent_is_an_interrupt_that_names_the_call(thread: Thread, approved: b
     thread.site.model.answer_with(
         asked if approved else ModelReply(text="As you like."), ModelReply(text="Done.")
     )
-    events = thread.resume(interrupt.id, {"approved": approved})
+    events = thread.post(thread.resume(interrupt.id, {"approved": approved}))
     thread.site.model.forget_script()
     assert events[-1].outcome.type == "success"
     assert calls(thread.site.fleet.folder, name) == runs
@@ -253,22 +234,13 @@ def test_only_a_payload_of_the_schema_and_of_the_thread_gives_consent(thread: Th
     thread.site.model.answer_with(erase("never"))
     [interrupt] = thread.run("erase the disk")[-1].outcome.interrupts
 
-    def check(payload: Any) -> None:
-        entry = {"interruptId": interrupt.id, "status": "resolved", "payload": payload}
-        with thread.open(thread.body(resume=[entry])) as answer:
-            answer.read()
-            problem(answer, 400, "bad_answer")
-
     for_each(
         [None, "yes", {"approved": "true"}, {"approved": 1}, {"approved": True, "calls": []}, {}],
-        check,
+        lambda payload: thread.refused(thread.resume(interrupt.id, payload), 400, "bad_answer"),
     )
-    entry = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": True}}
     other = Thread(site=thread.site, person=thread.person, token=thread.token, id="another thread")
     for client in (other, Thread(site=thread.site, person=_with_agent(bob), token=bob.token)):
-        with client.open(client.body(resume=[entry])) as answer:
-            answer.read()
-            problem(answer, 404, "not_found")
+        client.refused(client.resume(interrupt.id, {"approved": True}), 404, "not_found")
     assert ConsentQuestion.objects.get().state == "open"
 
 
@@ -279,16 +251,11 @@ def test_a_question_of_a_plan_is_answered_by_its_id_and_once(thread: Thread) -> 
     assert {"ACTIVITY_SNAPSHOT", "STEP_STARTED"} <= {event.type.value for event in events}
     [interrupt] = events[-1].outcome.interrupts
     assert "Which colour?" in interrupt.message
-    body = thread.body(
-        resume=[{"interruptId": interrupt.id, "status": "resolved", "payload": {"answer": "blue"}}]
-    )
+    body = thread.resume(interrupt.id, {"answer": "blue"})
     assert "blue" in text_of(thread.post(body))
     assert thread.post(body)[-1].type == "RUN_FINISHED"
     assert Turn.objects.count() == 2
-    later = thread.body(resume=body["resume"])
-    with thread.open(later) as answer:
-        answer.read()
-        problem(answer, 409, "question_closed")
+    thread.refused(thread.body(resume=body["resume"]), 409, "question_closed")
 
 
 def test_a_history_that_another_window_left_behind_is_refused(thread: Thread) -> None:
@@ -297,9 +264,7 @@ def test_a_history_that_another_window_left_behind_is_refused(thread: Thread) ->
     thread.run("second")
     thread.messages = stale
     thread.say("edited second")
-    with thread.open(thread.body()) as answer:
-        answer.read()
-        problem(answer, 409, "history_diverged")
+    thread.refused(thread.body(), 409, "history_diverged")
     assert not Message.objects.filter(content="edited second").exists()
 
 
@@ -321,12 +286,11 @@ def test_a_client_that_disconnects_cancels_nothing(thread: Thread) -> None:
 
 def test_a_cancelled_turn_says_so(thread: Thread) -> None:
     thread.say("[[hold:stop]] hello")
-    running = Running(thread=thread, body=thread.body())
+    running = MEANWHILE.submit(thread.post, thread.body())
     until(lambda: Turn.objects.filter(state="running").exists(), 20, "the turn runs")
     with thread.site.client(thread.token) as http:
         assert http.post(f"/api/turns/{Turn.objects.get().pk}/cancel/").status_code == 202
-    heard = running.end()
-    assert heard[-1].outcome.type == "cancelled"
+    assert running.result(45)[-1].outcome.type == "cancelled"
 
 
 def test_a_thread_without_a_new_message_gets_its_history(thread: Thread) -> None:

@@ -13,7 +13,6 @@ from django.conf import settings
 
 from interfaces.api.sessions import streams
 from sessions_app.events import Cursor
-from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import (
     Agent,
     Event,
@@ -31,7 +30,7 @@ from sessions_app.streams.event_log import PAGE, now
 from sessions_app.streams.hub import Hub
 from tests.api.conftest import Stream, Window
 from tests.api.test_hub import BEGINNING, Reader, wake, write
-from tests.api.test_unified_streams import another
+from tests.api.test_streams import another
 from tests.conftest import Person, new_person
 from tests.fleet import until
 from tests.talk import queue_turn
@@ -54,10 +53,6 @@ def step_of_a_job(job: Session) -> Turn:
     """What a job left itself to do."""
     about = TurnInput(automation_id="x", automation_name="x", timezone="UTC", next_turn=True).to_json()
     return Turn(session=job, kind=TurnKind.JOB, lane=Lane.AUTO, content=SECRET, metadata=about)
-
-
-def news() -> NewUpdate:
-    return NewUpdate(event_type="job_completed", summary=SECRET, detail=SECRET)
 
 
 def of_agent(stream: Stream) -> list[dict[str, Any]]:

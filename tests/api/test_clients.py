@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,16 +16,38 @@ from typing import Any
 
 import httpx2
 import pytest
+from django.contrib.auth.models import User
 
 from sessions_app.events import Cursor
 from sessions_app.models import Event
 from tests.api.conftest import Site, Window
-from tests.api.node import FILES, MODULES, NEEDS_NODE, NODE, needs, tool
 from tests.docs.pages import section
 from tests.fleet import until
 from tests.proxy import Proxy
+from tests.tokens import token_of
+from tests.up import ROOT
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.full]
+
+FILES = Path(__file__).parent / "typescript"
+NODE = shutil.which("node")
+MODULES = Path(os.environ.get("RONDO_NODE_MODULES") or ROOT / ".node" / "node_modules")
+
+
+def tool(name: str) -> str | None:
+    """The path of a program of a package."""
+    ours = MODULES / ".bin" / name
+    return str(ours) if ours.exists() else shutil.which(name)
+
+
+def needs(*programs: str) -> pytest.MarkDecorator:
+    """Skip a test where one of the programs is missing."""
+    missing = [name for name in programs if tool(name) is None]
+    return pytest.mark.skipif(
+        NODE is None or bool(missing),
+        reason=f"not installed: {', '.join(missing) or 'node'} (make node-tools)",
+    )
+
 
 READERS = {
     "events.py": ("Read events in Python", "python", sys.executable),
@@ -74,7 +98,7 @@ def stored(window: Window, since: int) -> list[str]:
 
 
 @pytest.mark.rule("9.2")
-@pytest.mark.parametrize("name", ["events.py", pytest.param("events.mjs", marks=NEEDS_NODE)])
+@pytest.mark.parametrize("name", ["events.py", pytest.param("events.mjs", marks=needs())])
 def test_a_reader_goes_on_after_a_broken_connection(
     name: str, window: Window, proxy: Proxy, tmp_path: Path
 ) -> None:
@@ -144,3 +168,42 @@ def test_spectral_finds_nothing_in_the_schema(site: Site, tmp_path: Path) -> Non
     (tmp_path / "schema.json").write_text(schema.text)
     rules = str(FILES / "spectral.yaml")
     run(tmp_path, tool("spectral"), "lint", "--fail-severity", "hint", "--ruleset", rules, "schema.json")
+
+
+CLIENT = "generated_client"
+
+
+def module(name: str) -> Any:
+    """One of the generated package."""
+    return importlib.import_module(f"{CLIENT}.{name}")
+
+
+def call(operation: str, client: Any, model: str, **fields: Any) -> Any:
+    """Call an operation with a body of a class of the schema."""
+    [found] = Path(module("api").__path__[0]).glob(f"*/{operation}.py")
+    body = getattr(module("models"), model).from_dict(fields)
+    return module(f"api.{found.parent.name}.{operation}").sync(client=client, body=body)
+
+
+def test_the_program_of_the_page_talks_by_a_client_generated_from_the_schema(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = httpx2.get(f"{site.url}/api/schema/", headers={"Accept": "application/json"})
+    (tmp_path / "schema.json").write_text(schema.text)
+    command = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
+    said = run(tmp_path, *command, "--path", "schema.json", "--output-path", CLIENT)
+    assert "warning" not in said.lower(), said
+    monkeypatch.syspath_prepend(tmp_path)
+    token = token_of(User.objects.create_user("ada"))
+    with module("client").AuthenticatedClient(base_url=site.url, token=token, prefix="Token") as client:
+        call("create_agent", client, "NewAgent", name="demo")
+        session = call("create_session", client, "NewSession", agent="demo")
+    (tmp_path / "rondo_client").symlink_to(tmp_path / CLIENT)
+    program = code_of("Python client", "python")
+    for there, here in {"http://localhost:8000": site.url, "…": token}.items():
+        assert there in program
+        program = program.replace(there, here)
+    (tmp_path / "talk.py").write_text(
+        f"from uuid import UUID\nsession_id = UUID('{session.id}')\n{program}\nprint(turn.state)"
+    )
+    assert run(tmp_path, sys.executable, "talk.py").strip() == "succeeded"

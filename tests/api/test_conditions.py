@@ -26,16 +26,9 @@ def shown(ada: Caller) -> dict[str, str]:
         "session": f"/api/sessions/{session}/",
         "automation": f"/api/automations/{job}/",
         "routine": f"/api/routines/{ids['routine_id']}/",
-        "turn": f"/api/turns/{ids['turn_id']}/",
-        "run": f"/api/runs/{ids['run_id']}/",
-        "agents": "/api/agents/",
-        "documents": "/api/agents/demo/documents/",
         "sessions": "/api/sessions/",
         "turns": f"/api/sessions/{session}/turns/",
         "messages": f"/api/sessions/{session}/messages/",
-        "automations": f"/api/sessions/{session}/automations/",
-        "runs": f"/api/automations/{job}/runs/",
-        "mailbox": f"/api/sessions/{session}/mailbox/",
     }
 
 

@@ -10,11 +10,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from django.test import Client
 
 from interfaces.http.server.bodies import LONGEST_BODY
 from interfaces.http.strict_json import MOST_VALUES
-from tests.api.conftest import Caller
+from tests.api.conftest import Caller, operations
 from tests.api.dear import WORST, faults, long_keys, many_keys
 from tests.api.places import furnish
 
@@ -44,56 +43,45 @@ ALONE = {"numbers", "keys", "letters"}  # also of each property by itself: a ver
 
 
 @pytest.fixture
-def raw(nobody: Client) -> Any:
-    return nobody.get("/api/schema/", headers={"Accept": "application/json"}).json()
-
-
-@pytest.fixture
 def ids(ada: Caller) -> dict[str, Any]:
     """By the name of a path parameter, something of Ada's."""
     place = furnish(ada, "demo", "secret")
     return place.ids | {"document": "HEARTBEAT.md", "token": place.hook_token}
 
 
-def operations(raw: Any) -> Iterator[tuple[str, str, Any]]:
-    for path, methods in raw["paths"].items():
-        for method, operation in methods.items():
-            yield path, method.upper(), operation
-
-
-def shape_of(raw: Any, operation: Any) -> Any:
+def shape_of(schema: Any, operation: Any) -> Any:
     """The shape of its body, or None."""
     content = operation.get("requestBody", {}).get("content", {})
-    return resolved(raw, content["application/json"]["schema"]) if content else None
+    return resolved(schema, content["application/json"]["schema"]) if content else None
 
 
-def resolved(raw: Any, shape: Any) -> Any:
+def resolved(schema: Any, shape: Any) -> Any:
     for each in shape.get("allOf", []):
-        shape = shape | resolved(raw, each)
+        shape = shape | resolved(schema, each)
     if name := shape.get("$ref", "").rpartition("/")[2]:
-        return resolved(raw, raw["components"]["schemas"][name])
+        return resolved(schema, schema["components"]["schemas"][name])
     return shape
 
 
-def sound(raw: Any, name: str, shape: Any) -> Any:
+def sound(schema: Any, name: str, shape: Any) -> Any:
     """A value that passes."""
-    shape = resolved(raw, shape)
+    shape = resolved(schema, shape)
     if name in EXAMPLES:
         return EXAMPLES[name]
     if "oneOf" in shape:
-        return sound(raw, name, shape["oneOf"][0])
+        return sound(schema, name, shape["oneOf"][0])
     if "enum" in shape:
         return shape["enum"][0]
     kind = shape.get("type")
     if kind == "object":
-        return {key: sound(raw, key, each) for key, each in shape.get("properties", {}).items()}
+        return {key: sound(schema, key, each) for key, each in shape.get("properties", {}).items()}
     return {"string": "x", "integer": 5, "boolean": True, "array": []}.get(kind, {})
 
 
-def dear_bodies(raw: Any, shape: Any) -> Iterator[tuple[str, bytes]]:
+def dear_bodies(schema: Any, shape: Any) -> Iterator[tuple[str, bytes]]:
     """All properties at once made of the worst values, then each alone beside sound ones; and bodies of no shape."""
     properties = shape.get("properties", {})
-    needed = {name: sound(raw, name, properties[name]) for name in shape.get("required", [])}
+    needed = {name: sound(schema, name, properties[name]) for name in shape.get("required", [])}
     for worst, make in WORST.items():
         share = max(1, len(properties))
         full = {
@@ -115,16 +103,16 @@ def dear_bodies(raw: Any, shape: Any) -> Iterator[tuple[str, bytes]]:
 @pytest.mark.full
 @pytest.mark.timeout(300)  # some 600 requests: half a minute alone, minutes on a busy machine
 def test_expensive_request_bodies_cost_little_and_get_short_refusals(
-    ada: Caller, ids: dict[str, Any], raw: Any
+    ada: Caller, ids: dict[str, Any], schema: Any
 ) -> None:
     wrong: list[str] = []
-    with_bodies = [each for each in operations(raw) if shape_of(raw, each[2]) is not None]
+    with_bodies = [each for each in operations(schema) if shape_of(schema, each[2]) is not None]
     assert len(with_bodies) > 12
     for path, method, operation in with_bodies:
-        for number, (name, body) in enumerate(dear_bodies(raw, shape_of(raw, operation))):
+        for number, (name, body) in enumerate(dear_bodies(schema, shape_of(schema, operation))):
             assert len(body) <= LONGEST_BODY
             headers = headers_of(path, ids, number)
-            send = partial(ada, method, path.format(**ids), body, **headers)
+            send = partial(ada, method.upper(), path.format(**ids), body, **headers)
             wrong += faults(f"{method} {path}, {name}", send)
     assert not wrong, "\n".join(wrong)
 
@@ -137,11 +125,11 @@ def headers_of(path: str, ids: dict[str, Any], number: int) -> dict[str, str]:
     return {"Authorization": f"Bearer {ids['token']}"} | stamp
 
 
-def test_long_parameters_headers_and_paths_cost_little(ada: Caller, ids: dict[str, Any], raw: Any) -> None:
+def test_long_parameters_headers_and_paths_cost_little(ada: Caller, ids: dict[str, Any], schema: Any) -> None:
     wrong: list[str] = []
     long = {"letters": "x" * 20_000, "digits": "9" * 20_000, "commas": '"a", ' * 4_000}
-    for path, method, operation in operations(raw):
-        if path.endswith("/events/") or method == "DELETE":
+    for path, method, operation in operations(schema):
+        if path.endswith("/events/") or method == "delete":
             continue  # a stream would go on, and what is deleted is not there for the next one
         for name, value in long.items():
             named = [(each["in"], each["name"]) for each in operation["parameters"]]
@@ -149,6 +137,6 @@ def test_long_parameters_headers_and_paths_cost_little(ada: Caller, ids: dict[st
             headers = {name: value for where, name in named if where == "header"}
             there, nowhere = path.format(**ids), path.format(**dict.fromkeys(ids, quote(value)))
             for address in (f"{there}?{query}", nowhere, f"{there}?{'&'.join(['a'] * 5_000)}"):
-                send = partial(ada, method, address, b"{}", **headers)
+                send = partial(ada, method.upper(), address, b"{}", **headers)
                 wrong += faults(f"{method} {path}, {name} in {address[:60]}", send)
     assert not wrong, "\n".join(wrong)

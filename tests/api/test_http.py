@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ import pytest
 from django.db import connection
 
 from sessions_app.models import IdempotencyKey, Session, Turn
-from tests.api.conftest import Site, Window, start_web
+from tests.api.conftest import Site, Window, connected, start_web
 from tests.fleet import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -103,7 +102,7 @@ def test_who_hangs_up_while_waiting_holds_up_nobody(window: Window) -> None:
         f"POST {window.address}/messages/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Token {window.token}\r\n"
         f"Prefer: wait=60\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with _connected(window.site) as caller:
+    with connected(window.site.url) as caller:
         caller.sendall((head + body).encode())
         until(lambda: window.site.metric("rondo_event_subscribers") == 1, 10)
     until(lambda: window.site.metric("rondo_event_subscribers") == 0, 10)
@@ -145,15 +144,10 @@ def test_a_length_that_lies_stores_nothing(window: Window) -> None:
         f"POST {window.address}/messages/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Token {window.token}\r\n"
         "Content-Type: application/json\r\nContent-Length: 10\r\n\r\n"
     )
-    with _connected(window.site) as caller:
+    with connected(window.site.url) as caller:
         caller.sendall(head.encode() + b'{"content": "x"}' + b" " * 1_500_000)
         assert b"400" in caller.recv(100).split(b"\r\n")[0]
     assert not Turn.objects.exists()
-
-
-def _connected(site: Site) -> socket.socket:
-    host, port = site.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=10)
 
 
 def test_a_web_process_stops_with_windows_open_and_people_waiting(

@@ -81,6 +81,13 @@ class Reader:
         return [item.event.pk for item in self.items if item.event is not None]
 
 
+def live(hub: Hub, session: Any) -> Reader:
+    """One that hears from now on."""
+    reader = Reader(hub, session, now())
+    until(lambda: reader.subscription.live)
+    return reader
+
+
 def test_a_long_absent_reader_catches_up_at_its_own_pace(hub: Hub, person: Person) -> None:
     session = person.session()
     ids = write(session, 3 * QUEUE)
@@ -149,8 +156,7 @@ def test_many_newcomers_with_long_pasts_catch_up(hub: Hub, person: Person) -> No
 def test_pieces_come_from_where_their_turn_came_from(hub: Hub, person: Person) -> None:
     session = person.session()
     origin = {"source_type": "automation", "run_id": "job:1"}
-    reader = Reader(hub, session, now())
-    until(lambda: reader.subscription.live)
+    reader = live(hub, session)
     for text in ("one", "two"):
         about = {"s": str(session.pk), "turn": 1, "attempt": 1, **origin}
         hub._hear("", about | {"text": text})
@@ -166,8 +172,7 @@ def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, 
     turn = Turn.objects.create(
         session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x", state="running"
     )
-    reader = Reader(hub, session, now())
-    until(lambda: reader.subscription.live)
+    reader = live(hub, session)
 
     def hear(step: int, number: int, **said: object) -> None:
         about = {"s": str(session.pk), "turn": turn.pk, "attempt": 1, "step": step, "number": number}
@@ -209,8 +214,7 @@ def test_primary_events_since_the_toggle_are_not_skipped_for_threads(
 ) -> None:
     """Nobody told the hub of the toggle, and what it reads next is the thread's own, written last."""
     thread, home = person.session(), primary_session(person.agent)
-    reader = Reader(hub, thread, now())
-    until(lambda: reader.subscription.live)
+    reader = live(hub, thread)
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
     told = write(home)
     write(thread)
@@ -237,8 +241,12 @@ def test_threads_of_one_agent_share_reads_and_get_every_delta(hub: Hub, person: 
     until(lambda: all(each.subscription.live for each in readers))
     turn = Turn.objects.create(session=home, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
     event(turn, home.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
-    event(turn, home.agent_id, EventType.TURN_END, {}).save(force_insert=True)
     hub._hear("", {"s": str(home.pk), "turn": turn.pk, "attempt": 1, "text": "piece"})
+    until(lambda: all(each.ids() and len(each.items) == 2 for each in readers))
+    late = Reader(hub, threads[0], now(), shows=home)
+    until(lambda: late.ids() is not None and late.items)
+    assert (late.items[0].type, late.items[0].content["text"]) == ("snapshot", "piece")
+    event(turn, home.agent_id, EventType.TURN_END, {}).save(force_insert=True)
     hub._hear("", {"s": str(home.pk), "ended": [turn.pk]})
     until(lambda: all(len(each.ids()) == 2 for each in readers))
     for each in readers:
@@ -286,8 +294,7 @@ def test_an_end_whose_announcement_is_lost_comes_all_the_same(
     monkeypatch.setattr(items, "UNANNOUNCED", 0.1)
     session = person.session()
     turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
-    reader = Reader(hub, session, now())
-    until(lambda: reader.subscription.live)
+    reader = live(hub, session)
     event(turn, session.agent_id, EventType.TURN_END, {}).save(force_insert=True)
     until(lambda: len(reader.ids()) == 1, 10)
 
@@ -314,8 +321,7 @@ def test_pieces_that_came_during_an_outage_come_with_the_text_so_far(
     quick_polls: None, hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = person.session()
-    reader = Reader(hub, session, now())
-    until(lambda: reader.subscription.live)
+    reader = live(hub, session)
 
     def down(*_: Any) -> Any:
         raise OperationalError("down")

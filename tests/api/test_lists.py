@@ -110,8 +110,11 @@ def test_runs_are_filtered_and_name_what_they_are_of(ada: Caller) -> None:
     hidden = CronJob.objects.get(system_event="heartbeat", agent__owner=ada.user).pk
     run(hidden, 9)
     first, late = run(job, 1, session_id=one), run(job, 2, state="skipped", reason="overlap")
-    swept = run(routine, 3, state="failed", error="The model was away.", started_at=NOON)
+    prompt = {"rendered_prompt": "what the model saw", "prompt_variables": {"name": "x"}}
+    why = {"error": "The model was away.", "error_detail": "a secret"}
+    swept = run(routine, 3, state="failed", started_at=NOON, **prompt, **why)
     assert found(ada, "/api/runs/", "run_id") == [swept, late, first]
+    assert found(ada, f"/api/automations/{job}/runs/", "run_id") == [late, first]
     for query, expected in (
         ("order=asc", [first, late, swept]),
         ("state=skipped", [late]),
@@ -132,6 +135,9 @@ def test_runs_are_filtered_and_name_what_they_are_of(ada: Caller) -> None:
     )  # fmt: skip
     for run_id, each in shown.items():
         assert each.items() <= ada.get(f"/api/runs/{run_id}/").json().items()
+    one = ada.get(f"/api/runs/{swept}/").json()
+    assert prompt.items() <= one.items()
+    assert "a secret" not in str(one)
 
 
 def test_deliveries_are_filtered(ada: Caller) -> None:

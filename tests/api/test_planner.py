@@ -76,19 +76,6 @@ def test_consent_questions_are_shown_in_full_and_answered_by_id(ada: Caller, bob
     problem(ada.post(f"{address}answer/", {"content": "yes"}), 409, "question_closed")
 
 
-def test_a_second_answer_waits_for_the_first(ada: Caller) -> None:
-    execution = execution_of(session_of(ada), question_id="quest222")
-    address = f"/api/executions/{execution.pk}/answer/"
-    problem(ada.post(address, {"content": "lemon", "question": "another2"}), 409, "question_closed")
-    first = {"content": "lemon", "question": "quest222"}
-    assert ada.post(address, first, Idempotency_Key="once").status_code == 202
-    problem(ada.post(address, {"content": "plum"}), 409, "question_taken")
-    assert ada.post(address, first, Idempotency_Key="once").status_code == 202
-    assert Turn.objects.count() == 1
-    ExecutionState.objects.update(status=Status.COMPLETED)
-    problem(ada.post(address, {"content": "plum"}), 409, "question_closed")
-
-
 def test_who_prefers_to_wait_for_an_answer_is_told_so(ada: Caller) -> None:
     execution = execution_of(session_of(ada))
     address = f"/api/executions/{execution.pk}/answer/"
@@ -159,9 +146,12 @@ def test_a_reply_names_its_question(ada: Caller) -> None:
     session = session_of(ada)
     old = execution_of(session)
     execution_of(session, question="Which tea?")
-    answered = ada.post(f"/api/executions/{old.pk}/answer/", {"content": "lemon"})
-    assert answered.status_code == 202
-    turn = Turn.objects.get(pk=answered.json()["id"])
+    address = f"/api/executions/{old.pk}/answer/"
+    problem(ada.post(address, {"content": "lemon", "question": "another2"}), 409, "question_closed")
+    for _ in range(2):
+        answered = ada.post(address, {"content": "lemon"}, Idempotency_Key="once")
+        assert answered.status_code == 202
+    turn = Turn.objects.get()
     assert (turn.input.execution, turn.content, turn.on_busy) == (old.pk, "lemon", "enqueue")
     assert answered.headers["Location"] == f"/api/turns/{turn.pk}/"
 
@@ -170,15 +160,7 @@ def test_memory_is_read_and_corrected_by_revision(ada: Caller) -> None:
     session = session_of(ada)
     address = f"/api/sessions/{session.pk}/memory/"
     empty = ada.get(address)
-    assert empty.json() == {
-        "current_goal": "",
-        "active_flow": "",
-        "open_loops": [],
-        "important_facts": [],
-        "last_decision": "",
-        "revision": 0,
-        "updated_at": None,
-    }
+    assert (empty.json()["current_goal"], empty.json()["revision"]) == ("", 0)
     first = ada.patch(address, {"important_facts": ["likes red"]}, If_Match='"0"')
     assert (first.status_code, first.json()["revision"]) == (200, 1)
     stale = ada.patch(address, {"current_goal": "a shed"}, If_Match='"0"')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from tests.api.conftest import Site, Window, for_each, start_web
+from tests.api.conftest import Site, Window, connected, for_each, start_web
 from tests.fleet import Process, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -26,8 +25,7 @@ CHAT = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
 
 def raw(site: Site, *lines: bytes) -> bytes:
     """What the server says to these lines before it closes the connection."""
-    host, port = site.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as caller:
+    with connected(site.url) as caller:
         caller.sendall(b"\r\n".join([*lines, b"", b""]))
         answer = b""
         while data := caller.recv(65_536):

@@ -24,19 +24,14 @@ def test_one_is_made_shown_listed_and_cancelled(ada: Caller) -> None:
     session = ada.session()
     answer = ada.post(at(session), ASK)
     message = made(answer)
-    assert {name: value for name, value in message.items() if name not in {"id", "created_at"}} == {
-        "agent": "demo",
-        "session": session,
-        "session_id": session,
+    given = {
         "send_at": "2099-01-01T08:00:00Z",
         "message_text": "Take the cake out.",
-        "status": "pending",
         "replace_existing": False,
-        "cancelled_ids": [],
-        "sent_at": None,
-        "sent_message_id": None,
-        "last_error": None,
     }
+    assert (
+        given | {"session": session, "session_id": session, "status": "pending"}
+    ).items() <= message.items()
     address = answer.headers["Location"]
     assert address == f"/api/scheduled-messages/{message['id']}/"
     assert ada.get(address).json() == message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from interfaces.http.errors.codes import CODES
-from tests.api.conftest import Caller, made
+from tests.api.conftest import Caller, made, operations
 from tests.api.dear import cost
 
 pytestmark = pytest.mark.django_db
@@ -24,17 +23,6 @@ KINDS = (
     "application/yaml",
     "application/json",
 )
-
-
-@pytest.fixture
-def schema(nobody: Client) -> Any:
-    return nobody.get("/api/schema/", headers={"Accept": "application/json"}).json()
-
-
-def operations(schema: Any) -> Iterator[tuple[str, str, Any]]:
-    for path, methods in schema["paths"].items():
-        for method, operation in methods.items():
-            yield path, method, operation
 
 
 def test_every_refusal_is_a_problem_whose_codes_are_listed(schema: Any) -> None:

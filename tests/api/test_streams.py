@@ -1,11 +1,11 @@
-"""A session's events over real HTTP, from a real worker."""
+"""A session's events over real HTTP, from a real worker; in unified mode those of the session that it shows."""
 
 from __future__ import annotations
 
 import pytest
 
 from sessions_app.models import Event
-from tests.api.conftest import Window
+from tests.api.conftest import Stream, Window
 from tests.fleet import until
 
 pytestmark = [
@@ -64,30 +64,6 @@ def test_a_window_that_comes_back_goes_on_where_it_was(window: Window) -> None:
     assert seen == "event: message"
 
 
-def test_a_late_window_gets_the_running_turns_text_so_far(window: Window) -> None:
-    with window.stream() as early:
-        turn = window.send("[[pause:story]] [[reply:Once upon a time there was a very long answer.]]").json()[
-            "id"
-        ]
-        until(lambda: early.of("delta"), 20)
-        with window.stream() as late:
-            until(lambda: late.events, 10)
-            assert late.events[0]["type"] == "snapshot"
-            assert late.events[0]["event_id"] is None
-            so_far = late.events[0]["content"]
-            until(
-                lambda: "".join(each["content"]["text"] for each in early.of("delta")) == so_far["text"], 10
-            )
-            assert so_far == {**early.of("delta")[0]["content"], "text": so_far["text"], "earlier": ""}
-            window.site.model.release("story")
-            late.wait_for_end(turn)
-            early.wait_for_end(turn)
-            rest = "".join(delta["content"]["text"] for delta in late.of("delta"))
-            assert so_far["text"] + rest == "Once upon a time there was a very long answer."
-            assert len(late.of("turn_end")) == len(early.of("turn_end")) == 1
-            assert early.of("snapshot") == []
-
-
 def test_a_models_retry_replaces_the_text_of_the_failed_attempt(window: Window) -> None:
     """A window that keeps to docs/api.md shows the answer once."""
     patched = window.http.patch("/api/agents/demo/", json={"policy": {"backoff_seconds": 0.01}})
@@ -115,3 +91,60 @@ def test_a_models_retry_replaces_the_text_of_the_failed_attempt(window: Window) 
         "try": 2,
         "of": 3,
     }
+
+
+def toggle(window: Window, on: bool) -> None:
+    answer = window.http.patch("/api/agents/demo/", json={"unified_session": on})
+    assert answer.json()["unified_session"] is on
+
+
+def primary(window: Window) -> str:
+    return str(window.http.get("/api/agents/demo/").json()["primary_session"])
+
+
+def another(window: Window) -> Window:
+    session = window.http.post("/api/sessions/", json={"agent": "demo"}).json()["id"]
+    return Window(site=window.site, token=window.token, session=session, http=window.http)
+
+
+def told(stream: Stream, turn: int) -> list[str]:
+    """The stored events of a turn, as the stream told them."""
+    return [each["type"] for each in stream.events if each["event_id"] and each["content"]["turn"] == turn]
+
+
+def shows(stream: Stream) -> list[str]:
+    return [each["content"]["shows"] for each in stream.of("status") if "shows" in each["content"]]
+
+
+WHOLE = ["turn_queued", "turn_start", "message", "message", "turn_end"]
+
+
+@pytest.mark.rule("4.10")
+def test_a_toggle_ends_the_stream_and_the_next_one_shows_the_other_session(window: Window) -> None:
+    home, cursor = primary(window), ""
+    for on in (True, False, True):
+        before, after = (window.session, home) if on else (home, window.session)
+        with window.stream(**({"Last_Event_ID": cursor} if cursor else {})) as stream:
+            toggle(window, on=on)
+            until(lambda: stream.ended, 10, "the stream ends")
+            assert shows(stream) == [after] != [before]
+            cursor = stream.cursor
+        with window.stream(Last_Event_ID=cursor) as stream:
+            turn = window.turn(f"unified: {on}")
+            stream.wait_for_end(turn["id"])
+            assert told(stream, turn["id"]) == WHOLE
+            assert {
+                each["session_id"] for each in stream.events if each["content"]["turn"] == turn["id"]
+            } == {after}
+            cursor = stream.cursor
+
+
+@pytest.mark.rule("4.10")
+def test_deleting_a_thread_ends_only_its_own_stream(window: Window) -> None:
+    other = another(window)
+    toggle(window, on=True)
+    with window.stream() as stream, other.stream() as elsewhere:
+        assert window.http.delete(f"{window.address}/").json()["deleted"] is True
+        until(lambda: stream.ended, 10, "the stream ends")
+        elsewhere.wait_for_end(other.turn("still there?")["id"])
+        assert not elsewhere.ended

@@ -165,7 +165,7 @@ def test_on_busy_looks_at_the_primary_session(ada: Caller) -> None:
 
 
 @pytest.mark.parametrize("state", [SessionState.ARCHIVED, SessionState.DELETING])
-def test_a_closed_thread_feeds_nothing(ada: Caller, state: str) -> None:
+def test_a_closed_thread_and_one_whose_primary_is_being_deleted_feed_nothing(ada: Caller, state: str) -> None:
     thread = ada.session()
     toggle(ada, on=True)
     since = "2026-11-21T00:00:00Z" if state == SessionState.DELETING else None
@@ -173,15 +173,11 @@ def test_a_closed_thread_feeds_nothing(ada: Caller, state: str) -> None:
     problem(ada.post(f"/api/sessions/{thread}/messages/", {"content": "x"}), 409, "session_closed")
     asked = {"message": "x", "schedule": {"kind": "every", "seconds": 60}}
     problem(ada.post(f"/api/sessions/{thread}/automations/", asked), 409, "session_closed")
+    other = ada.session()
+    Session.objects.filter(pk=primary(ada)).update(state="deleting", deleting_since="2026-11-21T00:00:00Z")
+    problem(ada.post(f"/api/sessions/{other}/messages/", {"content": "x"}), 409, "session_closed")
     assert not Turn.objects.exists()
     assert not CronJob.objects.filter(system_event="").exists()
-
-
-def test_threads_refuse_messages_while_their_primary_is_being_deleted(ada: Caller) -> None:
-    thread = ada.session()
-    toggle(ada, on=True)
-    Session.objects.filter(pk=primary(ada)).update(state="deleting", deleting_since="2026-11-21T00:00:00Z")
-    problem(ada.post(f"/api/sessions/{thread}/messages/", {"content": "x"}), 409, "session_closed")
 
 
 def test_anothers_thread_does_not_exist_and_anothers_mode_changes_nothing(ada: Caller, bob: Caller) -> None:

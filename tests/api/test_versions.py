@@ -15,11 +15,6 @@ pytestmark = pytest.mark.django_db
 JSON = {"Accept": "application/json"}
 
 
-@pytest.fixture
-def schema(nobody: Client) -> Any:
-    return nobody.get("/api/schema/", headers=JSON).json()
-
-
 def test_every_answer_names_the_version(ada: Caller, nobody: Client) -> None:
     answers = [
         ada.get("/api/sessions/"),

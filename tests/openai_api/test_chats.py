@@ -227,7 +227,7 @@ def test_two_requests_that_race_are_told(ada: Chatter) -> None:
     assert turns() == 2
 
 
-def test_a_chat_of_unified_mode_is_not_ended_by_what_is_not_known(ada: Chatter) -> None:
+def test_a_chat_of_unified_mode_is_not_ended_by_what_is_not_known_and_begins_no_branch(ada: Chatter) -> None:
     with ada.site.client(ada.token) as http:
         assert http.patch("/api/agents/demo/", json={"unified_session": True}).status_code == 200
     ada.say("a", chat="c")
@@ -237,6 +237,9 @@ def test_a_chat_of_unified_mode_is_not_ended_by_what_is_not_known(ada: Chatter) 
         Turn.objects.filter(session__key="unified:default").order_by("pk").values_list("content", flat=True)
     )
     assert list(said) == ["a", "b", "c"]
+    with pytest.raises(openai.ConflictError):
+        ada.say("a", "other", chat="c")
+    assert list(said.all()) == ["a", "b", "c"]
 
 
 def test_an_idempotency_key_stands_for_one_turn(ada: Chatter) -> None:
@@ -246,13 +249,3 @@ def test_an_idempotency_key_stands_for_one_turn(ada: Chatter) -> None:
     assert turns() == 1
     with pytest.raises(openai.UnprocessableEntityError):
         ada.say("something else", extra_headers=key)
-
-
-def test_unified_mode_refuses_to_branch(ada: Chatter) -> None:
-    with ada.site.client(ada.token) as http:
-        assert http.patch("/api/agents/demo/", json={"unified_session": True}).status_code == 200
-    ada.say("a", chat="c")
-    ada.say("a", "b", chat="c")
-    with pytest.raises(openai.ConflictError):
-        ada.say("a", "other", chat="c")
-    assert Turn.objects.filter(session__key="unified:default").count() == 2

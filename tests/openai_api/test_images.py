@@ -48,15 +48,12 @@ def test_an_image_reaches_the_model_and_stays_in_the_chat(ada: Chatter) -> None:
     assert ada.said(session)[0] == "[[reply:A dog and a cat.]]What are they?\n\n[2 images]"
 
 
-def test_an_image_alone_is_a_message(ada: Chatter) -> None:
-    ada.say([{"type": "image_url", "image_url": {"url": url(PNG)}}], chat="c")
+def test_an_image_alone_is_a_message_and_the_front_ends_list_of_files_is_left_out(ada: Chatter) -> None:
+    ada.say([{"type": "image_url", "image_url": {"url": url(PNG)}}], chat="alone")
     assert Turn.objects.get().content == "[image]"
-
-
-def test_the_front_ends_list_of_files_is_left_out(ada: Chatter) -> None:
     files = '<attached_files>\n<file type="file" id="1" name="red.png"/>\n</attached_files>\n\n'
     ada.say(shown(f"{files}what is it?", url(PNG)), chat="c")
-    assert Turn.objects.get().content == "what is it?\n\n[image]"
+    assert Turn.objects.latest("pk").content == "what is it?\n\n[image]"
 
 
 def test_another_image_is_another_message(ada: Chatter) -> None:

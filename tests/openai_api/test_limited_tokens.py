@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -17,21 +15,10 @@ from tests.tokens import new_token
 pytestmark = [pytest.mark.processes, pytest.mark.rule("10.6")]
 
 
-@pytest.fixture
-def with_token(ada: Chatter) -> Iterator[Callable[..., Chatter]]:
-    """Makes a chatter with another token of Ada's; `limits` as in `new_token`. There is a second agent, `other`."""
-    with ada.site.client(ada.token) as http:
-        assert (
-            http.post("/api/agents/", json={"name": "other", "model": "openai-chat:test"}).status_code == 201
-        )
-    with ExitStack() as clients:
-
-        def make(**limits: Any) -> Chatter:
-            token = new_token(ada.user, "talk", **limits)
-            client = openai.OpenAI(base_url=f"{ada.site.url}/v1", api_key=token, timeout=60, max_retries=0)
-            return replace(ada, token=token, client=clients.enter_context(client))
-
-        yield make
+def limited_to(session: Session, ada: Chatter) -> Chatter:
+    """Ada with a token of this session alone."""
+    token = new_token(ada.user, "talk", session=session)
+    return replace(ada, token=token, client=ada.client.with_options(api_key=token, max_retries=0))
 
 
 def session_of(chatter: Chatter, **fields: Any) -> Session:
@@ -40,9 +27,11 @@ def session_of(chatter: Chatter, **fields: Any) -> Session:
     return Session.objects.get(pk=made.json()["id"])
 
 
-def test_all_chats_of_a_token_of_a_session_are_that_session(ada: Chatter, with_token: Any) -> None:
+def test_all_chats_of_a_token_of_a_session_are_that_session(ada: Chatter) -> None:
     session = session_of(ada, title="Home")
-    limited = with_token(session=session)
+    with ada.site.client(ada.token) as http:
+        assert http.post("/api/agents/", json={"name": "other"}).status_code == 201
+    limited = limited_to(session, ada)
     assert [each.id for each in limited.client.models.list()] == ["demo"]
     with pytest.raises(openai.NotFoundError):
         limited.client.models.retrieve("other")
@@ -58,10 +47,8 @@ def test_all_chats_of_a_token_of_a_session_are_that_session(ada: Chatter, with_t
     assert limited.hear(asked, chat="c1") == '{"title": "Home"}'
 
 
-def test_a_chat_that_is_behind_the_session_is_refused_and_begins_no_branch(
-    ada: Chatter, with_token: Any
-) -> None:
-    limited = with_token(session=session_of(ada))
+def test_a_chat_that_is_behind_the_session_is_refused_and_begins_no_branch(ada: Chatter) -> None:
+    limited = limited_to(session_of(ada), ada)
     limited.say("a", chat="c")
     limited.say("a", "b", chat="c")
     before = turns(), Session.objects.count()
@@ -75,7 +62,7 @@ def test_a_chat_that_is_behind_the_session_is_refused_and_begins_no_branch(
     assert limited.said(Session.objects.get(client_chat__isnull=False)) == ["a", "b", "anew", "x"]
 
 
-def test_news_come_from_the_session_alone(ada: Chatter, with_token: Any) -> None:
+def test_news_come_from_the_session_alone(ada: Chatter) -> None:
     ada.say("a", chat="c")
     ada.say("a", "b", chat="c")
     ada.say("a", "c", chat="c")  # a branch: both are sessions of one chat
@@ -83,20 +70,20 @@ def test_news_come_from_the_session_alone(ada: Chatter, with_token: Any) -> None
     news = {first.pk: "News of the first.", branch.pk: "News of the branch."}
     for session in (first, branch):
         tell(session, news[session.pk])
-    limited = with_token(session=branch)
+    limited = limited_to(branch, ada)
     heard = limited.hear("hello", chat="c9")
     assert "News of the branch." in heard
     assert "News of the first." not in heard
 
 
-def test_a_session_with_a_past_has_no_news(ada: Chatter, with_token: Any) -> None:
+def test_a_session_with_a_past_has_no_news(ada: Chatter) -> None:
     session = session_of(ada)
     with ada.site.client(ada.token) as http:
         http.post(
             f"/api/sessions/{session.pk}/messages/", json={"content": "hi"}, headers={"Prefer": "wait=30"}
         )
     tell(session, "Old news.")
-    limited = with_token(session=session)
+    limited = limited_to(session, ada)
     assert "Old news." not in limited.hear("hello")
     tell(session, "New news.")
     assert "New news." in limited.hear("and now?")
