@@ -15,10 +15,9 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.insert_runs import HINTS_PER_AGENT
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from sessions_app.models import Session, Turn, TurnState
+from sessions_app.models import Session, Turn
 from sessions_app.turns.next_lane import next_lane
 from tests.conftest import Person
-from tests.fleet import Fleet, until
 from tests.races import before
 
 pytestmark = pytest.mark.rule("4.4")
@@ -142,14 +141,3 @@ def test_a_session_with_many_due_jobs_counts_once(person: Person) -> None:
             due_job(session)
     assert len(fire_due_jobs().hints) == HINTS_PER_AGENT
     assert not Turn.objects.exclude(share_of=None).exists()
-
-
-@pytest.mark.full
-@pytest.mark.processes
-def test_sessions_without_a_hint_are_woken_by_turns_that_end(fleet: Fleet, person: Person) -> None:
-    sessions = HINTS_PER_AGENT + 15
-    for _ in range(sessions):
-        due_job(person.session())
-    fleet.worker(RONDO_SWEEP_SECONDS="100")
-    assert fire_due_jobs().queued == sessions
-    until(lambda: Turn.objects.filter(state=TurnState.SUCCEEDED).count() == sessions)

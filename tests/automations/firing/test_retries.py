@@ -14,7 +14,6 @@ from agent_core.exceptions import ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import Ending, TurnResult
 from automations.beat import Scheduler
-from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.retries import queue_due_retries
 from automations.jobs.edit import delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
@@ -25,6 +24,7 @@ from sessions_app.models import Agent, Message, Turn, TurnState
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
 from tests.automations.jobs import made
+from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import Person
 from tests.inside import Inside
 from tests.races import before
@@ -40,12 +40,6 @@ DOWN = ModelUnavailable("down")
 def new(person: Person, **more: Any) -> CronJob:
     fields = {"schedule": EVERY, "message": "look", "max_retry": 2} | more
     return made.new(person.session(), **fields)
-
-
-def fire(job: CronJob) -> RunRecord:
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
-    fire_due_jobs()
-    return RunRecord.objects.filter(job=job).latest("scheduled_for")
 
 
 def is_due(run: RunRecord) -> None:

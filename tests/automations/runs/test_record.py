@@ -19,6 +19,7 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Delivery, MailboxEvent, Message, Session, SessionState, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import archive, primary_session
+from tests.automations.turn_kinds.test_bound import fire
 from tests.automations.turn_kinds.test_heartbeat import heartbeat_turn, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
@@ -52,18 +53,13 @@ def waits_for_a_retry(job: CronJob) -> tuple[RunRecord, Session]:
     return run, run.session
 
 
-def fire_next(job: CronJob) -> None:
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
-    fire_due_jobs()
-
-
 def test_a_repeatedly_failing_routine_is_reported_once_with_sessions_archived(inside: Inside) -> None:
     Agent.objects.update(policy={"max_attempts": 1}, events_url="https://events.invalid/")
     inside.model.answer_with(*[ModelUnavailable("down")] * 3)
     home = inside.person.session()
     job = job_of(inside.person, "look", max_retry=3, home=home)
     for slots in range(4):
-        fire_next(job)
+        fire(job)
         superseded = RunRecord.objects.filter(job=job, state=RunState.CANCELLED, reason="superseded")
         assert superseded.count() == slots
         left = Session.objects.filter(pk__in=superseded.values("session")).exclude(state="archived")
