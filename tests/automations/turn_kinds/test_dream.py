@@ -249,15 +249,17 @@ UNKEPT = [
     ("memory_refused", "old", says("I'm sorry, I can't help with that, however long it is.")),
     ("memory_empty", "old", says("")),
     ("memory_empty", "old", says("No changes.")),
-    ("memory_empty", "", says("(empty)")),
-    ("memory_empty", "", says("*No changes needed.*")),
-    ("memory_empty", "", says("Nothing to add")),
-    ("memory_empty", "", says("MEMORY.md is empty.")),
-    ("memory_empty", "", says("\uff08\u7a7a\uff09")),
     ("memory_empty", "likes tea", says("No durable facts.")),
     *[
         ("memory_empty", "", says(each))
         for each in (
+            *(
+                "(empty)",
+                "*No changes needed.*",
+                "Nothing to add",
+                "MEMORY.md is empty.",
+                "\uff08\u7a7a\uff09",
+            ),
             *("There are no changes.", "No durable facts.", "I have nothing to add.", "null", "Done."),
             *("# MEMORY.md\n\n(empty)", "# Memory", "No new information to add to memory.", "暂无"),
             *("目前没有内容", "没有新的内容需要合并", "Nothing worth remembering in these conversations."),
