@@ -1,4 +1,4 @@
-"""Beat finds due jobs by the partial index, however many jobs there are."""
+"""Beat finds due jobs and a turn its run by an index, however many there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py automations`: list, add with a preview, explain."""
+"""`manage.py automations`: list, add with a preview, explain; `manage.py routine`: one JSON object, exit 0 or 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking an agent by the SDK's client, on a real web process and worker."""
+"""Asking an agent and its appointments by the SDK's client, on a real web process and worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Active hours: slots within them only, on the wall of the zone, over midnight and changes of the clocks (rule 5.1)."""
+"""Active hours: slots within them only, on the wall of the zone, over midnight and changes of the clocks (rule 5.1).
+
+Heartbeats whose interval is longer than their hours: one each so many days.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a schedule: what is refused when saved, with which code (rule 4.6)."""
+"""Reading a schedule: what is understood, and what is refused when saved, with which code (rule 4.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rule 4.6: cron fields on wall time through every kind of change of the clocks."""
+"""Rule 4.6: cron fields on wall time through every kind of change of the clocks.
+
+By properties, too: against cronsim and against the rule applied minute by minute.
+"""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ from sessions_app.models import (
 from sessions_app.queue.kinds import CommitRefused
 from sessions_app.sessions.delete import delete_agent, delete_session
 from tests.api.conftest import Caller
+from tests.automations.turn_kinds.test_heartbeat import says
 from tests.conftest import Person, new_person
 from tests.inside import Inside, Reply, begun, during
 from tests.tokens import token_of
@@ -78,10 +79,6 @@ def dreamt(inside: Inside, *replies: Reply) -> RunRecord:
     assert fire_due_jobs().queued == 1
     inside.run_all()
     return RunRecord.objects.filter(job=job, finished_at__isnull=False).latest("scheduled_for")
-
-
-def says(text: str) -> ModelReply:
-    return ModelReply(text=text)
 
 
 def fact(person: Person, text: str) -> Session:

@@ -26,7 +26,7 @@ from sessions_app.retention.walk import prune_batch
 from sessions_app.sessions.open import archive_session, open_session, primary_session, rename_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.tool_calls import ToolContext
-from tests.automations.turn_kinds.test_heartbeat import routine
+from tests.automations.turn_kinds.test_heartbeat import routine, says
 from tests.conftest import Person
 from tests.inside import Inside, call, makes
 
@@ -54,10 +54,6 @@ def ran(inside: Inside, job: CronJob, *replies: ModelReply | Exception) -> RunRe
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     inside.beat()
     return RunRecord.objects.filter(job=job).latest("scheduled_for")
-
-
-def says(text: str) -> ModelReply:
-    return ModelReply(text=text)
 
 
 @pytest.mark.rule("6.4")

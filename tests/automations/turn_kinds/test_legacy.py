@@ -1,4 +1,4 @@
-"""Legacy jobs run the old way (rule 4.1)."""
+"""Legacy jobs run the old way; their answer is judged once and handed over once, whatever dies (rules 4.1, 9.3)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
@@ -29,6 +28,7 @@ from sessions_app.models import (
 from sessions_app.sessions.delete import delete_session
 from tests.api.conftest import Caller
 from tests.automations.jobs.made import at_once
+from tests.automations.turn_kinds.test_heartbeat import again, says
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, Reply, during
@@ -61,11 +61,6 @@ def legacy_job(person: Person, *, due: bool = True, **fields: Any) -> CronJob:
     )
     JobClock.objects.create(job=job, next_run_at=slot if due else None)
     return job
-
-
-def again(job: CronJob) -> None:
-    """Let the job's next slot come now."""
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
 
 
 def test_a_legacy_job_runs_in_its_own_internal_session(inside: Inside) -> None:
@@ -162,10 +157,6 @@ def judged(inside: Inside, job: CronJob, *replies: Reply) -> tuple[RunRecord, in
     found = run_of(job)
     assert found is not None
     return found, sum(ASKED in call.system_prompt for call in inside.model.calls[before:])
-
-
-def says(text: str) -> ModelReply:
-    return ModelReply(text=text)
 
 
 def test_an_answer_worth_telling_is_handed_to_the_jobs_address(inside: Inside, telegram: None) -> None:
