@@ -81,16 +81,6 @@ def test_a_failed_run_is_retried_in_a_new_turn(inside: Inside) -> None:
     assert RunRecord.objects.filter(job=job).count() == 1
 
 
-def test_the_run_fails_when_no_attempt_is_left(inside: Inside) -> None:
-    _, run = ran(inside, DOWN, DOWN, DOWN)
-    for attempt in (2, 3):
-        assert run.attempt == attempt
-        is_due(run)
-        inside.beat()
-        run.refresh_from_db()
-    assert (run.state, run.attempt, run.reason) == (RunState.FAILED, 3, "model_unavailable")
-
-
 def test_final_errors_and_runs_without_max_retry_are_not_retried(inside: Inside) -> None:
     _, final = ran(inside, ModelRefused("no", code="model_quota"))
     _, plain = ran(inside, DOWN, max_retry=0)

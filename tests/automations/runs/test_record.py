@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from django.db.models.functions import Now
@@ -123,21 +123,6 @@ def test_a_shared_turns_attempt_is_not_retried_in_another_session(awake: Person)
     assert (run.state, run.reason) == (RunState.CANCELLED, "edited")
     assert not Turn.objects.filter(session__agent=awake.agent, state=TurnState.QUEUED).exists()
     assert RunRecord.objects.get(job=news).job_id == news.pk
-
-
-def test_archiving_a_jobs_session_ends_what_waits_in_it(inside: Inside) -> None:
-    job = job_of(inside.person, "look")
-    fire_due_jobs()
-    session = RunRecord.objects.get(job=job).session
-    assert session is not None
-    late = datetime.now(UTC) + timedelta(days=1)
-    waiting = Turn.objects.create(session=session, kind="message", lane="auto", content="x", due_at=late)
-    inside.run_all()
-    session.refresh_from_db()
-    waiting.refresh_from_db()
-    assert session.state == SessionState.ARCHIVED
-    assert (waiting.state, waiting.error_code) == (TurnState.CANCELLED, "session_archived")
-    assert not Message.objects.filter(turn=waiting).exists()
 
 
 @pytest.mark.parametrize("how", ["paused", "deleted"])
