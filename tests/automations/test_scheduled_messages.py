@@ -266,7 +266,7 @@ def test_replacing_cancels_all_that_waits_in_this_session_and_frees_the_limit(pe
         later(session)
     assert (status(first), status(second)) == ("pending", "pending"), "without replacing all wait"
     waiting = {message.pk for message in cancellable_messages(session.pk)}
-    instead = {"message_text": "this instead", "replace_existing": True}
+    instead: dict[str, Any] = {"message_text": "this instead", "replace_existing": True}
     made = schedule_message(MessageToSchedule(session_id=session.pk, send_at=LATER, **instead))
     assert set(made.cancelled_ids) == waiting
     assert len(waiting) == len(made.cancelled_ids) == MOST_WAITING

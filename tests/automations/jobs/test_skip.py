@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -176,7 +177,7 @@ def test_each_slot_is_either_skipped_or_run_when_both_race(person: Person) -> No
     for number in range(6):
         job = new(person.session(), schedule=EVERY, catch_up="all", overlap="queue")
         first = overdue(job, 121)  # three slots
-        beats = [fire_due_jobs] * 2
+        beats: list[Any] = [fire_due_jobs] * 2
 
         def skip(job: CronJob = job) -> None:
             skip_slots(job.pk, slots=1)
