@@ -22,7 +22,7 @@ from sessions_app import flags
 from sessions_app.agents.documents import write_document
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Event, MailboxEvent, Session, SessionType, Turn, TurnKind
-from sessions_app.turns.tool_calls import ToolContext
+from tests.automations.tools.test_routines import heartbeat
 from tests.automations.turn_kinds.test_heartbeat import QUIET, again, awake, beat, heartbeat_turn, inside
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -99,14 +99,8 @@ def test_a_beat_has_routines_follow_its_flag(fleet: Fleet, awake: Person) -> Non
     until(lambda: not JobClock.objects.get(job=job).inline)
 
 
-def heartbeat_context(person: Person) -> ToolContext:
-    session: Session = person.session()
-    turn = Turn(session=session, kind=TurnKind.HEARTBEAT)
-    return ToolContext(turn=turn, session=session, agent=person.agent, interactive=False)
-
-
 def test_without_reflection_a_heartbeat_registers_nothing(awake: Person, settings: Any) -> None:
-    add, context = tools.get("add_routine"), heartbeat_context(awake)
+    add, context = tools.get("add_routine"), heartbeat(awake)
     assert add.offered(context)
     settings.RONDO_HEARTBEAT_ROUTINE_REFLECTION = False
     assert not add.offered(context)

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent_core.types import Ending, Entry, Role, TurnResult
-from automations.exceptions import BadMessage
-from automations.firing.fire_messages import fire_due_messages
 from automations.models import RunRecord, ScheduledMessage
 from sessions_app.channels import base
 from sessions_app.channels.base import Parcel, Unsent
@@ -23,7 +21,7 @@ from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import change_chat
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import prepare_turn
-from tests.automations.messages import claimed, due, finish, later, run_turn, status, taken
+from tests.automations.messages import claimed, finish, run_turn, status, taken
 from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.conftest import Person
 from tests.races import orphans
@@ -172,26 +170,6 @@ def test_scheduled_output_carries_the_chats_current_metadata(person: Person, cha
     )
     deliver_all(session)
     assert (chat.taken[-1].address, chat.taken[-1].meta) == ("8", {})
-
-
-@pytest.mark.parametrize("is_queued", [False, True])
-def test_a_chat_that_becomes_a_group_takes_no_private_message(
-    person: Person, chat: Chat, is_queued: bool
-) -> None:
-    session = in_chat(person)
-    message = taken(session) if is_queued else later(session)
-    change_chat(session.pk, chat_type="group")
-    with pytest.raises(BadMessage, match="private chats only"):
-        later(session)
-    if is_queued:
-        run_turn(session)
-        deliver_all(session)
-    else:
-        due(message)
-        fire_due_messages()
-    assert (status(message), len(chat.taken)) == ("failed", 1)
-    change_chat(session.pk, chat_type="private")
-    assert later(session).status == "pending"
 
 
 def test_a_session_is_deleted_with_what_is_on_its_way(person: Person, chat: Chat) -> None:

@@ -25,8 +25,8 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Document, ExecutionState, MailboxEvent, Message, Session, Turn
 from sessions_app.permits import POSTED, shown_post
-from tests.agent_core.forged import FORGED
 from tests.agent_core.planner.plans import RESPOND, ask, plan, says
+from tests.agent_core.text.test_fence import FORGED
 from tests.automations.turn_kinds.test_isolated import job_of as isolated
 from tests.inside import Inside
 from tests.stories.test_whose_words import System, post

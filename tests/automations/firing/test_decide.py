@@ -183,14 +183,6 @@ def test_gaps_that_follow_each_other_can_be_told_as_one() -> None:
     assert gap(GapReason.OVERLAP, 0, 1, None).joined_with(second).count is None
 
 
-@pytest.mark.parametrize("word", ["", "ONE", "some", "0"])
-def test_an_unknown_word_is_a_bug(word: str) -> None:
-    with pytest.raises(ValueError, match="is not a valid"):
-        decided(START, catch_up=word)
-    with pytest.raises(ValueError, match="is not a valid"):
-        decided(START, overlap=word)
-
-
 def test_a_run_is_named_by_job_and_slot() -> None:
     slot = datetime(2027, 1, 1, 9, 0, 0, 5_999, tzinfo=UTC)
     assert run_id("k7m2", slot) == "k7m2:1798794000005"

@@ -1,4 +1,4 @@
-"""Beat finds due jobs by the partial index, however many jobs there are."""
+"""Beat finds due jobs and a turn its run by an index, however many there are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from automations.beat import seconds_to_next_work
 from automations.firing import fire_jobs, fire_messages
-from automations.models import JobClock, ScheduledMessage
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.models import JobClock, RunRecord, RunState, ScheduledMessage
+from sessions_app.models import TurnState
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.lock import Handle
+from sessions_app.turns.run import _finish
+from tests.automations.firing.test_fire_jobs import due_job
+from tests.automations.messages import a_worker
+from tests.conftest import Person
 from tests.many_rows import insert_many
+from tests.plans import Watch
 
 
 @pytest.mark.django_db
@@ -78,3 +88,45 @@ def plans_of(do: Callable[[], Any]) -> list[str]:
             cursor.execute(f"EXPLAIN {statement['sql']}")
             plans.append("\n".join(str(row[0]) for row in cursor.fetchall()))
     return plans
+
+
+OPEN = 2_000
+
+
+@pytest.mark.parametrize("were_counted", [False, True], ids=["never analysed", "analysed when empty"])
+def test_an_automations_turn_does_not_read_the_runs_of_others(
+    person: Person, broker: str, *, were_counted: bool
+) -> None:
+    session = person.session()
+    job = due_job(session)
+    run = RunRecord(job=job, state=RunState.QUEUED, session=session, snapshot={"policy": {}})
+
+    def fill() -> None:
+        insert_many(run, OPEN, run_id="'run ' || n", scheduled_for="now() - n * interval '1 minute'")
+
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE automations_runrecord CASCADE")  # forgets the statistics, too
+        if were_counted:
+            fill()
+            # the worst that statistics can say: there are pages, and no row is in them
+            cursor.execute("DELETE FROM automations_runrecord")
+            cursor.execute("ANALYZE automations_runrecord")
+    fill()
+    JobClock.objects.filter(job=job).update(next_run_at=Now() - timedelta(seconds=1))
+    assert fire_due_jobs().queued == 1
+    watch = Watch(growing=frozenset({"automations_runrecord"}))
+    with transaction.atomic(), watch.scene("turn", most_read=OPEN // 10):
+        with connection.cursor() as cursor:
+            # earlier tests may have left statistics of an empty table: which index is taken is the question here
+            cursor.execute("SET LOCAL enable_seqscan = off")
+        turn = claim_next(session.pk, a_worker(), auto_allowed=True)
+        assert turn is not None
+        handle = Handle(session_id=session.pk)
+        handle.turn_id, handle.claim = turn.pk, turn.claim
+        _finish(handle, turn)
+    assert not watch.faults, watch.report()
+    turn.refresh_from_db()
+    assert turn.state == TurnState.SUCCEEDED
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM automations_runrecord WHERE state = 'succeeded'")
+        assert cursor.fetchone() == (1,)

@@ -14,7 +14,6 @@ from agent_core.exceptions import ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import Ending, TurnResult
 from automations.beat import Scheduler
-from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.retries import queue_due_retries
 from automations.jobs.edit import delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
@@ -25,6 +24,7 @@ from sessions_app.queue.kinds import Trigger, kind_of
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
 from tests.automations.jobs import made
+from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import Person
 from tests.inside import Inside
 from tests.races import before
@@ -40,12 +40,6 @@ DOWN = ModelUnavailable("down")
 def new(person: Person, **more: Any) -> CronJob:
     fields = {"schedule": EVERY, "message": "look", "max_retry": 2} | more
     return made.new(person.session(), **fields)
-
-
-def fire(job: CronJob) -> RunRecord:
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
-    fire_due_jobs()
-    return RunRecord.objects.filter(job=job).latest("scheduled_for")
 
 
 def is_due(run: RunRecord) -> None:
@@ -85,16 +79,6 @@ def test_a_failed_run_is_retried_in_a_new_turn(inside: Inside) -> None:
     assert said[0].startswith("The turn failed")
     assert len(said) == 2, "each attempt has its closure"
     assert RunRecord.objects.filter(job=job).count() == 1
-
-
-def test_the_run_fails_when_no_attempt_is_left(inside: Inside) -> None:
-    _, run = ran(inside, DOWN, DOWN, DOWN)
-    for attempt in (2, 3):
-        assert run.attempt == attempt
-        is_due(run)
-        inside.beat()
-        run.refresh_from_db()
-    assert (run.state, run.attempt, run.reason) == (RunState.FAILED, 3, "model_unavailable")
 
 
 def test_final_errors_and_runs_without_max_retry_are_not_retried(inside: Inside) -> None:

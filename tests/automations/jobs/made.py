@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock
+from sessions_app.exceptions import SessionsError
 from sessions_app.models import Session
+from tests.races import in_thread
 
 DAILY = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
 EVERY = {"kind": "every", "seconds": 60}
@@ -36,3 +41,19 @@ def overdue(job: CronJob, seconds: float = 1) -> datetime:
     JobClock.objects.filter(pk=job.pk).update(next_run_at=slot)
     CronJob.objects.filter(pk=job.pk, schedule_kind="every").update(anchor=slot)
     return slot
+
+
+def at_once(*actions: Callable[[], Any]) -> list[Any]:
+    """Run the actions at the same time, each on a connection of its own; what each came to."""
+    started = [in_thread(action) for action in actions]
+    for thread, _ in started:
+        thread.join(30)
+    return [came[0] for _, came in started]
+
+
+def code_of(refused: Callable[[], Any]) -> str:
+    """The code with which this is refused, in words as well."""
+    with pytest.raises(SessionsError) as refusal:
+        refused()
+    assert str(refusal.value)
+    return refusal.value.code

@@ -11,7 +11,6 @@ import pytest
 from agent_core.exceptions import ModelError
 from agent_core.turn.endings import ERROR_TEXTS
 from automations.exceptions import JobNotFound
-from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import update_job
 from automations.jobs.explain import Explanation, explain
 from automations.models import CronJob, JobClock, RunRecord, RunState
@@ -23,6 +22,7 @@ from sessions_app.models import Session, SessionState, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.worker.sweep import ToolHung
 from tests.automations.jobs.made import DAILY, new
+from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import Person, new_person
 from tests.doors import caller
 
@@ -136,17 +136,11 @@ def test_a_due_slot_is_no_coming_one(person: Person) -> None:
     assert said.now.startswith("Due since 2025-11-20 09:00: beat has not fired it yet (")
 
 
-def fired(job: CronJob) -> RunRecord:
-    JobClock.objects.filter(job=job).update(next_run_at=datetime.now(UTC).replace(microsecond=0))
-    fire_due_jobs()
-    return RunRecord.objects.get(job=job, state=RunState.QUEUED)
-
-
 def test_a_run_that_waits_says_what_for(person: Person) -> None:
     session = person.session()
     other, job = new(session, name="other"), new(session, name="mine")
-    fired(other)
-    run = fired(job)
+    fire(other)
+    run = fire(job)
     assert of(person, job).now.endswith("turns before it in the conversation's queue.")
     message = receive(session.pk, MessageInput(content="hello"))
     start = {"state": TurnState.RUNNING, "started_at": DAY}
@@ -164,7 +158,7 @@ def test_a_run_that_waits_says_what_for(person: Person) -> None:
 
 def test_a_run_says_whether_it_is_running_or_awaiting_retry(person: Person) -> None:
     job = new(person.session())
-    run = fired(job)
+    run = fire(job)
     RunRecord.objects.filter(pk=run.pk).update(attempt=2, not_before=DAY, reason="model_unavailable")
     retry = "Waits for a retry: attempt 2 starts at 2026-11-20 09:00, because the model did not answer."
     assert of(person, job).now == retry
@@ -237,36 +231,6 @@ def test_changes_of_the_clocks_ahead_are_told(person: Person) -> None:
     assert of(person, new(person.session())).warnings == ()
 
 
-@pytest.mark.rule("4.9")
-def test_a_route_that_lost_its_sender_is_warned_of(person: Person, telegram: None) -> None:
-    session = person.session(key="telegram:42")
-    job = new(session)
-    assert explain(person.user, job.pk).warnings == ()
-    channels.unregister("telegram")
-    [warning] = explain(person.user, job.pk).warnings
-    assert warning.startswith(
-        "Answers cannot be delivered by 'telegram': the channel 'telegram' is not set up; use"
-    )
-    assert "RONDO_PLUGINS" in warning
-    on_the_web = {"channel": "web", "chat_id": "", "meta": {}}
-    Session.objects.filter(pk=session.pk).update(last_route=on_the_web)
-    assert explain(person.user, job.pk).warnings == (), "a person wrote on the web since"
-
-
-@pytest.mark.rule("4.9")
-def test_saving_warns_of_what_explain_warns_of(person: Person, telegram: None) -> None:
-    session, ada = person.session(key="telegram:42"), caller(person)
-    given = {"message": "go", "schedule": {"kind": "every", "seconds": 3600}}
-    made = ada.post(f"/api/sessions/{session.pk}/automations/", given).json()
-    assert made["warnings"] == []
-    channels.unregister("telegram")
-    warnings = list(explain(person.user, made["id"]).warnings)
-    assert warnings[0].startswith("Answers cannot be delivered by 'telegram'")
-    assert ada.patch(f"/api/automations/{made['id']}/", {"name": "n"}).json()["warnings"] == warnings
-    again = ada.post(f"/api/sessions/{session.pk}/automations/", given | {"name": "other"}).json()
-    assert again["warnings"] == warnings
-
-
 def test_a_model_that_failed_in_the_last_run_is_warned_of(person: Person) -> None:
     error = "The provider rejected the request (401: invalid API key)."
     failed, skipped = RunState.FAILED, (RunState.SKIPPED, GapReason.OVERLAP)
@@ -282,3 +246,25 @@ def test_a_model_that_failed_in_the_last_run_is_warned_of(person: Person) -> Non
             run_of(job, scheduled_for=slot, state=state, reason=reason, **more).save()
         said = [each for each in of(person, job).warnings if "model" in each]
         assert said == [f"The model could not be called in the last run: {error}"] * warned, last
+
+
+@pytest.mark.rule("4.9")
+def test_a_route_that_lost_its_sender_is_warned_of_when_explained_or_saved(
+    person: Person, telegram: None
+) -> None:
+    session, ada = person.session(key="telegram:42"), caller(person)
+    given = {"message": "go", "schedule": {"kind": "every", "seconds": 3600}}
+    made = ada.post(f"/api/sessions/{session.pk}/automations/", given).json()
+    assert made["warnings"] == list(explain(person.user, made["id"]).warnings) == []
+    channels.unregister("telegram")
+    [warning] = explain(person.user, made["id"]).warnings
+    assert warning.startswith(
+        "Answers cannot be delivered by 'telegram': the channel 'telegram' is not set up; use"
+    )
+    assert "RONDO_PLUGINS" in warning
+    assert ada.patch(f"/api/automations/{made['id']}/", {"name": "n"}).json()["warnings"] == [warning]
+    again = ada.post(f"/api/sessions/{session.pk}/automations/", given | {"name": "other"}).json()
+    assert again["warnings"] == [warning]
+    on_the_web = {"channel": "web", "chat_id": "", "meta": {}}
+    Session.objects.filter(pk=session.pk).update(last_route=on_the_web)
+    assert explain(person.user, made["id"]).warnings == (), "a person wrote on the web since"

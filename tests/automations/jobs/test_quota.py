@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import psycopg
 import pytest
+from django.conf import settings as server
 
 from automations.exceptions import AutomationsError, TooManyJobs, TooManyMessages, TooManyRoutines
 from automations.jobs.edit import update_job
 from automations.jobs.validate import MOST_FREQUENT
 from automations.models import CronJob, ScheduledMessage
 from automations.routines.edit import NewRoutine, add_routine, update_routine
-from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.agents.documents import write_document
 from sessions_app.agents.edit import create_agent
-from sessions_app.models import Session
+from sessions_app.exceptions import TooManyAgents, TooManySessions
+from sessions_app.models import Agent, Session
 from tests.automations.jobs.made import new
+from tests.automations.messages import later
 from tests.conftest import Person, new_person
+from tests.fleet import until
+from tests.races import in_thread, waiting
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
 FAST, SLOW = {"kind": "every", "seconds": 59}, {"kind": "every", "seconds": 60}
@@ -29,12 +35,6 @@ def routine(person: Person, schedule: str, **fields: Any) -> CronJob:
             agent_id=person.agent.pk, title=schedule, schedule=schedule, allow_duplicate=True, **fields
         )
     )
-
-
-def message(session: Session, **fields: Any) -> ScheduledMessage:
-    send_at = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    given = MessageToSchedule(session_id=session.pk, send_at=send_at, message_text="Hello", **fields)
-    return schedule_message(given).message
 
 
 def test_a_user_has_a_quota_of_appointments(person: Person, settings: Any) -> None:
@@ -64,12 +64,12 @@ def test_a_user_has_a_quota_of_appointments(person: Person, settings: Any) -> No
     update_job(first.pk, {"enabled": False})
     new(person.session())
     for _ in range(2):
-        message(elsewhere)
-    message(person.session())
+        later(elsewhere)
+    later(person.session())
     for replaces in (False, True):
         with pytest.raises(TooManyMessages, match="you have 3 pending scheduled messages"):
-            message(person.session(), replace_existing=replaces)
-    message(elsewhere, replace_existing=True)
+            later(person.session(), replace_existing=replaces)
+    later(elsewhere, replace_existing=True)
 
 
 def test_a_user_has_few_appointments_within_a_minute(person: Person) -> None:
@@ -89,3 +89,33 @@ def test_a_user_has_few_appointments_within_a_minute(person: Person) -> None:
             door()
     update_routine(fast.pk, {"schedule": "1s"})  # it is one of them already
     new(new_person("bob").session(), schedule=FAST)
+
+
+def at_once(model: Any, *actions: Callable[[], Any]) -> list[type]:
+    """Let all go on when none can go further without writing this table; the types of what they came to."""
+    with psycopg.connect(server.DATABASE_LOCK_URL) as holder:
+        holder.execute(f"LOCK TABLE {model._meta.db_table} IN SHARE MODE")
+        started = [in_thread(action) for action in actions]
+        until(lambda: waiting() == len(actions), 20, "all wait")
+    for thread, _ in started:
+        thread.join(60)
+    return sorted((type(came) for _, [came] in started), key=lambda each: each.__name__)
+
+
+def test_the_last_place_of_a_quota_is_given_once(person: Person, settings: Any) -> None:
+    settings.RONDO_AGENTS_PER_USER = settings.RONDO_AUTOMATIONS_PER_USER = 3
+    settings.RONDO_SESSIONS_PER_USER = 5
+    other = Person(user=person.user, agent=create_agent(person.user, "other"))
+    CronJob.objects.all().delete()
+    chats = [person.session() for _ in range(4)]
+    agents = [partial(create_agent, person.user, name) for name in ("one", "two")]
+    assert at_once(Agent, *agents) == [Agent, TooManyAgents]
+    assert at_once(Session, person.session, person.session) == [Session, TooManySessions]
+    later(chats[0]), later(chats[1])
+    sent = [partial(later, chat) for chat in chats[2:]]
+    assert at_once(ScheduledMessage, *sent) == [ScheduledMessage, TooManyMessages]
+    new(chats[0]), new(chats[1])
+    assert at_once(CronJob, *(partial(new, chat) for chat in chats[2:])) == [CronJob, TooManyJobs]
+    CronJob.objects.get(session=chats[0]).delete()
+    planned = [partial(routine, each, "1h") for each in (person, other)]
+    assert at_once(CronJob, *planned) == [CronJob, TooManyRoutines]

@@ -1,4 +1,4 @@
-"""Asking an agent by the SDK's client, on a real web process and worker."""
+"""Asking an agent and its appointments by the SDK's client, on a real web process and worker."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from mcp import Client
 
 from agent_core.types import NOTES, Ended
-from automations.models import CronJob
+from automations.models import CronJob, RunRecord
+from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Session, Turn
 from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Door
 from tests.fleet import until
+from tests.tokens import token_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -171,9 +173,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("open_session", {"title": "a\nb"}, "line break"),
     ("schedule", {"message": "tea"}, "exactly one of"),
     ("schedule", {"message": "tea", "at": "2999-01-01T10:00", "tz": "Europe/Berlin"}, "tz can only"),
-    ("schedule", {"message": "tea", "cron_expr": "0 25 * * *"}, "bad_cron"),
     ("explain", {"job_id": "a\x00"}, "NUL"),
-    ("explain", {"job_id": "nothing"}, "not_found"),
     ("skip_next", {"job_id": "nothing", "slots": 101}, "slots"),
 ]
 
@@ -190,3 +190,40 @@ def test_bad_arguments_are_refused_and_nothing_is_stored(ada: Door) -> None:
         assert words in said, (name, given)
         assert not re.search(r"constrained|function|\.none", said), "names of Python are shown"
     assert (Turn.objects.count(), CronJob.objects.count(), Session.objects.count()) == before
+
+
+def test_the_next_runs_are_skipped_once_with_a_key(ada: Door) -> None:
+    given = {"message": "tea", "cron_expr": "0 9 * * *", "tz": "Europe/Berlin", "idempotency_key": "tea"}
+    made = ada.call("schedule", given)
+    assert ada.call("schedule", given) == made
+    assert CronJob.objects.filter(session__owner=ada.user).count() == 1
+    skip = {"job_id": made["id"], "idempotency_key": "skip"}
+    skipped = ada.call("skip_next", skip)
+    assert skipped["next_run_at"] > made["next_run_at"]
+    assert ada.call("skip_next", skip) == skipped
+    assert RunRecord.objects.get().reason == "skipped_by_user"
+    later = ada.call("skip_next", {"job_id": made["id"], "slots": 2})
+    assert later["next_run_at"] > skipped["next_run_at"]
+    [listed] = [
+        each for each in ada.call("list_appointments")["appointments"] if each["kind"] == "automation"
+    ]
+    assert (listed["id"], listed["next"][0]) != (made["id"], made["next_run_at"])
+    here = {"job_id": made["id"]}
+    told = ada.call("explain", here)
+    assert (told["schedule"], told["last"][0]["state"]) == ("every day at 09:00 (Europe/Berlin)", "skipped")
+    assert [ada.call("pause", here)["enabled"] for _ in range(2)] == [False, False]
+    assert "nothing_to_skip" in ada.refused("skip_next", here)
+    assert ada.call("resume", here)["enabled"] is True
+    assert ada.call("cancel_appointment", here) == {"deleted": made["id"]}
+    assert "not_found" in ada.refused("cancel_appointment", here)
+
+
+def test_the_mailbox_is_read_without_acknowledging_it(ada: Door) -> None:
+    session = Session.objects.get(agent__owner=ada.user, key="unified:default")
+    deposit(
+        session.pk, NewUpdate(event_type="job_completed", summary="The report is ready.", source_key="job:x")
+    )
+    for _ in range(2):
+        [update] = ada.call("read_mailbox")["updates"]
+        assert (update["summary"], update["state"]) == ("The report is ready.", "pending")
+    assert token_of(ada.user) == ada.token

@@ -14,7 +14,6 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from agent_core.llm.protocol import ModelReply
-from sessions_app.models import Turn
 from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient
 from tests.automations.mcp_server.test_questions import accept, erase, erased
@@ -49,13 +48,6 @@ def ask(message: str) -> Any:
 
 def named(door: Door) -> dict[str, str]:
     return {"RONDO_URL": door.url, "RONDO_TOKEN": door.token}
-
-
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_an_agent_is_asked_over_standard_input(ada: Door, tmp_path: Path, mode: str) -> None:
-    found = talk(named(ada), tmp_path, ask("hello [[reply:Hi]]"), mode=mode)
-    assert (found["state"], found["answer"]) == ("succeeded", "Hi")
-    assert Turn.objects.get().session.owner == ada.user
 
 
 @pytest.mark.long("it starts the command of the MCP server")

@@ -167,6 +167,8 @@ def test_tasks_of_somebody_else_and_of_nothing_are_not_found(ada: Door, bob: Doo
         f"{session}.{10**19}",
         "a.b",
         "x\x00.1",
+        f"{session}.1e3",
+        ".",
     ):
         for method in ("get", "cancel", "update"):
             more: dict[str, Any] = {"input_responses": {}} if method == "update" else {}

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import connection, transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from automations.exceptions import BadMessage
 from automations.jobs.edit import MOST_ENABLED, NewJob, create_job, update_job
@@ -21,12 +23,14 @@ from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock
 from automations.models.category import Category, category
 from automations.nanobot_import.import_store import Line, Outcome, Report, import_store
-from automations.nanobot_import.store_file import StoreRefused
+from automations.nanobot_import.store_file import StoredJob, StoreRefused, read_store
+from automations.schedules.plan import schedule_of
 from sessions_app.agents.edit import create_agent
 from sessions_app.exceptions import NotFound
 from sessions_app.models import PRIMARY_KEY, Session, SessionState
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
+from tests.automations.jobs.made import at_once
 from tests.automations.messages import later
 from tests.conftest import Person, new_person
 from tests.races import in_thread
@@ -142,10 +146,7 @@ def test_a_second_import_does_not_refuse_a_finished_one_shot(person: Person) -> 
 
 def test_two_imports_at_once_bring_everything_in_once(person: Person) -> None:
     content = SAMPLE.read_bytes()
-    imports = [in_thread(lambda: import_store(person.agent.pk, content)) for _ in range(6)]
-    for thread, _ in imports:
-        thread.join(30)
-    reports: list[Report] = [came[0] for _, came in imports]
+    reports: list[Report] = at_once(*[lambda: import_store(person.agent.pk, content)] * 6)
     assert all(isinstance(report, Report) for report in reports), reports
     assert sorted(report.totals["bound"] for report in reports) == [0, 0, 0, 0, 0, 2]
     assert len(imported()) == 3
@@ -154,9 +155,7 @@ def test_two_imports_at_once_bring_everything_in_once(person: Person) -> None:
 def test_a_second_agent_importing_the_same_store_gets_new_ids(person: Person) -> None:
     other = create_agent(person.user, "other")
     content = SAMPLE.read_bytes()
-    threads = [in_thread(partial(import_store, pk, content)) for pk in (person.agent.pk, other.pk)]
-    for thread, _ in threads:
-        thread.join(30)
+    at_once(*(partial(import_store, pk, content) for pk in (person.agent.pk, other.pk)))
     assert CronJob.objects.filter(imported_id="3f9c2a1b").count() == 2
     assert CronJob.objects.filter(pk="3f9c2a1b").count() == 1
 
@@ -501,3 +500,93 @@ def test_a_chat_that_is_not_connected_here_is_imported_with_a_warning(person: Pe
     assert "this chat of Telegram is not connected to the agent" in warning
     refused = one(person, id="other123", payload={"sessionKey": "webhook:ftp://x/"})
     assert refused.outcome is Outcome.REFUSED, "an address that a channel of this server does not take"
+
+
+ODD = st.one_of(
+    st.sampled_from(
+        [None, "", "0", "60000", "1e3", "nan", "-5", "true", "\x00", "\ud800", 999, 10**15, 10**19]
+    ),
+    st.booleans() | st.integers(-(10**20), 10**20) | st.floats() | st.text(max_size=8),
+)
+ANYTHING = st.recursive(
+    ODD,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Any of these fields."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def one_of(*usual: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(usual) | ODD
+
+
+JOBS = some(
+    id=one_of("a", "b", "dream", "heartbeat", "x" * 40), name=ODD, enabled=ODD, colour=ANYTHING,
+    schedule=some(
+        kind=one_of("cron", "every", "at"), atMs=ODD, everyMs=ODD, expr=one_of("0 9 * * *", "61 * * * *"),
+        tz=one_of("Europe/Berlin", "Mars/X"),
+    ),
+    payload=some(
+        kind=one_of("system_event"), deliver=ODD, channel=one_of("telegram"), to=ODD, channelMeta=ANYTHING,
+        sessionKey=one_of("web:1", "websocket:2", "unified:default", "cron:x"),
+    ),
+    state=some(nextRunAtMs=ODD, lastRunAtMs=ODD),
+).map(lambda fields: a_job(**fields))  # fmt: skip
+
+
+def came_of(person: Person, content: bytes) -> Report | str:
+    """What came of an import: its report, or the refusal of the whole file."""
+    try:
+        return import_store(person.agent.pk, content)
+    except StoreRefused as refusal:
+        return str(refusal)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(jobs=st.lists(JOBS, max_size=4))
+def test_any_jobs_are_imported_once_or_refused_with_a_reason(person: Person, jobs: list[Any]) -> None:
+    content = store(*jobs)
+    with undone():
+        before = everything()
+        report = came_of(person, content)
+        if isinstance(report, str):
+            assert "jobs[" in report
+            assert everything() == before
+            return
+        assert len(report.lines) == len(jobs)
+        json.dumps(report.to_json(), allow_nan=False).encode()
+        assert all(line.in_words().isprintable() for line in report.lines)
+        assert all(line.note for line in report.lines if line.outcome is Outcome.REFUSED)
+        check_rows()
+        after = everything()
+        again = came_of(person, content)
+        assert isinstance(again, Report)
+        assert not {line.outcome for line in again.lines} & {Outcome.IMPORTED, Outcome.TAKEN_OVER}
+        assert everything() == after
+
+
+def check_rows() -> None:
+    """Each row can be planned and stored, and is what its category says."""
+    connection.check_constraints()
+    for job in imported():
+        schedule_of(job)
+        assert category(job) is (Category.LEGACY if job.session is None else Category.BOUND)
+        assert job.message.strip()
+        assert job.enabled or JobClock.objects.get(job=job).next_run_at is None
+
+
+@settings(max_examples=100)
+@given(content=st.binary(max_size=200) | ANYTHING.map(lambda tree: json.dumps({"jobs": tree}).encode()))
+def test_any_bytes_are_parsed_or_refused_in_one_line(content: bytes) -> None:
+    refusal = ""
+    jobs: list[StoredJob] = []
+    try:
+        jobs = read_store(content)
+    except StoreRefused as refused:
+        refusal = str(refused)
+    assert refusal.isprintable()
+    assert bool(refusal) <= (not jobs)

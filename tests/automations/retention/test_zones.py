@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, ZoneData
 from automations.retention.zones import ZoneWalk, changed_zones, used_zones
 from automations.routines.edit import NewRoutine, add_routine, update_routine
@@ -20,6 +20,7 @@ from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint
 from sessions_app.models import MailboxEvent, Priority
 from sessions_app.retention.walk import WalkStep, prune_batch
+from tests.automations.jobs.made import clock_of, new, planned_for
 from tests.automations.schedules.zone_folder import ZoneFolder, zone_folder
 from tests.conftest import Person
 from tests.fleet import until
@@ -47,31 +48,7 @@ def look() -> None:
 
 
 def daily(person: Person, **fields: Any) -> CronJob:
-    return create_job(
-        NewJob(session_id=person.session().pk, **({"message": "go", "schedule": DAILY} | fields))
-    )
-
-
-def planned(job: CronJob) -> datetime | None:
-    return JobClock.objects.get(job=job).next_run_at
-
-
-def many(person: Person, count: int) -> None:
-    """Automations of one session whose clocks were set by the old data."""
-    session = person.session()
-    common = {"agent": person.agent, "session": session, "name": "n", "message": "m", "timezone": NAME}
-    jobs = [CronJob(schedule_kind="cron", expr="0 9 * * *", **common) for _ in range(count)]
-    CronJob.objects.bulk_create(jobs)
-    slot = at_nine(hours_ahead=1)
-    JobClock.objects.bulk_create(
-        [JobClock(job=job, next_run_at=slot, planned_from=slot - timedelta(days=1)) for job in jobs]
-    )
-
-
-def at_nine(*, hours_ahead: int) -> datetime:
-    """The next nine o'clock but one by clocks so far ahead of UTC: never due within a test."""
-    now = datetime.now(UTC)
-    return now.replace(hour=9 - hours_ahead, minute=0, second=0, microsecond=0) + timedelta(days=2)
+    return new(person.session(), **({"schedule": DAILY} | fields))
 
 
 def hours_of(zone: str = NAME) -> set[int]:
@@ -82,20 +59,18 @@ def hours_of(zone: str = NAME) -> set[int]:
 def test_new_data_are_seen_at_the_next_look(person: Person, zones: ZoneFolder) -> None:
     job, other = daily(person), daily(person, schedule=DAILY | {"timezone": "Europe/Berlin"})
     look()
-    before, theirs = planned(job), JobClock.objects.get(job=other)
-    assert before is not None
-    assert before.hour == 8
+    theirs = clock_of(other)
+    assert planned_for(job).hour == 8
     assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
     zones.write(NAME, NEW)
     look()
-    after = planned(job)
-    assert after is not None
+    after = planned_for(job)
     assert after.hour == 6
     assert after - datetime.now(UTC) <= timedelta(days=1)
     job.refresh_from_db()
     assert job.revision == 1
     assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
-    same = JobClock.objects.get(job=other)
+    same = clock_of(other)
     assert (same.next_run_at, same.last_slot, same.planned_from) == (
         theirs.next_run_at,
         None,
@@ -133,13 +108,12 @@ def test_new_data_neither_repeats_nor_drops_any_slot(person: Person, zones: Zone
     CronJob.objects.filter(pk=ended.pk).update(ends_at=day + timedelta(hours=5))
     zones.write(NAME, NEW)
     look()
-    assert planned(served) == day.replace(hour=6) + timedelta(days=1)
-    assert planned(fresh) == day.replace(hour=6)
-    assert planned(ended) is None
-    assert planned(counted) is None
+    assert planned_for(served) == day.replace(hour=6) + timedelta(days=1)
+    assert planned_for(fresh) == day.replace(hour=6)
+    assert clock_of(ended).next_run_at is clock_of(counted).next_run_at is None
     jitter = plan_of(late, 0).jitter
     assert jitter
-    assert planned(late) == day.replace(hour=6) + jitter
+    assert planned_for(late) == day.replace(hour=6) + jitter
     fire_due_jobs()
     run = RunRecord.objects.get(job=fresh, state="queued")
     assert run.scheduled_for.hour == 6
@@ -149,7 +123,7 @@ def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person
     """An instant lies on no grid of the zone, wherever it was given: with a new routine or with a change."""
     first = datetime.now(UTC).replace(minute=17, second=0, microsecond=0) + timedelta(days=3)
     given: dict[str, Any] = {"schedule": DAILY["expr"], "timezone": NAME, "execution_mode": "isolated"}
-    new = add_routine(
+    first_given = add_routine(
         NewRoutine(agent_id=person.agent.pk, title="new", next_run_at=first.isoformat(), **given)
     )
     changed = add_routine(NewRoutine(agent_id=person.agent.pk, title="changed", **given))
@@ -158,20 +132,17 @@ def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person
     look()
     zones.write(NAME, NEW)
     look()
-    assert planned(new) == planned(changed) == first
-    moved = planned(plain)
-    assert moved is not None
-    assert moved.hour == 6
+    assert planned_for(first_given) == planned_for(changed) == first
+    assert planned_for(plain).hour == 6
     past = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=1)
-    JobClock.objects.filter(job=new).update(next_run_at=past, planned_from=past)
+    JobClock.objects.filter(job=first_given).update(next_run_at=past, planned_from=past)
     assert fire_due_jobs().queued == 1
-    following = planned(new)
-    assert following is not None
-    assert following.hour == 6
+    assert planned_for(first_given).hour == 6
 
 
 def test_what_a_killed_worker_leaves_is_finished_in_the_next_round(person: Person, zones: ZoneFolder) -> None:
-    many(person, BATCH + 2)
+    for _ in range(BATCH + 2):
+        daily(person)
     zones.write(NAME, NEW)
     assert prune_batch(ZoneWalk(), BATCH).more
     assert hours_of() == {6, 8}
@@ -192,9 +163,7 @@ def test_replanning_waits_for_a_concurrent_edit_and_respects_it(person: Person, 
         until(waiting)
     thread.join(20)
     assert came == [WalkStep(position={"zone": NAME, "after": ""}, more=True)]
-    slot = planned(job)
-    assert slot is not None
-    assert slot.hour == 0
+    assert planned_for(job).hour == 0
 
 
 def test_a_zone_missing_at_two_checks_sets_its_jobs_aside(person: Person, zones: ZoneFolder) -> None:
@@ -207,7 +176,7 @@ def test_a_zone_missing_at_two_checks_sets_its_jobs_aside(person: Person, zones:
     look()
     job.refresh_from_db()
     assert (job.enabled, job.fault, job.revision) == (False, "There is no time zone 'Test/Moving'.", 1)
-    assert planned(job) is None
+    assert clock_of(job).next_run_at is None
     for untouched in (due, paused):
         assert CronJob.objects.get(pk=untouched.pk).fault == ""
     zone_files._loaded.clear()  # a beat that was started since
@@ -229,9 +198,7 @@ def test_a_zone_that_is_away_for_a_moment_harms_nobody(person: Person, zones: Zo
     look()
     zones.write(NAME, NEW)
     look()
-    slot = planned(job)
-    assert slot is not None
-    assert slot.hour == 6
+    assert planned_for(job).hour == 6
     assert CronJob.objects.get(pk=job.pk).fault == ""
 
 
@@ -241,6 +208,5 @@ def test_a_job_that_cannot_be_planned_holds_up_no_other(person: Person, zones: Z
     CronJob.objects.filter(pk=bad.pk).update(expr="nonsense")
     zones.write(NAME, NEW)
     look()
-    slots = planned(bad), planned(good)
-    assert [slot.hour for slot in slots if slot] == [8, 6]
+    assert (planned_for(bad).hour, planned_for(good).hour) == (8, 6)
     assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)

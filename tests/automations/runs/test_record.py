@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from django.db.models.functions import Now
@@ -19,6 +19,7 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Delivery, MailboxEvent, Message, Session, SessionState, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import archive, primary_session
+from tests.automations.turn_kinds.test_bound import fire
 from tests.automations.turn_kinds.test_heartbeat import heartbeat_turn, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
@@ -52,18 +53,13 @@ def waits_for_a_retry(job: CronJob) -> tuple[RunRecord, Session]:
     return run, run.session
 
 
-def fire_next(job: CronJob) -> None:
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
-    fire_due_jobs()
-
-
 def test_a_repeatedly_failing_routine_is_reported_once_with_sessions_archived(inside: Inside) -> None:
     Agent.objects.update(policy={"max_attempts": 1}, events_url="https://events.invalid/")
     inside.model.answer_with(*[ModelUnavailable("down")] * 3)
     home = inside.person.session()
     job = job_of(inside.person, "look", max_retry=3, home=home)
     for slots in range(4):
-        fire_next(job)
+        fire(job)
         superseded = RunRecord.objects.filter(job=job, state=RunState.CANCELLED, reason="superseded")
         assert superseded.count() == slots
         left = Session.objects.filter(pk__in=superseded.values("session")).exclude(state="archived")
@@ -127,21 +123,6 @@ def test_a_shared_turns_attempt_is_not_retried_in_another_session(awake: Person)
     assert (run.state, run.reason) == (RunState.CANCELLED, "edited")
     assert not Turn.objects.filter(session__agent=awake.agent, state=TurnState.QUEUED).exists()
     assert RunRecord.objects.get(job=news).job_id == news.pk
-
-
-def test_archiving_a_jobs_session_ends_what_waits_in_it(inside: Inside) -> None:
-    job = job_of(inside.person, "look")
-    fire_due_jobs()
-    session = RunRecord.objects.get(job=job).session
-    assert session is not None
-    late = datetime.now(UTC) + timedelta(days=1)
-    waiting = Turn.objects.create(session=session, kind="message", lane="auto", content="x", due_at=late)
-    inside.run_all()
-    session.refresh_from_db()
-    waiting.refresh_from_db()
-    assert session.state == SessionState.ARCHIVED
-    assert (waiting.state, waiting.error_code) == (TurnState.CANCELLED, "session_archived")
-    assert not Message.objects.filter(turn=waiting).exists()
 
 
 @pytest.mark.parametrize("how", ["paused", "deleted"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -23,7 +22,6 @@ def cron(expr: str, zone: str = "Europe/Berlin") -> CronSchedule:
     [
         ("0 9 * * *", "every day at 09:00"),
         ("0 9,17 * * *", "every day at 09:00 and 17:00"),
-        ("0,30 9 * * *", "every day at 09:00 and 09:30"),
         ("* * * * *", "every minute"),
         ("*/5 * * * *", "every 5 minutes"),
         ("*/15 9-17 * * 1-5", "every 15 minutes from 09:00 to 17:59 on weekdays"),
@@ -36,7 +34,6 @@ def cron(expr: str, zone: str = "Europe/Berlin") -> CronSchedule:
         ("0 8 * * 1", "every Monday at 08:00"),
         ("0 8 * * mon,WED,5", "every Monday, Wednesday and Friday at 08:00"),
         ("30 8 * * 1-5", "on weekdays at 08:30"),
-        ("30 8 * * MON-FRI", "on weekdays at 08:30"),
         ("0 10 * * 0,6", "on weekends at 10:00"),
         ("0 10 ? * 5-7", "Friday to Sunday at 10:00"),
         ("0 0 1 * *", "on the 1st of the month at 00:00"),
@@ -52,7 +49,6 @@ def cron(expr: str, zone: str = "Europe/Berlin") -> CronSchedule:
         ("*/7 * * * *", "cron `*/7 * * * *`"),
         ("0 9 */2 * 1", "cron `0 9 */2 * 1`"),
         ("1-5 * * * *", "cron `1-5 * * * *`"),
-        ("0 0-23/3 * * *", "cron `0 0-23/3 * * *`"),
         ("0 9 * * SAT-WED/2", "cron `0 9 * * SAT-WED/2`"),
         ("0 9 1,* * MON", "cron `0 9 1,* * MON`"),
     ],
@@ -67,7 +63,6 @@ def test_a_cron_speaks_in_its_own_zone(expr: str, words: str) -> None:
         (1, "every second"),
         (90, "every 90 seconds"),
         (60, "every minute"),
-        (300, "every 5 minutes"),
         (3600, "every hour"),
         (5400, "every 90 minutes"),
         (86_400, "every 24 hours"),
@@ -94,10 +89,7 @@ def test_a_preview_shows_instants_with_the_schedules_own_offset() -> None:
     ]
     assert shown.words == "every day at 09:00 (Asia/Shanghai)"
     assert shown.warnings == ()
-
-
-def test_a_preview_of_an_interval_is_in_the_agents_zone() -> None:
-    every = EverySchedule(seconds=300, anchor=NOW)
+    every = EverySchedule(seconds=300, anchor=NOW)  # which has no zone: the agent's
     assert preview(every, NOW, zone="Europe/Berlin").next[0].isoformat() == "2026-11-21T13:05:00+01:00"
 
 
@@ -129,24 +121,6 @@ def test_a_skipped_day_is_warned_of() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        cron("*/30 * * * *"),
-        cron("0 */2 * * *"),
-        cron("0 9 * * *"),
-        cron("0 3 * * *"),  # the gap's end exists
-        cron("30 2 * * *", "Asia/Shanghai"),
-        EverySchedule(seconds=7200, anchor=NOW),
-        AtSchedule(at=datetime(2027, 10, 31, 0, 30, tzinfo=UTC)),
-    ],
-)
-@pytest.mark.parametrize("day", ["2027-03-27", "2027-10-30"])
-def test_times_unaffected_by_clock_changes_cause_no_warning(schedule: Schedule, day: str) -> None:
-    after = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin"))
-    assert list(preview(schedule, after, 50).warnings) == []
-
-
 MARCH, OCTOBER = datetime(2027, 3, 27, 12, tzinfo=UTC), datetime(2027, 10, 30, 12, tzinfo=UTC)
 
 
@@ -169,5 +143,8 @@ def test_fixed_times_warn_a_year_ahead_others_only_in_preview() -> None:
     assert ahead(day, OCTOBER) == [f"{back}: this interval is elapsed time, so its times of day move."]
     assert ahead(EverySchedule(seconds=1_800, anchor=MARCH), OCTOBER) == []
     assert ahead(AtSchedule(at=OCTOBER), MARCH) == []
-    assert ahead(cron("0 3 * * *"), MARCH) == []
+    assert ahead(cron("0 3 * * *"), MARCH) == []  # the gap's end exists
+    assert ahead(cron("0 9 * * *"), MARCH) == ahead(cron("0 9 * * *"), OCTOBER) == []
+    for schedule in (cron("0 3 * * *"), cron("0 */2 * * *"), EverySchedule(seconds=7200, anchor=MARCH)):
+        assert preview(schedule, MARCH, 50).warnings == preview(schedule, OCTOBER, 50).warnings == ()
     assert ahead(cron("30 2 * * *", "Asia/Shanghai"), MARCH) == []

@@ -9,22 +9,18 @@ import pytest
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, JobKind, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Message, Session, SessionType, Turn, TurnKind
 from sessions_app.queue.kinds import kind_of
-from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
+from tests.automations.jobs.made import new
+from tests.automations.tools.test_routines import context
 from tests.conftest import Person, new_person
 from tests.inside import Inside, call, makes
 
 pytestmark = pytest.mark.rule("4.2")
-
-
-def context(session: Session, *, interactive: bool = True) -> ToolContext:
-    turn: Turn = receive(session.pk, MessageInput(content="hello"))
-    return ToolContext(turn=turn, session=session, agent=session.agent, interactive=interactive)
 
 
 def cron(where: ToolContext, /, **arguments: Any) -> str:
@@ -34,7 +30,6 @@ def cron(where: ToolContext, /, **arguments: Any) -> str:
 ADD = {"action": "add", "message": "m"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no action": ({}, "action must be one of add, list, remove"),
-    "unknown action": ({"action": "update"}, "action must be one of add, list, remove"),
     "an action that is no text": ({"action": ["add"]}, "action must be one of add, list, remove"),
     "unknown keyword": (
         ADD | {"every_seconds": 5, "channel": "x"},
@@ -138,9 +133,7 @@ def test_times_without_a_zone_are_in_the_agents(person: Person) -> None:
 
 def test_list_describes_this_sessions_automations_with_last_and_next_run(person: Person) -> None:
     mine, other = person.session(), person.session()
-    create_job(
-        NewJob(session_id=other.pk, message="secret elsewhere", schedule={"kind": "every", "seconds": 9})
-    )
+    new(other, message="secret elsewhere")
     at = context(mine)
     assert cron(at, action="list") == "This conversation has no automations."
     cron(at, action="add", message="morning", cron_expr="0 9 * * *", tz="Asia/Shanghai")
@@ -180,7 +173,7 @@ def test_list_says_why_there_is_no_next_run(person: Person) -> None:
 
 def test_remove_takes_its_own_sessions_jobs_only(person: Person) -> None:
     mine, other = person.session(), person.session()
-    theirs = create_job(NewJob(session_id=other.pk, message="m", schedule={"kind": "every", "seconds": 9}))
+    theirs = new(other)
     at = context(mine)
     with pytest.raises(ToolFailed) as anothers:
         cron(at, action="remove", job_id=theirs.pk)
@@ -218,7 +211,7 @@ def test_a_system_job_is_protected_and_not_listed(person: Person) -> None:
 def test_an_automations_turn_may_list_and_remove_but_not_add(person: Person) -> None:
     session = person.session()
     cron(context(session), **ADD, every_seconds=5)
-    at = context(session, interactive=False)
+    at = context(session, TurnKind.AUTOMATION)
     with pytest.raises(ToolFailed, match="an automation cannot create automations"):
         cron(at, **ADD, every_seconds=5)
     assert "every 5 seconds" in cron(at, action="list")

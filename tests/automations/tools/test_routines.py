@@ -20,8 +20,8 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
 from sessions_app.turns.tool_calls import ToolContext
+from tests.automations.jobs.made import at_once
 from tests.conftest import Person, new_person
-from tests.races import in_thread
 
 pytestmark = pytest.mark.rule("5.6", "6.4", "6.5")
 
@@ -274,20 +274,6 @@ def test_an_intent_becomes_a_routine_once(person: Person) -> None:
     assert agent_routines(person.agent.pk).count() == 1
 
 
-def test_an_intent_keeps_the_source_of_who_registers_it(person: Person) -> None:
-    memory = put_document(person.agent.pk, MEMORY, TEXT)
-    for where, title, line, edits in (
-        (context(person.session()), "Notes", 6, 0),
-        (heartbeat(person), "Plants", 7, 1),
-    ):
-        intended = {"memory_line": line, "memory_revision": memory.revision + edits}
-        call(where, "add_routine", title=title, schedule="1d", **intended)
-    assert dict(agent_routines(person.agent.pk).values_list("name", "source")) == {
-        "Notes": "chat",
-        "Plants": "heartbeat_reflect",
-    }
-
-
 def test_of_several_heartbeats_that_read_one_intent_one_registers_it(person: Person) -> None:
     memory = put_document(person.agent.pk, MEMORY, TEXT)
 
@@ -295,10 +281,8 @@ def test_of_several_heartbeats_that_read_one_intent_one_registers_it(person: Per
         given = NewRoutine(agent_id=person.agent.pk, title=f"Notes {number}", schedule="1d")
         return register_intent(6, memory.revision, given)
 
-    racers = [in_thread(partial(register, n)) for n in range(4)]
-    for thread, _ in racers:
-        thread.join(20)
-    assert sum(isinstance(came[0], CronJob) for _, came in racers) == 1
+    racers = at_once(*(partial(register, n) for n in range(4)))
+    assert sum(isinstance(came, CronJob) for came in racers) == 1
     assert agent_routines(person.agent.pk).count() == 1
 
 

@@ -150,28 +150,6 @@ def test_an_automation_failing_before_any_message_notifies_the_sessions_address(
     assert (delivery.channel, delivery.address) == ("telegram", "42")
 
 
-@pytest.mark.rule("4.4")
-def test_a_run_is_queued_then_running_then_follows_its_turn(person: Person) -> None:
-    session = person.session()
-    job = bound(session)
-    outcomes = {
-        "succeeded": ANSWER,
-        "failed": TurnResult(ending=Ending.FAILED, error_code="x", error_text="No.", error_detail="secret"),
-        "cancelled": TurnResult(ending=Ending.CANCELLED),
-    }
-    for state, result in outcomes.items():
-        run = fire(job)
-        assert (run.state, run.finished_at) == ("queued", None)
-        prepared = begin(session)
-        run.refresh_from_db()
-        assert (run.state, run.finished_at) == ("running", None)
-        assert prepared is not None
-        commit(prepared, result)
-        run.refresh_from_db()
-        assert run.state == state
-        assert run.finished_at is not None
-
-
 @pytest.mark.rule("1.3", "2.3")
 def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person) -> None:
     session = person.session()
@@ -201,22 +179,28 @@ def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person
     commit(following, ANSWER)
 
 
-@pytest.mark.rule("3.6")
-def test_every_automation_that_started_leaves_a_closure_that_people_see(person: Person) -> None:
+@pytest.mark.rule("3.6", "4.4")
+def test_a_run_follows_its_turn_to_a_closure_that_people_see(person: Person) -> None:
     session = person.session()
     job = bound(session)
     failed = TurnResult(
         ending=Ending.FAILED, error_code="x", error_text="The model did not answer.", error_detail="secret-42"
     )
-    closures = {
-        "All is well.": ANSWER,
-        "Finished with no output.": TurnResult(ending=Ending.SUCCEEDED),
-        "The turn failed: The model did not answer.": failed,
-        "Stopped.": TurnResult(ending=Ending.CANCELLED),
-    }
-    for text, result in closures.items():
+    for text, state, result in (
+        ("All is well.", "succeeded", ANSWER),
+        ("Finished with no output.", "succeeded", TurnResult(ending=Ending.SUCCEEDED)),
+        ("The turn failed: The model did not answer.", "failed", failed),
+        ("Stopped.", "cancelled", TurnResult(ending=Ending.CANCELLED)),
+    ):
         run = fire(job)
-        run_turn(session, result)
+        assert (run.state, run.finished_at) == ("queued", None)
+        prepared = begin(session)
+        run.refresh_from_db()
+        assert (run.state, run.finished_at) == ("running", None)
+        assert prepared is not None
+        commit(prepared, result)
+        run.refresh_from_db()
+        assert (run.state, run.finished_at is None) == (state, False)
         last = Message.objects.filter(session=session).latest("seq")
         assert (last.role, last.content) == ("assistant", text)
         assert last.metadata["source"]["run_id"] == run.run_id

@@ -38,6 +38,7 @@ from sessions_app.models import (
 from sessions_app.queue.kinds import CommitRefused
 from sessions_app.sessions.delete import delete_agent, delete_session
 from tests.api.conftest import Caller
+from tests.automations.turn_kinds.test_heartbeat import says
 from tests.conftest import Person, new_person
 from tests.inside import Inside, Reply, begun, during
 from tests.tokens import token_of
@@ -78,10 +79,6 @@ def dreamt(inside: Inside, *replies: Reply) -> RunRecord:
     assert fire_due_jobs().queued == 1
     inside.run_all()
     return RunRecord.objects.filter(job=job, finished_at__isnull=False).latest("scheduled_for")
-
-
-def says(text: str) -> ModelReply:
-    return ModelReply(text=text)
 
 
 def fact(person: Person, text: str) -> Session:
@@ -249,15 +246,17 @@ UNKEPT = [
     ("memory_refused", "old", says("I'm sorry, I can't help with that, however long it is.")),
     ("memory_empty", "old", says("")),
     ("memory_empty", "old", says("No changes.")),
-    ("memory_empty", "", says("(empty)")),
-    ("memory_empty", "", says("*No changes needed.*")),
-    ("memory_empty", "", says("Nothing to add")),
-    ("memory_empty", "", says("MEMORY.md is empty.")),
-    ("memory_empty", "", says("\uff08\u7a7a\uff09")),
     ("memory_empty", "likes tea", says("No durable facts.")),
     *[
         ("memory_empty", "", says(each))
         for each in (
+            *(
+                "(empty)",
+                "*No changes needed.*",
+                "Nothing to add",
+                "MEMORY.md is empty.",
+                "\uff08\u7a7a\uff09",
+            ),
             *("There are no changes.", "No durable facts.", "I have nothing to add.", "null", "Done."),
             *("# MEMORY.md\n\n(empty)", "# Memory", "No new information to add to memory.", "暂无"),
             *("目前没有内容", "没有新的内容需要合并", "Nothing worth remembering in these conversations."),

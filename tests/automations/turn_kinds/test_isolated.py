@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,17 +20,15 @@ from automations.tools.next_turn import request_next_turn
 from automations.turn_kinds.isolated import MOST_TURNS, queue_next_turn
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
-from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.retention import rules
 from sessions_app.retention.rules import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
 from sessions_app.sessions.open import archive_session, open_session, primary_session, rename_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.tool_calls import ToolContext
+from tests.automations.turn_kinds.test_heartbeat import routine, says
 from tests.conftest import Person
-from tests.fleet import Fleet, until
 from tests.inside import Inside, call, makes
-from tests.model_server import ModelServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.3")]
 
@@ -55,10 +54,6 @@ def ran(inside: Inside, job: CronJob, *replies: ModelReply | Exception) -> RunRe
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     inside.beat()
     return RunRecord.objects.filter(job=job).latest("scheduled_for")
-
-
-def says(text: str) -> ModelReply:
-    return ModelReply(text=text)
 
 
 @pytest.mark.rule("6.4")
@@ -105,8 +100,12 @@ def test_the_result_goes_to_the_session_shown_in_place_of_its_home(inside: Insid
 
 
 @pytest.mark.rule("6.1")
-def test_a_result_supersedes_the_last_and_lists_links_and_files(inside: Inside) -> None:
-    job = job_of(inside.person, "report")
+@pytest.mark.parametrize("due", [job_of, routine])
+def test_a_result_supersedes_older_ones_unless_it_is_empty(
+    inside: Inside, due: Callable[..., CronJob]
+) -> None:
+    """Of an isolated routine and of an inline one."""
+    job = due(inside.person, "report")
     said = ("Nothing new. Really.", "Done. See https://example.org/r and out/report.pdf.", "", "")
     for text in said:
         ran(inside, job, says(text))
@@ -216,22 +215,6 @@ def test_a_failure_is_reported_only_after_the_last_attempt(inside: Inside) -> No
     assert event.target == primary_session(inside.person.agent)
     session.refresh_from_db()
     assert session.state == SessionState.ARCHIVED
-
-
-@pytest.mark.full
-@pytest.mark.rule("5.2")
-def test_an_agents_jobs_and_chat_run_concurrently(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    for number in range(2):
-        job_of(person_with_server, f"[[hold:job{number}]]", name=f"r{number}")
-    fire_due_jobs()
-    receive(primary_session(person_with_server.agent).pk, MessageInput(content="[[hold:chat]]"))
-    until(lambda: Turn.objects.filter(state="running").count() == 3)
-    for name in ("job0", "job1", "chat"):
-        model_server.release(name)
-    until(lambda: Turn.objects.filter(state="succeeded").count() == 3)
 
 
 def test_pruning_archived_sessions_by_age_and_count_keeps_their_mail(

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
 from automations.routines.edit import NewRoutine, add_routine
-from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.sessions.open import open_session, primary_session
+from tests.automations.jobs.made import new
+from tests.automations.messages import later
 from tests.conftest import Person, new_person
 
 pytestmark = pytest.mark.django_db
-DAILY = {"kind": "cron", "expr": "0 9 * * *"}
 
 
 def signed_in(person: Person) -> Client:
@@ -32,14 +31,13 @@ class World:
     def __init__(self, owner: Person) -> None:
         self.client = signed_in(owner)
         self.session = owner.session(title="Secret title")
-        here = {"session_id": self.session.pk}
-        self.job = create_job(NewJob(message="secret words", name="Secret name", schedule=DAILY, **here))
+        self.job = new(self.session, message="secret words", name="Secret name")
         self.routine = add_routine(
-            NewRoutine(agent_id=owner.agent.pk, title="Secret routine", schedule="0 9 * * *", **here)
+            NewRoutine(
+                agent_id=owner.agent.pk, title="Secret routine", schedule="1d", session_id=self.session.pk
+            )
         )
-        self.message = schedule_message(
-            MessageToSchedule(send_at="2099-01-01T00:00:00Z", message_text="Secret text", **here)
-        ).message
+        self.message = later(self.session, "Secret text")
         slot = datetime(2026, 1, 1, tzinfo=UTC)
         about = {"run_id": f"{self.job.pk}:1", "state": RunState.SKIPPED, "reason": "missed"}
         self.run = RunRecord.objects.create(

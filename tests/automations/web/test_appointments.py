@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Message, Session
 from sessions_app.models.message import BY_AUTOMATION
 from tests.admin.conftest import make_turn
+from tests.automations.jobs.made import new
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.fleet import until
 
@@ -35,8 +35,7 @@ def make(page: Page, message: str, count: str, unit: str) -> None:
 
 
 def automation(session: Session, name: str = "Morning news") -> CronJob:
-    schedule = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
-    return create_job(NewJob(session_id=session.pk, message="news", name=name, schedule=schedule))
+    return new(session, message="news", name=name)
 
 
 def panel(visitor: Visitor, **options: Any) -> tuple[Page, CronJob]:

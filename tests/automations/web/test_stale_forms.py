@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob, RunRecord
 from automations.routines.edit import NewRoutine, add_routine, update_routine
+from tests.automations.jobs.made import new
+from tests.automations.web.test_addresses import signed_in
 from tests.conftest import Person
 
 pytestmark = pytest.mark.django_db
@@ -18,9 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def client(person: Person) -> Client:
-    client = Client()
-    client.force_login(person.user)
-    return client
+    return signed_in(person)
 
 
 def as_sent(client: Client, address: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def as_sent(client: Client, address: str) -> dict[str, Any]:
 
 def made(person: Person, schedule: dict[str, Any]) -> tuple[CronJob, str]:
     session = person.session()
-    job = create_job(NewJob(session_id=session.pk, message="news", name="News", schedule=schedule))
+    job = new(session, message="news", name="News", schedule=schedule)
     return job, f"/sessions/{session.pk}/automations/{job.pk}/"
 
 
