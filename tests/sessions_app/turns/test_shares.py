@@ -29,7 +29,7 @@ from tests.sessions_app.turns.test_receive import automation
 from tests.sessions_app.turns.test_run import Observed
 from tests.talk import ended
 
-pytestmark = pytest.mark.rule("1.7", "10.0")
+pytestmark = [pytest.mark.rule("1.7", "10.0"), pytest.mark.usefixtures("broker")]
 
 BOUND = 6
 MARK = "SET share_of=(SELECT"  # in the statement that marks a turn as refused, and in no other
@@ -65,7 +65,7 @@ def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
         return sum(pool.map(one, sessions))
 
 
-def test_claims_that_race_never_go_beyond_the_bound(person: Person, broker: str, bounded: int) -> None:
+def test_claims_that_race_never_go_beyond_the_bound(person: Person, bounded: int) -> None:
     worker = a_worker()
     for _ in range(3):
         turns = flood(person, bounded + 12, "hello")
@@ -75,9 +75,7 @@ def test_claims_that_race_never_go_beyond_the_bound(person: Person, broker: str,
         Turn.objects.filter(state=TurnState.QUEUED).delete()
 
 
-def test_a_users_automations_leave_room_for_what_the_user_says(
-    bounded: int, person: Person, broker: str
-) -> None:
+def test_a_users_automations_leave_room_for_what_the_user_says(bounded: int, person: Person) -> None:
     worker = a_worker()
     storm = [automation(person.session(), f"{n}", datetime.now(UTC)) for n in range(12)]
     assert claimed_at_once([turn.session for turn in storm], worker) == int(bounded * owners.AUTO_PART)
@@ -114,7 +112,7 @@ def test_a_turn_that_ends_wakes_the_refused_session_of_its_user(
     assert refused() == 0
 
 
-def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Person, broker: str) -> None:
+def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Person) -> None:
     worker = a_worker()
     first, *_ = all_begun(person, bounded, worker)
     assert Turn.objects.hand_back(first)
@@ -126,7 +124,7 @@ def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Per
     assert (again.pk, again.attempt) == (first.pk, 2)
 
 
-def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: Person, broker: str) -> None:
+def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: Person) -> None:
     worker = a_worker()
     begun = all_begun(person, bounded, worker)
     first, second = flood(person, 2)
@@ -142,7 +140,7 @@ def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: 
 
 
 def test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_ends(
-    bounded: int, person: Person, broker: str
+    bounded: int, person: Person
 ) -> None:
     """Others may have taken its place, and no hint of its own comes: it would wait for the sweep."""
     worker = a_worker()
@@ -154,7 +152,7 @@ def test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_e
 
 
 def test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost(
-    settings: Any, person: Person, broker: str
+    settings: Any, person: Person
 ) -> None:
     """The turn that ends looks for refused ones a moment before the mark is there."""
     settings.RONDO_TURNS_PER_USER = 1
@@ -168,7 +166,7 @@ def test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost(
 
 
 def test_a_place_that_is_free_only_while_a_session_is_marked_leaves_the_mark(
-    settings: Any, person: Person, broker: str
+    settings: Any, person: Person
 ) -> None:
     """Without it nobody would wake the session: it found no room before and after."""
     settings.RONDO_TURNS_PER_USER = 1
@@ -202,9 +200,7 @@ def end_and_look(turn: Turn) -> list[Any]:
     return next_lane(turn.session_id)
 
 
-def test_a_blocked_session_does_not_delay_other_refused_sessions(
-    bounded: int, person: Person, broker: str
-) -> None:
+def test_a_blocked_session_does_not_delay_other_refused_sessions(bounded: int, person: Person) -> None:
     worker = a_worker()
     begun = all_begun(person, bounded, worker)
     closing, at_work, good = flood(person, 3)
@@ -218,7 +214,7 @@ def test_a_blocked_session_does_not_delay_other_refused_sessions(
 
 
 def test_the_sweep_respects_each_users_bound_and_alternates_users(
-    bounded: int, person: Person, broker: str, settings: Any
+    bounded: int, person: Person, settings: Any
 ) -> None:
     worker, other = a_worker(), new_person("bob")
     flood(person, 20)
@@ -232,9 +228,7 @@ def test_the_sweep_respects_each_users_bound_and_alternates_users(
 
 
 @pytest.mark.parametrize("bound", [0, 1])
-def test_a_bound_of_one_is_one_and_none_is_none(
-    settings: Any, person: Person, broker: str, bound: int
-) -> None:
+def test_a_bound_of_one_is_one_and_none_is_none(settings: Any, person: Person, bound: int) -> None:
     settings.RONDO_TURNS_PER_USER = bound
     turns = flood(person, 5)
     assert claimed_at_once([turn.session for turn in turns], a_worker()) == (bound or 5)
@@ -249,7 +243,7 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_the_last_slots_are_for_users_with_no_running_turn(
-    slots: int, settings: Any, broker: str, transactional_db: None
+    slots: int, settings: Any, transactional_db: None
 ) -> None:
     settings.RONDO_TURNS_PER_USER = 7
     worker = a_worker()
@@ -267,7 +261,7 @@ def test_the_last_slots_are_for_users_with_no_running_turn(
 
 
 def test_a_turn_refused_in_a_full_fleet_is_woken_by_the_last_of_its_owner(
-    slots: int, settings: Any, person: Person, broker: str
+    slots: int, settings: Any, person: Person
 ) -> None:
     worker, other = a_worker(), new_person("bob")
     begun = all_begun(other, 17, worker)
