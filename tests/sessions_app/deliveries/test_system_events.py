@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
 from agent_core.text.formats import utc_text
+from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels.webhook import secret_of, signature
@@ -19,7 +20,6 @@ from sessions_app.deliveries.send import send_next
 from sessions_app.deliveries.system_events import EventName, report_event
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Agent, Delivery, DeliveryState, Session
-from tests.admin.conftest import make_job
 from tests.api.conftest import Caller, new_caller, problem
 from tests.conftest import Person
 from tests.inside import Inside, call, makes
@@ -46,7 +46,9 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
         {"events_url": events_url, "policy": {"max_attempts": 1, "max_tool_calls": 1}},
     )
     session = inside.person.session()
-    job = make_job(session, WORDS, schedule={"kind": "every", "seconds": 1}, max_runs=1)
+    each_second = {"kind": "every", "seconds": 1}
+    new = NewJob(session_id=session.pk, name="n", message=WORDS, schedule=each_second, max_runs=1)
+    job = create_job(new)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     inside.model.answer_with(ModelRefused(WORDS))
     inside.beat()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agent_core.connections import Connection, model_attributes
+from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.models import Delivery, DeliveryState
 from sessions_app.queue.receive import MessageInput, receive
 from tests import plugins
-from tests.admin.conftest import make_job
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
@@ -79,7 +79,8 @@ def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
         worker = fleet.worker()
         beat = fleet.beat()
         message = 'use tool wait_again with {"name": "open"}'
-        make_job(session, message, schedule={"kind": "every", "seconds": 1}, max_runs=1)
+        each_second = {"kind": "every", "seconds": 1}
+        create_job(NewJob(session_id=session.pk, name="n", message=message, schedule=each_second, max_runs=1))
         until(lambda: plugins.calls(fleet.folder, "open"))
         until(lambda: collector.named("chat test"), what="the first worker's call is there")
         worker.kill()
