@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import traceback
-from typing import Any
 
 import pytest
 
 from sessions_app import encryption
 from sessions_app.exceptions import UnreadableSecret
-
-FIRST, SECOND = "the-first-secret-key", "the-second-secret-key"
-
-
-@pytest.fixture(autouse=True)
-def first_key(settings: Any) -> None:
-    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = FIRST, []
 
 
 def test_a_secret_is_read_again_and_its_ciphertext_does_not_contain_it() -> None:
@@ -29,16 +21,6 @@ def test_a_secret_is_read_again_and_its_ciphertext_does_not_contain_it() -> None
 
 def test_no_secret_is_no_ciphertext() -> None:
     assert encryption.encrypt("", "connection") == encryption.decrypt("", "connection") == ""
-
-
-def test_a_former_key_still_reads_and_the_secret_is_written_with_the_present_one(settings: Any) -> None:
-    written = encryption.encrypt("sk-1234567", "connection")
-    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = SECOND, [FIRST]
-    renewed = encryption.renew(written, "connection")
-    settings.SECRET_KEY_FALLBACKS = []
-    assert encryption.decrypt(renewed, "connection") == "sk-1234567"
-    with pytest.raises(UnreadableSecret):
-        encryption.decrypt(written, "connection")
 
 
 def test_a_ciphertext_of_another_purpose_cannot_be_read() -> None:

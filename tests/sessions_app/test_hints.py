@@ -17,11 +17,9 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.fleet import until
 from tests.proxy import Proxy
-from tests.talk import ended
 
-DELAY = 0.1  # seconds of each answer
 OTHERS = 500
 _SENDS = f"""
 import django, sys, uuid
@@ -37,19 +35,10 @@ hints.flush_hints(60.0)
 
 
 @contextmanager
-def slow(url: str, delay: float = DELAY) -> Iterator[Proxy]:
-    """A proxy behind which the broker's answers come late."""
-    proxy = Proxy(url, delay=delay)
-    try:
-        yield proxy
-    finally:
-        proxy.end()
-
-
-@contextmanager
 def sending(url: str, stale_after: float) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that sends many automations' hints, and one of a person."""
-    environ = os.environ | {"CELERY_BROKER_URL": url, "DJANGO_SETTINGS_MODULE": "config.settings"}
+    """A process that sends many automations' hints, and one of a person, to a broker whose answers come late."""
+    proxy = Proxy(url, delay=0.1)
+    environ = os.environ | {"CELERY_BROKER_URL": proxy.url, "DJANGO_SETTINGS_MODULE": "config.settings"}
     command = [sys.executable, "-c", _SENDS, str(stale_after)]
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -57,6 +46,7 @@ def sending(url: str, stale_after: float) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.communicate()
+        proxy.end()
 
 
 def waiting(client: redis.Redis, lane: str) -> int:
@@ -77,7 +67,7 @@ def queues(broker: str) -> Iterator[redis.Redis]:
 def test_a_persons_hint_goes_first_and_those_that_waited_too_long_are_dropped(
     broker: str, queues: redis.Redis
 ) -> None:
-    with slow(broker) as proxy, sending(proxy.url, 1.0) as process:
+    with sending(broker, 1.0) as process:
         until(lambda: waiting(queues, "turns"), 60)
         assert waiting(queues, "auto") < OTHERS // 2
         said, _ = process.communicate(timeout=60)
@@ -111,12 +101,3 @@ def test_a_message_behind_another_one_sends_no_hint(
     assert sent(queues, session) == 1, "the turn that runs may have looked already"
     Turn.objects.filter(session=session, state=TurnState.QUEUED).update(host=claimed)
     assert sent(queues, session) == 1, "nobody looks behind a message that was injected"
-
-
-@pytest.mark.rule("1.7")
-def test_messages_without_hints_of_their_own_are_answered(fleet: Fleet, person: Person) -> None:
-    fleet.environ["RONDO_SWEEP_SECONDS"] = "600"  # whoever waits for the sweep fails the test
-    session = person.session()
-    turns = [receive(session.pk, MessageInput(content=f"message {n}")) for n in range(25)]
-    fleet.worker()
-    until(lambda: all(ended(turn) for turn in turns), 30)

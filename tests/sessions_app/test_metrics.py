@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import uuid
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.test import Client
 
 from agent_core.exceptions import ModelUnavailable
@@ -22,6 +23,7 @@ from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person
 from tests.fleet import until
 from tests.inside import Inside
+from tests.races import in_thread
 
 pytestmark = pytest.mark.rule("10.1")
 
@@ -84,10 +86,7 @@ def test_processes_that_add_at_once_lose_nothing() -> None:
                 own._sums[name, ()] += 1
             own.flush()
 
-    threads = [threading.Thread(target=add, args=[number]) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    for thread, _ in [in_thread(partial(add, number)) for number in range(8)]:
         thread.join(30)
     assert value(Counted.MAILBOX_DRAIN) == value(Counted.MAILBOX_DEPOSIT) == 80
 
@@ -121,14 +120,6 @@ def test_what_cannot_be_added_is_kept_for_the_next_time(settings: Any) -> None:
 def test_it_goes_out_by_itself() -> None:
     count(Counted.HEARTBEAT_SUPPRESS)
     until(lambda: Counter.objects.filter(name=Counted.HEARTBEAT_SUPPRESS).exists(), 10)
-
-
-def test_a_counter_is_never_negative_and_stands_once() -> None:
-    with pytest.raises(IntegrityError):
-        Counter.objects.create(name="x", value=-1)
-    Counter.objects.create(name="x")
-    with pytest.raises(IntegrityError):
-        Counter.objects.create(name="x")
 
 
 def test_deposits_count_once_and_not_into_what_is_gone(person: Person) -> None:

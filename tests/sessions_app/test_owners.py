@@ -36,7 +36,6 @@ from sessions_app.worker import sweep as recover
 from tests.automations.messages import a_worker, due, later, run_turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
-from tests.inside import Inside
 from tests.model_server import ModelServer
 from tests.sessions_app.deliveries.conftest import receiver
 from tests.sessions_app.deliveries.receivers import Receiver
@@ -105,32 +104,6 @@ def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     set_active(person_with_server, True)
     until(lambda: ended(waits), WITHIN)
     assert waits.state == "succeeded"
-
-
-@pytest.mark.full
-def test_skipped_slots_call_no_model_and_share_one_row(inside: Inside) -> None:
-    job = hourly(inside.person, schedule={"kind": "every", "seconds": 1})
-    runs = RunRecord.objects.filter(job=job)
-
-    def beat_until(**fields: Any) -> RunRecord:
-        def found() -> RunRecord | None:
-            inside.beat()
-            return runs.filter(**fields).first()
-
-        return until(found)  # type: ignore[no-any-return]
-
-    beat_until(state=RunState.SUCCEEDED)
-    set_active(inside.person, False)
-    asked = len(inside.model.calls)
-    skipped = beat_until(state=RunState.SKIPPED, reason="owner_inactive", slots_count__gte=3)
-    assert runs.filter(reason="owner_inactive").count() == 1
-    assert len(inside.model.calls) == asked
-    set_active(inside.person, True)
-    beat_until(state=RunState.SUCCEEDED, scheduled_for__gt=skipped.slots_to)
-    skipped.refresh_from_db()
-    assert skipped.slots_to is not None
-    late = runs.filter(state=RunState.SUCCEEDED, scheduled_for__range=(skipped.slots_from, skipped.slots_to))
-    assert not late.exists(), "what was skipped is not caught up"
 
 
 def test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken(person: Person, broker: str) -> None:

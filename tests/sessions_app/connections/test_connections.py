@@ -15,8 +15,6 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
 from agent_core.connections import PREFIXES, PROVIDERS
-from agent_core.llm.protocol import ModelReply
-from agent_core.types import ToolCall
 from automations.jobs.edit import NewJob, create_job
 from automations.jobs.explain import explain
 from sessions_app.agents.edit import new_agent, update_agent
@@ -265,11 +263,7 @@ def test_a_provider_without_its_package_is_refused_with_the_extra(
 def test_only_an_allowed_model_can_be_saved(person: Person, server: ModelServer) -> None:
     add_connection(person.user, "work", given(server, models=["gpt-5"]))
     for field in ("model", "fallback_model"):
-        for name in ("GPT-5", " gpt-5", "gpt-5 ", "other:gpt-5", ""):
-            with pytest.raises(BadInput) as raised:
-                use(person, **{field: f"work:{name}"})
-            assert raised.value.code == f"bad_{field}", name
-        for model in ("Work:gpt-5", " work:gpt-5", "wörk:x"):
+        for model in ("work:GPT-5", "work:", "Work:gpt-5", " work:gpt-5", "wörk:x"):
             with pytest.raises(BadInput) as raised:
                 use(person, **{field: model})
             assert raised.value.code == f"bad_{field}", model
@@ -367,22 +361,6 @@ def test_the_limit_counts_the_calls_of_all_agents(inside: Inside, server: ModelS
     assert turn.error_code == "rate_limited"
     assert "allows 1 requests per minute" in turn.error
     assert len(server.requests) == 1
-
-
-def test_the_model_may_change_in_the_middle_of_a_conversation(inside: Inside, server: ModelServer) -> None:
-    with ModelServer() as other:
-        user, session = inside.person.user, inside.person.session()
-        add_connection(user, "one", given(server))
-        root = other.base_url.removesuffix("/v1")
-        add_connection(user, "two", given(other, provider="anthropic", base_url=root))
-        use(inside.person, model="one:m")
-        call = ToolCall(id="c1", name="current_time", arguments={})
-        server.answer_with(ModelReply(text="", calls=(call,)), ModelReply(text="Nine."))
-        inside.say(session, "what time is it?")
-        use(inside.person, model="two:n")
-        turn = inside.say(session, "and now?")
-        assert (turn.state, turn.model) == (TurnState.SUCCEEDED, "two:n")
-        assert "Nine." in json.dumps(other.requests[0].body["messages"])
 
 
 def test_secrets_are_renewed_so_that_the_former_key_can_go(person: Person, settings: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fleet import Fleet
-from tests.sessions_app.deliveries.receivers import MailServer, Receiver, http_receiver, mail_server
+from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
 
 
 @pytest.fixture
@@ -17,13 +17,6 @@ def receiver(settings: Any) -> Iterator[Receiver]:
     with http_receiver() as found:
         settings.RONDO_WEBHOOK_HOSTS = (found.host,)
         settings.RONDO_DELIVERY_RETRY_SECONDS = (1, 1)
-        yield found
-
-
-@pytest.fixture
-def mail() -> Iterator[MailServer]:
-    """A mail server."""
-    with mail_server() as found:
         yield found
 
 

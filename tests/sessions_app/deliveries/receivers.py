@@ -40,7 +40,7 @@ class Receiver:
     """An HTTP server. `tempers`: by path, what it does with each next request; the last one stays. Default: `take`.
 
     `take` answers 200, a number that status, `hang` nothing until `release` (`hang500`: then that), `half` closes in
-    the middle of its answer, `redirect` leads to /elsewhere, `late` takes it and answers after the release.
+    the middle of its answer, `redirect` leads to /elsewhere.
     """
 
     tempers: dict[str, list[str]] = field(default_factory=dict)
@@ -68,9 +68,7 @@ class Receiver:
 
     def taken(self, path: str | None = None) -> list[Received]:
         """What was taken, in its order."""
-        return [
-            each for each in self.requests if each.temper in ("take", "late") and path in (None, each.path)
-        ]
+        return [each for each in self.requests if each.temper == "take" and path in (None, each.path)]
 
     def note(self, handler: BaseHTTPRequestHandler) -> str:
         body = handler.rfile.read(int(handler.headers.get("Content-Length", "0")))
@@ -92,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         temper = self.receiver.note(self)
         self.close_connection = True
-        if temper.startswith("hang") or temper == "late":
+        if temper.startswith("hang"):
             self.receiver.released.wait(60)
         temper = temper.removeprefix("hang") or temper
         if temper == "half":

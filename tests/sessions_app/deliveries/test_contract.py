@@ -12,9 +12,10 @@ import pytest
 
 from config import env
 from sessions_app.channels import base
+from sessions_app.channels.base import Unsent
 from sessions_app.channels.mail import Email
 from sessions_app.channels.notify import Notify
-from sessions_app.channels.testing import ChannelContract, Stage, Taken
+from sessions_app.channels.testing import ChannelContract, Stage, Taken, parcel
 from sessions_app.channels.webhook import Webhook
 from tests.sessions_app.deliveries.receivers import MailServer, Receiver, http_receiver, mail_server
 from tests.up import ROOT
@@ -65,8 +66,14 @@ class TestEmail(ChannelContract):
                 trouble=lambda kind: _mail_trouble(server, settings, kind),
             )
 
+    def test_what_it_refuses_is_said(self, stage: Stage) -> None:
+        with stage.trouble("refuses"), pytest.raises(Unsent, match="the mail server answered 451"):
+            stage.channel.send(parcel(stage))
+
 
 def _letter(letter: Any) -> Taken:
+    assert (letter["To"], letter["From"]) == ("ada@example.org", "Rondo <rondo@example.org>")
+    assert letter["Message-ID"].startswith(f"<{letter['Rondo-Delivery']}@")
     return Taken(
         key=letter["Rondo-Delivery"], text=letter.get_content().replace("\r\n", "\n").removesuffix("\n")
     )

@@ -23,7 +23,7 @@ def receiver(settings: Any) -> Iterator[Receiver]:
     """One that is several places: every address of this machine's own network leads to it."""
     with http_receiver("0.0.0.0") as found:
         settings.RONDO_WEBHOOK_HOSTS = [found.at(n).removeprefix("http://") for n in range(1, 16)]
-        settings.RONDO_DELIVERY_RETRY_SECONDS = (1, 1, 1, 1)
+        settings.RONDO_DELIVERY_RETRY_SECONDS, settings.RONDO_DELIVERY_SECONDS = (1, 1, 1, 1), 30
         yield found
 
 
@@ -56,9 +56,8 @@ def is_sent(session: Session) -> bool:
 
 
 def test_waiting_sessions_are_sent_when_an_earlier_one_has_nothing(
-    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher, settings: Any
+    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher
 ) -> None:
-    settings.RONDO_DELIVERY_SECONDS = 30
     sessions = lanes(person, receiver, 6, "hang")
     for session in sessions:
         dispatcher.take(lane(session))
@@ -76,9 +75,8 @@ def test_waiting_sessions_are_sent_when_an_earlier_one_has_nothing(
 
 
 def test_a_moved_address_does_not_wait_for_the_old_one(
-    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher, settings: Any
+    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher
 ) -> None:
-    settings.RONDO_DELIVERY_SECONDS = 30
     sessions = [
         lanes(each, receiver, 1, "hang")[0] for each in (person, new_person("bob"), new_person("cyd"))
     ]
@@ -149,10 +147,9 @@ def test_too_many_for_one_place_are_left_to_the_sweep(
 
 
 def test_users_of_receivers_that_hang_leave_threads_to_a_user_who_has_none(
-    person: Person, receiver: Receiver, settings: Any
+    person: Person, receiver: Receiver
 ) -> None:
     """Each session has a place of its own, none of which was slow before."""
-    settings.RONDO_DELIVERY_SECONDS = 30
     dispatcher = DeliveryDispatcher(threads=8, share=1)
     others = [new_person("bob"), new_person("cyd")]
     try:
@@ -176,9 +173,8 @@ def test_users_of_receivers_that_hang_leave_threads_to_a_user_who_has_none(
 
 
 def test_users_take_turns_at_a_place(
-    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher, settings: Any
+    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher
 ) -> None:
-    settings.RONDO_DELIVERY_SECONDS = 30
     hogs = lanes(new_person("bob"), receiver, 9, "hang")
     for session in hogs:
         dispatcher.take(lane(session))

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from agent_core.exceptions import ModelRefused
-from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock
-from config import env
 from sessions_app.channels import base, webhook
 from sessions_app.channels.mail import Email
 from sessions_app.channels.webhook import signature
@@ -24,14 +20,15 @@ from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery, Event, Message, OnBusy, Session, Turn, TurnInput
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import change_chat, open_session
+from tests.admin.conftest import make_job
 from tests.agent_core.planner.plans import says
 from tests.automations.messages import due, later
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, call, listening, makes
 from tests.races import in_thread
-from tests.sessions_app.deliveries.receivers import MailServer, Receiver
-from tests.talk import ended, say
+from tests.sessions_app.deliveries.receivers import Receiver
+from tests.talk import say
 
 pytestmark = pytest.mark.rule("9.3")
 PAST = "2026-01-01T00:00:00Z"
@@ -84,10 +81,7 @@ def handed_over(session: Session, count: int = 1, address: str = "", **fields: A
 
 
 def due_job(session: Session) -> None:
-    job = create_job(
-        NewJob(session_id=session.pk, message="check the repo", schedule={"kind": "every", "seconds": 3600})
-    )
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    JobClock.objects.filter(job=make_job(session)).update(next_run_at=Now())
 
 
 def test_an_answer_is_posted_signed_by_the_standard_scheme(inside: Inside, receiver: Receiver) -> None:
@@ -147,25 +141,6 @@ def test_automations_and_scheduled_messages_are_delivered_before_any_person_wrot
     assert session.last_route is None, "neither of them is a person"
 
 
-def test_a_queued_automation_follows_its_session_to_a_new_address(inside: Inside, receiver: Receiver) -> None:
-    session = told_by(inside.person, f"{receiver.url}/old")
-    due_job(session)
-    fire_due_jobs()
-    change_chat(session.pk, address=f"{receiver.url}/new")
-    inside.run(session)
-    assert sent(session) == ["sent"]
-    assert [each.path for each in receiver.requests] == ["/new"]
-
-
-def test_a_failed_turns_closure_is_delivered_too(inside: Inside, receiver: Receiver) -> None:
-    session = told_by(inside.person, f"{receiver.url}/in")
-    inside.model.answer_with(ModelRefused("no credit"))
-    assert inside.say(session, "hello").state == "failed"
-    assert sent(session) == ["sent"]
-    assert receiver.requests[0].data["state"] == "failed"
-    assert receiver.requests[0].data["text"].startswith("The turn failed")
-
-
 def test_a_failed_delivery_retries_in_order_with_the_same_key(receiver: Receiver, person: Person) -> None:
     session = told_by(person, receiver.set("/in", "500", "half", "take"))
     handed_over(session, 2)
@@ -210,19 +185,6 @@ def test_an_exhausted_or_refused_delivery_can_be_sent_again_where_the_session_is
     assert session.last_route["chat_id"] == f"{receiver.url}/new"
 
 
-def test_a_late_receiver_gets_the_same_delivery_and_key_again(
-    receiver: Receiver, person: Person, settings: Any
-) -> None:
-    settings.RONDO_DELIVERY_SECONDS = 0.3
-    session = told_by(person, receiver.set("/in", "late", "take"))
-    handed_over(session)
-    assert sent(session) == ["sent"]
-    receiver.released.set()  # only now the first one answers 200
-    late, again = receiver.taken()
-    assert (late.key, late.body) == (again.key, again.body)
-    assert Delivery.objects.get().attempts == 2
-
-
 def test_private_addresses_are_refused_unless_the_operator_named_them(
     receiver: Receiver, person: Person, settings: Any
 ) -> None:
@@ -252,20 +214,6 @@ def test_a_delivery_keeps_its_key_when_its_worker_dies_sending(
     assert [each.temper for each in receiver.requests] == ["hang", "take", "take"]
     first, again, other = receiver.requests
     assert first.key == again.key != other.key
-
-
-@pytest.mark.long("a worker whose only slot is busy")
-def test_a_full_worker_sends_all_the_same(post: Fleet, receiver: Receiver, person: Person) -> None:
-    """Its slots are busy with turns; sending and trying again need none, and no broker."""
-    session = told_by(person, receiver.set("/in", "500", "take"))
-    post.worker(1)
-    gate = receive(person.session().pk, MessageInput(content='use tool wait with {"name": "g"}'))
-    until((post.folder / "g.calls").exists)
-    handed_over(session)
-    assert settled(session) == ["sent"]
-    assert len(receiver.requests) == 2
-    (post.folder / "g.go").touch()
-    until(lambda: ended(gate))
 
 
 def test_of_many_senders_at_once_one_gets_the_head(receiver: Receiver, person: Person) -> None:
@@ -362,32 +310,6 @@ def test_an_answer_follows_a_session_that_moved_during_its_turn(inside: Inside, 
     assert session.last_route["chat_id"] == f"{receiver.url}/new"
 
 
-def test_an_answer_is_mailed_once_the_mail_server_accepts_it(
-    inside: Inside, mail: MailServer, settings: Any
-) -> None:
-    settings.RONDO_MAIL_SERVER = env.mail_server(f"smtp://127.0.0.1:{mail.port}")
-    settings.DEFAULT_FROM_EMAIL = "rondo@example.org"
-    base.register(Email())
-    try:
-        session = inside.person.session(channel="email", address="ada@example.org")
-        with pytest.raises(BadInput, match="is not an e-mail address"):
-            inside.person.session(channel="email", address="ada")
-        mail.refuse = "451 come again"
-        turn = inside.say(session, "What do you say?")
-        assert send_next(lane_of(session, "email"))
-        assert Delivery.objects.get().last_error == "the mail server answered 451"
-        mail.refuse = ""
-        assert sent(session, "email") == ["sent"]
-    finally:
-        base.unregister("email")
-    [letter] = mail.letters
-    answer = Message.objects.get(turn=turn, role="assistant").content
-    assert letter.get_content().strip() == answer.strip()
-    assert (letter["To"], letter["From"]) == ("ada@example.org", "rondo@example.org")
-    assert letter["Rondo-Delivery"] == Delivery.objects.get().idempotency_key
-    assert letter["Message-ID"].startswith(f"<{Delivery.objects.get().idempotency_key}@")
-
-
 def test_a_delivery_to_an_unserved_channel_fails_visibly(inside: Inside) -> None:
     session = inside.person.session()
     Session.objects.filter(pk=session.pk).update(channel="pigeon", chat_id="7")
@@ -408,15 +330,7 @@ def test_an_unserved_channel_or_address_is_refused_when_set(person: Person, sett
         ({"channel": "webhook", "address": "https://x/" + "a" * 2_000}, "bad_address", ""),
         ({"channel": "web", "address": "https://example.org/"}, "bad_address", "stay on the server"),
         ({"key": "webhook:1"}, "bad_address", ""),
-        *(
-            ({"channel": "webhook", "address": f"http://{host}/in"}, "bad_address", words)
-            for host, words in (
-                ("10.0.0.7", "'10.0.0.7' is not a public"),
-                ("127.0.0.1:8000", "RONDO_WEBHOOK_HOSTS"),
-                ("LOCALHOST.:8000", "public"),
-                ("a.localhost:8000", "public"),
-            )
-        ),
+        ({"channel": "webhook", "address": "http://10.0.0.7/in"}, "bad_address", "RONDO_WEBHOOK_HOSTS"),
     )
     for given, code, words in refused:
         with pytest.raises(BadInput) as refusal:

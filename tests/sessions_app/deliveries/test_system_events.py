@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import pytest
-from django.db import IntegrityError
 from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
@@ -20,7 +19,7 @@ from sessions_app.deliveries import outbox, system_events
 from sessions_app.deliveries.send import send_next
 from sessions_app.deliveries.system_events import EventName, report_event
 from sessions_app.hints import DeliveryLane
-from sessions_app.models import Agent, Delivery, DeliveryState, Message, Session
+from sessions_app.models import Agent, Delivery, DeliveryState, Session
 from tests.api.conftest import Caller, new_caller, problem
 from tests.conftest import Person
 from tests.inside import Inside, call, makes
@@ -47,15 +46,9 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
         {"events_url": events_url, "policy": {"max_attempts": 1, "max_tool_calls": 1}},
     )
     session = inside.person.session()
-    job = create_job(
-        NewJob(
-            session_id=session.pk,
-            name="n",
-            message=WORDS,
-            schedule={"kind": "every", "seconds": 1},
-            max_runs=1,
-        )
-    )
+    each_second = {"kind": "every", "seconds": 1}
+    new = NewJob(session_id=session.pk, name="n", message=WORDS, schedule=each_second, max_runs=1)
+    job = create_job(new)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     inside.model.answer_with(ModelRefused(WORDS))
     inside.beat()
@@ -119,16 +112,6 @@ def test_the_loss_of_an_event_is_no_event_and_it_can_be_sent_again(person: Perso
     outbox.notify_settled(lost)
     assert Delivery.objects.count() == 1
     assert outbox.send_again(lost.pk).state == DeliveryState.PENDING
-
-
-def test_a_delivery_is_of_a_message_or_of_an_event(person: Person) -> None:
-    session = person.session()
-    message = Message.objects.create(session=session, seq=1, role="assistant", content="x")
-    with pytest.raises(IntegrityError, match="delivery_of_message_or_event"):
-        Delivery.objects.create(
-            session=session, session_key="k", message=message, event={}, idempotency_key="k", channel="events",
-            address="https://example.org/",
-        )  # fmt: skip
 
 
 def test_the_address_is_checked_and_sessions_cannot_take_the_channel() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from datetime import timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from sessions_app.agents.edit import update_agent
@@ -16,6 +15,7 @@ from sessions_app.mailbox.updates import MOST_ARTIFACTS, MOST_CHARACTERS, MOST_E
 from sessions_app.models import Event, MailboxEvent, Priority, Session
 from sessions_app.sessions.open import archive_session, primary_session
 from tests.conftest import Person
+from tests.races import in_thread
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]
 
@@ -195,26 +195,9 @@ def test_an_event_being_acknowledged_is_neither_dropped_nor_waited_for(person: P
     for number in range(MOST_OF_A_SOURCE):
         deposit(session.pk, news(f"news {number}"))
     first = MailboxEvent.objects.order_by("id")[0]
-    taken, done = threading.Event(), threading.Event()
-
-    def acknowledge() -> None:
-        try:
-            with transaction.atomic():
-                MailboxEvent.objects.filter(pk=first.pk).update(acknowledged_at=Now())
-                taken.set()
-                done.wait(5)
-        finally:
-            connection.close()
-
-    reader = threading.Thread(target=acknowledge)
-    reader.start()
-    try:
-        assert taken.wait(10)
-        assert deposit(session.pk, news("one more"))
-        assert reader.is_alive(), "the deposit did not wait for it"
-    finally:
-        done.set()
-        reader.join()
-    first.refresh_from_db()
-    assert first.acknowledged_at is not None
+    with transaction.atomic():
+        MailboxEvent.objects.filter(pk=first.pk).update(acknowledged_at=Now())
+        thread, came = in_thread(lambda: deposit(session.pk, news("one more")))
+        thread.join(10)
+        assert came == [True], "the deposit did not wait for it"
     assert not MailboxEvent.objects.filter(dropped_at__isnull=False).exists()

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.deposit import deposit
@@ -132,8 +133,11 @@ def test_deposits_during_a_target_delete_go_home_or_are_dropped_with_a_reason(
 
 
 def test_a_delete_drops_a_deposit_still_in_progress(person: Person) -> None:
-    session, mail = person.session(), news("under way", dedupe_key="weather", detail="in words")
+    session = person.session()
+    private = {"detail": "private", "artifacts": ("private.md",), "source_key": "job:private:1"}
+    mail = news("private", dedupe_key="weather", **private)
     deposit(session.pk, news("before", dedupe_key="weather"))
+    read = MailboxEvent.objects.create(target=session, event_type="t", summary="read", acknowledged_at=Now())
     with transaction.atomic():
         assert deposit(session.pk, mail)
         before = waiting()
@@ -142,7 +146,9 @@ def test_a_delete_drops_a_deposit_still_in_progress(person: Person) -> None:
     thread.join(30)
     assert came == [True]
     row = MailboxEvent.objects.get(event_id=mail.event_id)
-    assert (row.target_id, row.reason, row.summary, row.detail) == (None, TARGET_GONE, "", "")
+    assert (row.target_id, row.reason, str(row)) == (None, TARGET_GONE, str(mail.event_id))
+    assert "private" not in str(MailboxEvent.objects.values().get(pk=row.pk))
+    assert not MailboxEvent.objects.filter(pk=read.pk).exists()
     assert orphans() == {}
 
 
@@ -178,19 +184,6 @@ def test_no_update_stays_where_no_turn_drains_whoever_is_first(person: Person, w
     assert came == [True]
     assert shown(home) == (["second"] if key else ["first", "second"])
     assert shown(session) == []
-
-
-def test_a_deleted_sessions_unread_mail_keeps_its_reason_without_content(person: Person) -> None:
-    session = person.session()
-    mail = news("private", detail="private", artifacts=("private.md",), source_key="job:private:1")
-    deposit(session.pk, mail)
-    read = MailboxEvent.objects.create(target=session, event_type="t", summary="read")
-    MailboxEvent.objects.filter(pk=read.pk).update(acknowledged_at="2026-11-21T00:00:00Z")
-    assert delete_session(session.pk).deleted
-    [row] = MailboxEvent.objects.all()
-    assert (row.event_id, row.target_id, row.reason) == (mail.event_id, None, TARGET_GONE)
-    assert "private" not in str(MailboxEvent.objects.values().get())
-    assert str(row) == str(mail.event_id)
 
 
 def test_a_late_result_goes_to_the_primary_mailbox(person: Person) -> None:

@@ -9,7 +9,6 @@ import pytest
 from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
-from agent_core.text import fence
 from sessions_app.journal import Journal
 from sessions_app.mailbox import updates
 from sessions_app.models import MailboxEvent, Message, Session, Turn
@@ -47,21 +46,15 @@ def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(inside: I
     session = inside.person.session()
     events = [
         deposit(session, "the build is green"),
-        deposit(session, "the disk is full", priority=2, detail="df:\n100 %", artifacts=["a.md", "b.png"]),
+        deposit(session, "the disk is full", priority=2),
     ]
     turn = inside.say(session, "hello")
     asked, _ = Message.objects.filter(session=session).order_by("seq")
     assert asked.content == "hello"
+    assert asked.model_content is not None
     assert asked.model_content == inside.model.shown()
-    assert asked.model_content == (
-        "## Background Updates\n"
-        + fence.fenced(
-            "updates",
-            "- [job_completed] the disk is full\n  Detail: df:\n    100 %\n  Artifacts: a.md, b.png\n"
-            "- [job_completed] the build is green",
-        )
-        + "\n\nhello"
-    )
+    urgent, other = map(asked.model_content.index, ("the disk is full", "the build is green"))
+    assert urgent < other, "how they are written: tests/agent_core/test_strategies.py"
     assert [acknowledged_by(event) for event in events] == [turn.pk] * 2
     following = inside.say(session, "anything else?")
     assert Message.objects.get(turn=following, role="user").model_content is None

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from agent_core.llm.protocol import ModelReply
-from agent_core.types import ToolCall
 from interfaces.terminal.choose import plain
 from sessions_app.models import Agent, Engine, Session, Turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.plugins import calls
+from tests.sessions_app.turns.test_consent import erase
 from tests.terminal import CTRL_C, CTRL_D, ROOT, Terminal
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -64,14 +64,9 @@ def test_an_answer_streams_and_ctrl_c_stops_it_then_leaves(ada: Person, model_se
 
 
 @pytest.mark.full
-def test_tool_calls_are_shown_and_a_dangerous_one_asks(ada: Person, model_server: Any, fleet: Fleet) -> None:
-    def erase(what: str) -> ModelReply:
-        return ModelReply(text="", calls=(ToolCall(id="e", name="erase", arguments={"name": what}),))
-
+def test_calls_are_shown_and_a_dangerous_one_asks(ada: Person, model_server: Any, fleet: Fleet) -> None:
     session = ada.session()
     model_server.answer_with(
-        ModelReply(text="Let me see.", calls=(ToolCall(id="c", name="count", arguments={"name": "a"}),)),
-        ModelReply(text="Counted it."),
         erase("disk"),
         ModelReply(text="May I?"),
         erase("disk"),
@@ -82,11 +77,9 @@ def test_tool_calls_are_shown_and_a_dangerous_one_asks(ada: Person, model_server
     )
     with Terminal(arguments=("chat", "--session", str(session.pk))) as terminal:
         terminal.shows("you> ")
-        terminal.type("count it")
-        terminal.shows('→ count {"name": "a"}')
-        terminal.shows("← count")
-        terminal.shows("Counted it.")
         terminal.type("erase it")
+        terminal.shows('→ erase {"name": "disk"}')
+        terminal.shows("← erase")
         terminal.shows("erase(name='disk')")
         terminal.shows("Allow this? [y/n] ")
         terminal.type("perhaps")
@@ -94,16 +87,16 @@ def test_tool_calls_are_shown_and_a_dangerous_one_asks(ada: Person, model_server
         terminal.type("y")
         terminal.shows("It is gone.")
         assert calls(fleet.folder, "disk") == 1
-        terminal.shows("you> ", 3)
+        terminal.shows("you> ", 2)
         terminal.type("erase that, too")
         terminal.shows("erase(name='tape')")
         terminal.type("n")
         terminal.shows("As you like.")
         assert calls(fleet.folder, "tape") == 0
-        terminal.shows("you> ", 4)
+        terminal.shows("you> ", 3)
         terminal.press(CTRL_D)
         assert terminal.ends() == 0
-    for words in ("Let me see.", "Counted it.", "May I?", "It is gone.", "And now?", "As you like."):
+    for words in ("May I?", "It is gone.", "And now?", "As you like."):
         assert terminal.text.count(words) == 1, terminal.text
 
 

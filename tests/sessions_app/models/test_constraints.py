@@ -6,12 +6,13 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from automations.jobs.edit import NewJob, create_job
-from automations.models import RunRecord, ScheduledMessage
+from automations.models import ScheduledMessage
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.hooks.edit import NewHook, add_hook
-from sessions_app.models import ConsentQuestion, MailboxEvent, Message, Session, Turn
+from sessions_app.models import ConsentQuestion, Counter, Delivery, MailboxEvent, Message, Session, Turn
 from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
+from tests.past import ago, past_run
 from tests.tokens import token_of
 
 ATTACKS = {
@@ -37,6 +38,9 @@ ATTACKS = {
     "mail for nobody that waits": "UPDATE sessions_app_mailboxevent SET target_id = NULL",
     "a turn that acknowledged nothing": "UPDATE sessions_app_mailboxevent SET acknowledged_by_id = (SELECT min(id)"
     " FROM sessions_app_turn)",
+    "a counter below zero": "UPDATE sessions_app_counter SET value = -1",
+    "one counter twice": "UPDATE sessions_app_counter SET name = 'one'",
+    "a delivery of a message and of an event": "UPDATE sessions_app_delivery SET event = '{}'",
     "text for every window": "UPDATE sessions_app_event SET scope = 'agent'",
     "two runs of one slot": "UPDATE automations_runrecord SET scheduled_for = '2027-01-01'",
     "a skip without a reason": "UPDATE automations_runrecord SET state = 'skipped', finished_at = now()",
@@ -119,7 +123,8 @@ def rows(person: Person) -> Session:
     turn = receive(session.pk, MessageInput(content="one"))
     receive(session.pk, MessageInput(content="two"))
     for seq in (1, 2):
-        Message.objects.create(session=session, seq=seq, role="user", content="x", turn=turn)
+        said = Message.objects.create(session=session, seq=seq, role="user", content="x", turn=turn)
+    Delivery.objects.create(session=session, message=said, idempotency_key="k", channel="c", address="a")
     turn.steps.create(n=0, kind="prompt", data={})
     turn.steps.create(n=1, kind="response", data={})
     MailboxEvent.objects.create(target=session, event_type="t", summary="s")
@@ -129,15 +134,11 @@ def rows(person: Person) -> Session:
         id="question", session=session, execution="planned2", turn=turn, text="?", calls=[call], asked_seq=1
     )
     for name in ("one", "two"):
+        Counter.objects.create(name=name)
         add_hook(NewHook(agent_id=session.agent_id, name=name, session_id=session.pk))
     job = create_job(NewJob(session_id=session.pk, message="m", schedule={"kind": "every", "seconds": 60}))
     for number in (1, 2):
-        RunRecord.objects.create(
-            run_id=f"{job.pk}:{number}",
-            job=job,
-            scheduled_for=f"2026-01-0{number}T00:00:00Z",
-            session=session,
-        )
+        past_run(job, ago(number), "queued")
     for _ in range(2):
         schedule_message(
             MessageToSchedule(session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="later")

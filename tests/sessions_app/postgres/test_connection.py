@@ -11,11 +11,10 @@ import pytest
 from django.conf import settings
 
 from agent_core.llm.protocol import ModelCall, ModelReply
-from agent_core.types import ToolCall
 from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import REASON, RESPOND, plan, revision, says, tool
 from tests.chaos.test_silent_connections import pool_at, pooled
-from tests.inside import Inside, Script
+from tests.inside import Inside, Script, call, makes
 from tests.proxy import Proxy
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.0")]
@@ -62,21 +61,12 @@ def test_a_failed_statement_replaces_no_connection() -> None:
     pool.close()
 
 
-def test_a_connection_is_checked_before_its_use(proxy: Proxy) -> None:
-    pool = pool_at(proxy.url, 1)
-    pooled(pool)
-    assert proxy.cut() == 1
-    with pool.connection() as link:
-        link.execute("SELECT 1")
-    pool.close()
-
-
 def breaking(stream: Any) -> Any:
     """All pooled connections break while the model answers."""
 
-    async def broken(model: Script, call: ModelCall) -> AsyncIterator[str | ModelReply]:
+    async def broken(model: Script, asked: ModelCall) -> AsyncIterator[str | ModelReply]:
         end_pooled()
-        async for piece in stream(model, call):
+        async for piece in stream(model, asked):
             yield piece
 
     return broken
@@ -98,8 +88,7 @@ def test_connections_that_break_in_a_model_call_do_not_repeat_it(
             says("Counted."),
         )
     else:
-        call = ToolCall(id="c1", name="count", arguments={"name": "once"})
-        inside.model.answer_with(ModelReply(text="", calls=(call,)), says("Counted."))
+        inside.model.answer_with(makes(call("count", name="once")), says("Counted."))
     turn = receive(session.pk, MessageInput(content="count once"))
     inside.run(session)
     turn.refresh_from_db()

@@ -63,6 +63,7 @@ def test_a_piece_of_an_answer_is_never_sent_twice() -> None:
         publisher.flush(SECONDS)
         end_connection(publisher, listener)
         publisher.delta(Try("our session", 1, attempt=1), "a piece")
+        publisher.delta(Try("our session", 1, attempt=2), "")  # which stops nothing
         publisher.flush(SECONDS)
         publisher.notify(OWN, {"n": 2})
         assert heard(listener) == '{"n": 2}'

@@ -326,17 +326,6 @@ def test_a_walk_goes_on_where_its_last_batch_was_committed(session: Session) -> 
     assert row.completed_at is not None
 
 
-def test_what_stayed_is_looked_at_again_by_the_next_walk(session: Session) -> None:
-    first, waiting, last = past_turn(session, 100), past_turn(session, 100, "queued"), past_turn(session, 100)
-    young = past_turn(session, 1)
-    prune_all(1, "turns by age")
-    assert ids(Turn.objects.all()) == {waiting.pk, young.pk}
-    assert first.pk < waiting.pk < last.pk
-    Turn.objects.filter(pk=waiting.pk).update(state="cancelled", finished_at=ago(95))
-    prune_all(1, "turns by age")
-    assert ids(Turn.objects.all()) == {young.pk}
-
-
 LOCKED: dict[str, Callable[[Session], models.QuerySet[Any]]] = {
     "events": lambda session: Event.objects.filter(session=session),
     "journals": lambda session: TurnStep.objects.filter(turn__session=session),

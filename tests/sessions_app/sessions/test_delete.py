@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
-from automations.models import CronJob, JobClock, RunRecord
+from automations.models import JobClock
 from sessions_app.exceptions import NotFound, SessionBusy
 from sessions_app.models import Session, SessionState, Turn
 from sessions_app.queue.cancel import cancel_turn
@@ -23,36 +22,6 @@ from tests.races import in_thread
 pytestmark = pytest.mark.rule("4.11")
 
 EVERY = {"kind": "every", "seconds": 60}
-
-
-def test_disabled_automations_block_deletion_and_queued_runs_are_deleted(person: Person) -> None:
-    session, other = person.session(), person.session()
-    paused = create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY, enabled=False))
-    due = create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY))
-    kept = create_job(NewJob(session_id=other.pk, message="m", schedule=EVERY))
-    JobClock.objects.update(next_run_at="2026-01-01T00:00:00Z")
-    fire_due_jobs()
-    blocked = delete_session(session.pk)
-    assert [(blocker.id, blocker.enabled) for blocker in blocked.blockers] == [
-        (paused.pk, False),
-        (due.pk, True),
-    ]
-    assert sorted(delete_session(session.pk, with_dependents=True).deleted_ids) == sorted([paused.pk, due.pk])
-    assert list(CronJob.objects.all()) == [kept]
-    assert set(RunRecord.objects.values_list("job_id", flat=True)) == {kept.pk}
-    assert set(Turn.objects.values_list("session_id", flat=True)) == {other.pk}
-
-
-def test_the_sweep_reopens_a_session_after_an_abandoned_delete(person: Person) -> None:
-    sessions = [person.session(), person.session()]
-    for session, minutes in zip(sessions, (2, 0), strict=True):
-        Session.objects.filter(pk=session.pk).update(
-            state=SessionState.DELETING, deleting_since=datetime.now(UTC) - timedelta(minutes=minutes)
-        )
-    assert delete.reopen_abandoned() == 1
-    dead, at_work = (Session.objects.get(pk=session.pk) for session in sessions)
-    assert (dead.state, dead.deleting_since) == (SessionState.OPEN, None)
-    assert at_work.state == SessionState.DELETING
 
 
 def test_a_session_opens_again_as_what_it_was(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord
 from sessions_app.models import SessionState
 from sessions_app.queue.receive import MessageInput, receive
+from tests.admin.conftest import make_job
 from tests.conftest import Person
 from tests.doors import BLOCKED, DELETED, door_of
 from tests.fleet import Fleet, until
@@ -24,8 +24,6 @@ from tests.talk import ended
 
 pytestmark = pytest.mark.rule("4.11")
 
-DOORS = pytest.mark.parametrize("door", ["api", pytest.param("admin", marks=pytest.mark.full)])
-
 
 @pytest.fixture(autouse=True)
 def _nothing_is_orphaned(transactional_db: None) -> Iterator[None]:
@@ -34,22 +32,20 @@ def _nothing_is_orphaned(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.mark.long("a worker whose turn is stopped")
-@DOORS
 def test_running_turns_stop_and_commit_before_the_session_is_deleted(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person, door: str
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     worker = fleet.worker()
     session = person_with_server.session()
-    create_job(
-        NewJob(session_id=session.pk, message="[[hold:h]] x", schedule={"kind": "every", "seconds": 60})
-    )
+    make_job(session, "[[hold:h]] x")
     JobClock.objects.update(next_run_at=Now())
     assert fire_due_jobs().queued == 1
     until(lambda: model_server.held.get("h"))
     receive(session.pk, MessageInput(content="waits behind it"))
-    assert door_of(door, person_with_server).delete(session) == BLOCKED
+    door = door_of("api", person_with_server)
+    assert door.delete(session) == BLOCKED
     assert RunRecord.objects.get().state == "running"
-    assert door_of(door, person_with_server).delete(session, together=True) == DELETED
+    assert door.delete(session, together=True) == DELETED
     assert nothing_is_left_of(session)
     [last] = [line for line in worker.text().splitlines() if "turn_end" in line]
     assert "state=cancelled" in last

@@ -37,6 +37,7 @@ from tests.conftest import Person, new_person
 from tests.doors import BLOCKED, BUSY, DELETED, GONE, Door, caller, door_of
 from tests.fleet import until
 from tests.races import KEY_SHARE, SHARE, UPDATE, gate, in_thread, orphans
+from tests.sessions_app.deliveries.test_send import handed_over
 
 pytestmark = pytest.mark.rule("4.11")
 
@@ -267,8 +268,12 @@ def test_a_delete_presumed_dead_deletes_nothing_when_it_resumes(door: Door, pers
     with held_by_a_worker(session):
         thread, came = in_thread(partial(door.delete, session, together=True))
         until(lambda: state(session) == SessionState.DELETING)
+        at_work = person.session()
+        Session.objects.filter(pk=at_work.pk).update(state=SessionState.DELETING, deleting_since=Now())
         Session.objects.filter(pk=session.pk).update(deleting_since=PAST)
         assert delete.reopen_abandoned() == 1
+        assert state(at_work) == SessionState.DELETING
+        Session.objects.filter(pk=at_work.pk).update(state=SessionState.OPEN, deleting_since=None)
         assert send(person, session) == 202
     thread.join(30)
     assert came == [BUSY]
@@ -277,39 +282,13 @@ def test_a_delete_presumed_dead_deletes_nothing_when_it_resumes(door: Door, pers
     assert Turn.objects.get().session_id == session.pk
 
 
-def test_a_toggle_of_unified_mode_changes_nothing_of_a_delete(door: Door, person: Person) -> None:
-    thread, other = person.session(), person.session()
-    due(thread)
-    with gate(thread, KEY_SHARE) as held:
-        held.start(partial(door.delete, thread, together=True))
-        update_agent(person.agent.pk, {"unified_session": True})
-        assert send(person, thread) == 409, "it is closed, whatever is behind it"
-        assert (send(person, other), bind(person, other)) == (202, 201)
-        assert held.open() == [DELETED]
-    assert nothing_is_left_of(thread)
-    assert send(person, thread) == 404
-    assert {str(turn.session.key) for turn in Turn.objects.all()} == {"unified:default"}
-    assert door.delete(other) == DELETED, "what is bound to the primary is not in the way"
-    assert CronJob.objects.count() == Turn.objects.count() == 1
-
-
 def test_deliveries_outlive_their_session_and_what_was_not_sent_is_closed(door: Door, person: Person) -> None:
     session, other = person.session(), person.session()
     for each in (session, other):
         turn = receive(each.pk, MessageInput(content="x"))
-        for seq, name in enumerate(("pending", "sent"), 1):
-            said = Message.objects.create(session=each, seq=seq, role="assistant", content="y", turn=turn)
-            Delivery.objects.create(
-                session=each,
-                session_key=each.key,
-                message=said,
-                idempotency_key=f"{each.key}:{seq}",
-                channel="telegram",
-                address="42",
-                state=name,
-                ended_at=None if name == "pending" else PAST,
-                next_attempt_at=PAST if name == "pending" else None,
-            )
+        Message.objects.create(session=each, seq=1, role="assistant", content="y", turn=turn)
+        _waits, sent = handed_over(each, 2, address="42", next_attempt_at=PAST)
+        Delivery.objects.filter(pk=sent.pk).update(state="sent", ended_at=PAST, next_attempt_at=None)
     assert door.delete(session) == DELETED
     assert nothing_is_left_of(session)
     closed, sent = Delivery.objects.filter(session_key=session.key).order_by("id")

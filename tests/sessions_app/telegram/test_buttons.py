@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from agent_core.llm.protocol import ModelReply
-from agent_core.types import ToolCall
 from interfaces.telegram.buttons import ANSWERED, buttons_of
 from interfaces.telegram.channel import Telegram
 from interfaces.telegram.updates import NOT_YOURS
@@ -22,6 +20,7 @@ from tests.agent_core.planner.plans import RESPOND, answers, ask, plan, says
 from tests.bot_api import BotApi, Sent
 from tests.inside import Inside
 from tests.sessions_app.telegram.conftest import CHAT, take
+from tests.sessions_app.turns.test_consent import erase
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
@@ -41,8 +40,7 @@ def session(api: BotApi, inside: Inside, chat: int) -> Session:
 
 def asked_to_erase(inside: Inside, session: Session, *names: str) -> Sent:
     """The message with the question, as it was sent."""
-    calls = (ToolCall(id=f"{n}", name="erase", arguments={"name": name}) for n, name in enumerate(names))
-    inside.model.answer_with(ModelReply(text="", calls=tuple(calls)), says("May I?"))
+    inside.model.answer_with(erase(*names), says("May I?"))
     return shown(inside.say(session, "Tidy up."))
 
 
@@ -62,10 +60,7 @@ def test_a_button_names_its_question_whatever_was_said_since(
 ) -> None:
     first = asked_to_erase(inside, session, "disk")
     asked_to_erase(inside, session, "tape")
-    inside.model.answer_with(
-        ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": "disk"}),)),
-        says("Erased."),
-    )
+    inside.model.answer_with(erase("disk"), says("Erased."))
     assert pressed(api, bot, first, "Allow erase") == "You answered: yes."
     inside.run(session)
     assert (inside.did("disk"), inside.did("tape")) == (1, 0)
@@ -140,15 +135,13 @@ def replying_to(number: int) -> dict[str, Any]:
 def test_a_typed_yes_counts_if_telegram_got_it_after_the_question(
     api: BotApi, bot: TelegramBot, inside: Inside, session: Session
 ) -> None:
-    erase = ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": "disk"}),))
-
     def deliver() -> Sent:
         while send_next(DeliveryLane(session_id=session.pk, channel="telegram")):
             pass
         return next(each for each in reversed(api.sent) if 'erase with {"name": "disk"}' in each.text)
 
     def say(text: str, **more: Any) -> None:
-        inside.model.replies = [erase, says("I would like to.")]
+        inside.model.replies = [erase("disk"), says("I would like to.")]
         take(bot, api.say(CHAT, text, **more))
         inside.run(session)
 

@@ -9,8 +9,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from agent_core.llm.protocol import ModelReply
-from agent_core.types import ToolCall
 from sessions_app.models import Agent, Delivery, Message, Session, TelegramBot, TelegramChat, Turn
 from sessions_app.telegram.binding import issue_code
 from sessions_app.telegram.bots import delete_bot, update_bot
@@ -19,6 +17,7 @@ from tests.agent_core.planner.plans import says
 from tests.bot_api import TOKEN, BotApi, Sent
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
+from tests.inside import call, makes
 from tests.model_server import ModelServer
 from tests.sessions_app.telegram.conftest import CHAT
 
@@ -49,9 +48,10 @@ def poller(fleet: Fleet) -> Process:
 
 
 @pytest.mark.long("a worker and a server of bots")
-def test_somebody_connects_a_chat_writes_and_is_answered(
-    fleet: Fleet, api: BotApi, person: Person, bot: TelegramBot
+def test_somebody_connects_a_chat_writes_is_answered_and_presses_a_button(
+    fleet: Fleet, model_server: ModelServer, api: BotApi, bot: TelegramBot
 ) -> None:
+    Agent.objects.update(model="openai-chat:test")
     worker = fleet.worker(LOG_LEVEL="DEBUG")
     api.say(CHAT, "hello?")
     answered(api)
@@ -65,33 +65,25 @@ def test_somebody_connects_a_chat_writes_and_is_answered(
     assert said[0].content == "My name is Ada."
     assert last == said[1].content
     assert api.calls["sendChatAction"] >= 1
-    # nothing of the token is logged, on DEBUG neither
-    assert "telegram_poll_began" in worker.text()
-    assert TOKEN not in worker.text()
-    assert TOKEN.partition(":")[2] not in worker.text()
-
-
-@pytest.mark.full
-def test_a_button_answers_its_question_once(
-    fleet: Fleet, model_server: ModelServer, api: BotApi, person: Person, chat: int
-) -> None:
-    Agent.objects.filter(pk=person.agent.pk).update(model="openai-chat:test")
-    fleet.worker()
-    call = ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": "disk"}),))
-    model_server.answer_with(call, says("May I?"))
+    erase = makes(call("erase", name="disk"))
+    model_server.answer_with(erase, says("May I?"))
     api.say(CHAT, "Tidy up.")
-    answered(api)
+    answered(api, 4)
     asked: Sent = api.sent[-1]
     assert [label for label, _ in asked.buttons] == ["Allow erase", "Refuse"]
-    model_server.answer_with(call, says("Erased."))
+    model_server.answer_with(erase, says("Erased."))
     first, second = api.press(asked, "Allow erase"), api.press(asked, "Refuse")
     until(lambda: {first, second} <= api.presses.keys())
-    assert answered(api, 2)[-1] == "Erased."
+    assert answered(api, 5)[-1] == "Erased."
     assert plugins.calls(fleet.folder, "disk") == 1
     assert api.presses[first] == "You answered: yes."
     assert api.presses[second] == "This question was answered already."
     assert asked.id in api.removed
-    assert Turn.objects.filter(session__key=f"telegram:{CHAT}").count() == 2
+    assert Turn.objects.count() == 3
+    # nothing of the token is logged, on DEBUG neither
+    assert "telegram_poll_began" in worker.text()
+    assert TOKEN not in worker.text()
+    assert TOKEN.partition(":")[2] not in worker.text()
 
 
 @pytest.mark.long("two workers, of which one dies")

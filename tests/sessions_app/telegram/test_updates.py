@@ -121,17 +121,6 @@ def test_nobody_else_speaks_in_a_connected_chat(
     assert not Turn.objects.exists()
 
 
-def test_a_message_is_a_turn_of_the_chats_session(api: BotApi, bot: TelegramBot, chat: int) -> None:
-    reply = take(bot, api.say(CHAT, "Good morning!"))
-    assert reply is not None
-    assert reply.is_typing
-    turn = Turn.objects.get()
-    assert (turn.content, turn.session.key, turn.session.channel, turn.session.chat_id) == (
-        "Good morning!", f"telegram:{CHAT}", "telegram", str(CHAT),
-    )  # fmt: skip
-    assert turn.session.owner_id == bot.agent.owner_id
-
-
 def test_an_update_that_comes_again_causes_nothing(api: BotApi, bot: TelegramBot, chat: int) -> None:
     message, photo = api.say(CHAT, "Good morning!"), api.say(CHAT, photo=[])
     for _ in range(3):

@@ -12,7 +12,6 @@ from agent_core.exceptions import ToolFailed
 from sessions_app.models import Session, Turn
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
-from tests.inside import Inside
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -47,13 +46,3 @@ def test_it_takes_no_parameters_and_may_be_called_again(person: Person) -> None:
     assert (tool.effect, tool.idempotent, tool.parameters["properties"]) == (tools.Effect.READ, True, {})
     with pytest.raises(ToolFailed, match="unknown parameter 'zone'; the tool has no parameters"):
         tool.run(context(person), {"zone": "UTC"})
-
-
-def test_every_turn_gets_the_tool_and_no_prompt_names_time(inside: Inside) -> None:
-    inside.say(inside.person.session(), "Remind me tomorrow at nine.")
-    [request] = inside.model.calls
-    told = {tool.name: tool for tool in request.tools}
-    assert "current_time" in told
-    for name in ("cron", "schedule_private_message"):
-        assert "current_time" in told[name].description
-    assert str(datetime.now(UTC).year) not in request.system_prompt

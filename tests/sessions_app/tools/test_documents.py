@@ -9,12 +9,10 @@ import pytest
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from sessions_app.agents.documents import put_document
-from sessions_app.models import Document, Session, Turn, TurnStep
+from sessions_app.models import Document, Session, Turn
 from sessions_app.tools.documents import edit_document, read_document
 from sessions_app.turns.tool_calls import ToolContext
-from tests.agent_core.planner.plans import says
 from tests.conftest import Person, new_person
-from tests.inside import Inside, call, makes
 
 pytestmark = pytest.mark.rule("6.7")
 
@@ -102,15 +100,3 @@ def test_a_refused_edit_tells_the_model_what_to_correct(person: Person) -> None:
     for arguments, words in refused:
         assert words in refusal(edit_document, person, **arguments), arguments
     assert not Document.objects.filter(agent=person.agent).exists()
-
-
-def test_a_memory_edit_happens_once_and_reaches_the_next_turn(inside: Inside) -> None:
-    session = inside.person.session()
-    edit = call("edit_document", name="MEMORY.md", revision=0, content="Ada likes tea.")
-    inside.model.answer_with(makes(edit), says("Noted."))
-    turn = inside.say(session, "I like tea.")
-    assert memory(inside.person) == ("Ada likes tea.", 1)
-    [result] = TurnStep.objects.filter(turn=turn, kind="result")
-    assert result.data["output"] == "MEMORY.md is now at revision 1."
-    inside.say(session, "what do I like?")
-    assert "Ada likes tea." in inside.model.calls[-1].system_prompt

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -22,7 +19,7 @@ from tests import plugins
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
-from tests.sessions_app.deliveries.receivers import http_receiver
+from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
 from tests.talk import ended
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,13 +30,19 @@ WORDS = "a secret of the conversation"
 class Collector:
     """Takes OTLP over HTTP."""
 
-    url: str = ""
-    bodies: list[bytes] = field(default_factory=list)
+    receiver: Receiver
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [
+            gzip.decompress(each.body) if each.headers.get("content-encoding") == "gzip" else each.body
+            for each in list(self.receiver.requests)
+        ]
 
     def spans(self) -> list[Any]:
         proto = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
         found = []
-        for body in list(self.bodies):
+        for body in self.bodies:
             for resource in proto.ExportTraceServiceRequest.FromString(body).resource_spans:
                 found += [span for scope in resource.scope_spans for span in scope.spans]
         return found
@@ -53,45 +56,16 @@ def about(span: Any, name: str) -> Any:
     return getattr(value, value.WhichOneof("value"))
 
 
-@contextmanager
-def collecting() -> Iterator[Collector]:
-    collector = Collector()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            collector.bodies.append(
-                gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-            )
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    collector.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield collector
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
-
-
 @pytest.fixture
 def collector(fleet: Fleet) -> Iterator[Collector]:
     pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
-    with collecting() as found:
+    with http_receiver() as receiver:
         fleet.environ |= {
             "RONDO_TRACES": "1",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": found.url,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
-        yield found
+        yield Collector(receiver=receiver)
 
 
 @pytest.mark.full
@@ -105,15 +79,8 @@ def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
         worker = fleet.worker()
         beat = fleet.beat()
         message = 'use tool wait_again with {"name": "open"}'
-        create_job(
-            NewJob(
-                session_id=session.pk,
-                name="n",
-                message=message,
-                schedule={"kind": "every", "seconds": 1},
-                max_runs=1,
-            )
-        )
+        each_second = {"kind": "every", "seconds": 1}
+        create_job(NewJob(session_id=session.pk, name="n", message=message, schedule=each_second, max_runs=1))
         until(lambda: plugins.calls(fleet.folder, "open"))
         until(lambda: collector.named("chat test"), what="the first worker's call is there")
         worker.kill()

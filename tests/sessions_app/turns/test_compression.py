@@ -14,12 +14,11 @@ from django.conf import settings
 from agent_core.llm import tokens
 from agent_core.text import fence
 from agent_core.types import Ended, StepKind
-from automations.jobs.edit import NewJob, create_job
-from sessions_app.agents.documents import put_document
 from sessions_app.memory import history
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Message, Session, TaskState, TurnStep
 from sessions_app.turns.context import read_context
+from tests.admin.conftest import make_job
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.inside import Inside, during
@@ -193,26 +192,9 @@ def test_a_short_conversation_is_left_alone(inside: Inside) -> None:
 
 
 @pytest.mark.rule("7.5")
-@pytest.mark.usefixtures("short_of_tokens")
-def test_an_automation_after_a_compression_knows_what_was_said_before(inside: Inside) -> None:
-    """Its prompt speaks of automations whatever its job's message is about."""
-    session = long_session(inside.person)
-    fact = {"fact": "my favourite colour is blue", "message": 1}
-    inside.model.answer_with(says("hello"), says(json.dumps(WHOLE | {"important_facts": [fact]})))
-    inside.say(session, "hi")
-    assert session.window_from_seq > 40
-    automation(session, "Tell me my favourite colour.", NOW)
-    inside.run(session)
-    [block] = fence.blocks(shown(inside, -1)[0])
-    assert "my favourite colour is blue" in block.text
-
-
-@pytest.mark.rule("7.5")
 def test_an_automation_about_live_state_sees_current_state_and_facts(inside: Inside) -> None:
     session = inside.person.session()
-    job = create_job(
-        NewJob(session_id=session.pk, message="water", schedule={"kind": "every", "seconds": 86400})
-    )
+    job = make_job(session)
     remember(
         session.pk, {"current_goal": "the automation at nine", "important_facts": ["The dentist is on 3 May"]}
     )
@@ -259,16 +241,3 @@ def test_pages_and_other_sessions_add_no_facts_about_the_person(inside: Inside) 
         assert line in told
     assert "automation: Scheduled automation triggered: tea" in told
     assert "agent: Tea is ready." in told
-
-
-@pytest.mark.usefixtures("short_of_tokens")
-def test_a_turn_is_sent_no_more_than_the_budget(inside: Inside) -> None:
-    """Documents, history, tools and message together: 6,000 tokens set are 6,000 tokens sent."""
-    put_document(inside.person.agent.pk, "MEMORY.md", "word " * 30_000)
-    session = long_session(inside.person, 9, size=4000)
-    inside.say(session, "hi")
-    [asked] = inside.model.calls
-    spent = tokens.of_text(asked.system_prompt) + sum(map(tokens.of_entry, asked.entries))
-    spent += sum(tokens.of_text(json.dumps(tool.parameters)) for tool in asked.tools)
-    assert spent <= 6000 * 1.25
-    assert asked.entries[-1].content == "hi"

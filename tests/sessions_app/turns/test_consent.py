@@ -32,27 +32,6 @@ def speak(inside: Inside, session: Session, text: str) -> None:
     inside.run(session)
 
 
-def test_a_plain_yes_lets_just_that_call_happen(inside: Inside) -> None:
-    session = inside.person.session()
-    inside.model.answer_with(erase("disk"), says("May I erase the disk?"))
-    inside.say(session, "Tidy up.")
-    assert inside.did("disk") == 0
-    assert "consent" in inside.model.calls[-1].entries[-1].results[0].output
-    inside.model.answer_with(erase("tape"), erase("disk"), says("Erased."))
-    assert inside.say(session, "Yes!").state == "succeeded"
-    assert (inside.did("disk"), inside.did("tape")) == (1, 0)
-
-
-def test_anything_but_a_plain_yes_is_none(inside: Inside) -> None:
-    replies = ("yes, but only the old files", "no", "what would be gone?", "ok?", "\u662f\uff1f")
-    for reply in replies:
-        session = inside.person.session()
-        inside.model.answer_with(erase("disk"), says("May I?"), erase("disk"), says("I must not."))
-        inside.say(session, "Tidy up.")
-        inside.say(session, reply)
-        assert inside.did("disk") == 0, reply
-
-
 def test_the_server_itself_asks_for_what_a_yes_lets_happen(inside: Inside) -> None:
     """The model's words may ask for something else: what is answered is the question below them, which is a row."""
     session = inside.person.session()

@@ -10,12 +10,11 @@ import pytest
 
 from agent_core import tools
 from agent_core.exceptions import ModelRefused
-from agent_core.llm.protocol import ModelReply
 from agent_core.tools import Effect, Tool
 from agent_core.turn.consent import shown_value
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import QuestionTaken
-from sessions_app.hooks.edit import NewHook, add_hook, update_hook
+from sessions_app.hooks.edit import update_hook
 from sessions_app.models import (
     ConsentQuestion,
     Delivery,
@@ -28,9 +27,9 @@ from sessions_app.models import (
 )
 from sessions_app.questions.questions import answer_consent, answer_question
 from sessions_app.queue.receive import MessageInput, receive
-from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
+from tests.agent_core.planner.plans import RESPOND, plan, says, tool
 from tests.inside import Inside, call, listening, makes
-from tests.mcp_servers import Docs
+from tests.sessions_app.turns.test_consent_forms import bridge
 from tests.sessions_app.turns.test_receive import automation
 from tests.talk import last_said
 
@@ -47,6 +46,15 @@ def asked(inside: Inside, session: Session, **more: Any) -> ConsentQuestion:
     inside.model.answer_with(ERASE, says("I would like to."))
     inside.say(session, "Tidy up.", **more)
     return ConsentQuestion.objects.latest("asked_seq")
+
+
+def asked_in_plan(inside: Inside) -> Session:
+    """The session in which a plan asks for the disk."""
+    inside.planner()
+    session: Session = inside.person.session()
+    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
+    inside.say(session, "Tidy up.")
+    return session
 
 
 def test_a_yes_sent_to_one_question_naming_another_grants_neither(inside: Inside) -> None:
@@ -97,18 +105,6 @@ def test_an_unread_message_after_the_yes_revokes_it(inside: Inside) -> None:
         inside.model.replies.clear()
         assert inside.did("disk") == 0, (on_busy, len(replies))
         assert ConsentQuestion.objects.filter(session=session, state="open").exists()
-
-
-def test_a_message_after_the_yes_stops_a_planned_step(inside: Inside) -> None:
-    inside.planner()
-    session = inside.person.session()
-    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
-    inside.say(session, "整理一下")
-    receive(session.pk, MessageInput(content="是", on_busy=OnBusy.ENQUEUE))
-    receive(session.pk, MessageInput(content="等等, 不要删", on_busy=OnBusy.ENQUEUE))
-    inside.model.answer_with(*[revision("finish", answer="Nothing was erased.")] * 2)
-    inside.run(session)
-    assert inside.did("disk") == 0
 
 
 def test_a_repeated_yes_revokes_nothing_and_runs_the_call_once(inside: Inside) -> None:
@@ -165,24 +161,16 @@ def test_others_messages_make_a_yes_ambiguous_even_after_failed_turns(inside: In
     assert (question.state, question.asked_seq) == ("open", session.last_seq)
 
 
-@pytest.mark.parametrize("engine", ["chat", "planner"])
-def test_a_yes_counts_only_where_the_question_was_delivered(inside: Inside, engine: str) -> None:
+def test_a_yes_counts_only_where_the_question_was_delivered(inside: Inside) -> None:
     session = inside.person.session()
-    first: list[ModelReply] = [ERASE, says("I would like to.")]
-    gone: list[ModelReply] = [ERASE, says("Erased.")]
-    if engine == "planner":
-        inside.planner()
-        first, gone = [plan(tool("erase", name="disk"), RESPOND)], [revision("continue"), says("Erased.")]
-    inside.model.answer_with(*first)
-    inside.say(session, "Tidy up.", route=CHAT)
+    asked(inside, session, route=CHAT)
     assert Delivery.objects.get().state == DeliveryState.PENDING
-    if engine == "chat":
-        inside.model.answer_with(ERASE, says("I must not."))
+    inside.model.answer_with(ERASE, says("I must not."))
     inside.say(session, "yes", route=CHAT)
     assert inside.did("disk") == 0
     assert 'erase with {"name": "disk"}' in last_said(session)
     Delivery.objects.update(state=DeliveryState.SENT, ended_at=datetime.now(UTC))
-    inside.model.answer_with(*gone)
+    inside.model.answer_with(ERASE, says("Erased."))
     inside.say(session, "yes", route=CHAT)
     assert inside.did("disk") == 1
 
@@ -219,10 +207,7 @@ def test_what_cannot_be_seen_of_the_arguments_is_spelled_out(hidden: str) -> Non
 
 
 def test_a_repeated_request_does_not_release_a_taken_question(inside: Inside) -> None:
-    inside.planner()
-    session = inside.person.session()
-    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
-    inside.say(session, "Tidy up.")
+    session = asked_in_plan(inside)
     execution = ExecutionState.objects.get()
     answer_question(execution, "what for?", "key")
     inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
@@ -236,30 +221,9 @@ def test_a_repeated_request_does_not_release_a_taken_question(inside: Inside) ->
     assert execution.turn_id == taken.pk
 
 
-def test_a_yes_excludes_the_same_named_tool_of_another_server(inside: Inside, settings: Any) -> None:
-    settings.RONDO_MCP_HOSTS = ("127.0.0.1",)
-    session = inside.person.session()
-    erase = makes(call("docs__erase", text="all"))
-    here, there = Docs(), Docs()
-    with here.serving() as test, there.serving() as live:
-        update_agent(session.agent_id, {"mcp_servers": {"docs": {"url": test, "trusted": True}}})
-        inside.model.answer_with(erase, says("I would like to."))
-        inside.say(session, "Tidy up.")
-        update_agent(session.agent_id, {"mcp_servers": {"docs": {"url": live, "trusted": True}}})
-        inside.model.answer_with(erase, says("I must ask again."))
-        inside.say(session, "yes")
-        assert (here.calls, there.calls) == ([], [])
-        inside.model.answer_with(erase, says("Erased."))
-        inside.say(session, "yes")
-        assert (here.calls, there.calls) == ([], ["note all"])
-
-
 def test_a_demoted_bridges_yes_does_not_approve_a_plan(inside: Inside) -> None:
-    inside.planner()
-    session = inside.person.session()
-    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
-    inside.say(session, "Tidy up.")
-    hook = add_hook(NewHook(agent_id=session.agent_id, session_id=session.pk, name="bridge", as_person=True))
+    session = asked_in_plan(inside)
+    hook = bridge(session)
     via = {"hook": hook.pk, "name": "bridge", "sender": "", "as_person": True}
     question = ConsentQuestion.objects.get()
     receive(session.pk, MessageInput(content=f"yes #{question.pk}", about=TurnInput(message={"via": via})))

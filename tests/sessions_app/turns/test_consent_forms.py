@@ -13,13 +13,14 @@ from django.test import Client
 
 from agent_core.execution import new_id
 from agent_core.llm.protocol import ModelReply
+from agent_core.planner.decide import plain_answer
 from agent_core.turn.consent import shown_value
 from interfaces.web.rendering import render, render_growing
 from sessions_app.agents.edit import update_agent
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.hooks.inbound import Proof, authenticate, check_post, post
 from sessions_app.hooks.tokens import token_of
-from sessions_app.models import ChatType, ConsentQuestion, Delivery, Message, Session, Turn
+from sessions_app.models import ChatType, ConsentQuestion, Delivery, Hook, Message, Session, Turn
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside, call, makes
 from tests.mcp_servers import Docs
@@ -113,6 +114,11 @@ def test_the_box_with_the_button_hides_nothing(inside: Inside) -> None:
             assert f"\\u{ord(hidden):04x}" in box
 
 
+def bridge(session: Session, name: str = "bridge") -> Hook:
+    """A hook whose messages are people's."""
+    return add_hook(NewHook(agent_id=session.agent_id, session_id=session.pk, name=name, as_person=True))
+
+
 def from_hook(
     inside: Inside, hook: Any, text: str, sender: str = "", *, before: float = -1, **more: Any
 ) -> Turn:
@@ -154,10 +160,7 @@ def test_in_a_group_only_who_was_asked_or_the_owner_allows(inside: Inside, engin
         inside.planner()
         ask = ask_in_plan
     group = inside.person.session(chat_type=ChatType.GROUP)
-    hook, other = (
-        add_hook(NewHook(agent_id=group.agent_id, session_id=group.pk, name=name, as_person=True))
-        for name in ("bridge", "other bridge")
-    )
+    hook, other = bridge(group), bridge(group, "other bridge")
     question = ask(inside, lambda text: from_hook(inside, hook, text, "ada"))
     tricks: list[tuple[str, Any, str]] = [
         ("ok", hook, "eve"),
@@ -190,9 +193,7 @@ def test_in_a_group_only_who_was_asked_or_the_owner_allows(inside: Inside, engin
 def test_a_group_hook_that_names_no_sender_allows_nothing(inside: Inside) -> None:
     for chat_type, done in ((ChatType.GROUP, 0), (ChatType.PRIVATE, 1)):
         session = inside.person.session(chat_type=chat_type)
-        hook = add_hook(
-            NewHook(agent_id=session.agent_id, session_id=session.pk, name=f"b{done}", as_person=True)
-        )
+        hook = bridge(session)
         ask_in_chat(inside, partial(from_hook, inside, hook))
         try_call(inside, "chat")
         from_hook(inside, hook, "ok")
@@ -202,7 +203,7 @@ def test_a_group_hook_that_names_no_sender_allows_nothing(inside: Inside) -> Non
 def test_a_yes_that_was_written_before_the_question_is_none(inside: Inside) -> None:
     chat = {"channel": "telegram", "chat_id": "42", "meta": {}}
     session = inside.person.session()
-    hook = add_hook(NewHook(agent_id=session.agent_id, session_id=session.pk, name="bridge", as_person=True))
+    hook = bridge(session)
 
     def on_telegram(number: int) -> None:
         inside.say(session, "ok", route=chat, number_at_channel=number)
@@ -243,48 +244,41 @@ def test_a_yes_that_was_written_before_the_question_is_none(inside: Inside) -> N
     assert inside.did("disk") == 2
 
 
-def test_a_yes_that_is_struck_out_is_none(inside: Inside) -> None:
-    session = inside.person.session()
-    question = ask_in_chat(inside, lambda text: inside.say(session, text))
+def test_a_yes_that_is_struck_out_is_none() -> None:
     struck = (
         "~~yes~~",
         "~yes~",
         "\uff5eyes\uff5e",
         " ~~ok~~ ",
         "(~~yes~~)",
-        "~~yes~~ #{}",
+        "~~yes~~ #abcd2345",
         "~\u662f~",
         "y\u0336e\u0336s\u0336",
     )
-    for text in struck:
-        try_call(inside, "chat")
-        inside.say(session, text.format(question.pk))
-        question.refresh_from_db()
-        assert (inside.did("disk"), question.state) == (0, "open"), text
-    try_call(inside, "chat")
-    inside.say(session, "yes~")
-    assert inside.did("disk") == 1
+    assert [text for text in struck if plain_answer(text)[0]] == []
+    assert plain_answer("yes~") == ("yes", "")
 
 
-def test_a_yes_is_not_for_another_account_of_the_same_server(inside: Inside, settings: Any) -> None:
+def test_a_yes_is_for_no_other_server_of_the_name_and_no_other_account(inside: Inside, settings: Any) -> None:
     settings.RONDO_MCP_HOSTS = ("127.0.0.1",)
-    session, docs = inside.person.session(), Docs()
+    session, docs, there = inside.person.session(), Docs(), Docs()
     erase = makes(call("docs__erase", text="all"))
-    with docs.serving() as url:
+    with docs.serving() as url, there.serving() as elsewhere:
         first = {"url": url, "trusted": True, "headers": {"Authorization": "Bearer first-account"}}
         update_agent(session.agent_id, {"mcp_servers": {"docs": first}})
         inside.model.answer_with(erase, says("I would like to."))
         inside.say(session, "Tidy up.")
-        for headers in (
-            {"Authorization": "Bearer second-account"},
-            {"Authorization": "Bearer first-account", "X-Tenant": "two"},
-            {"X-Authorization": "Bearer first-account"},
-            {},
+        for other in (
+            {"url": elsewhere},
+            {"headers": {"Authorization": "Bearer second-account"}},
+            {"headers": {"Authorization": "Bearer first-account", "X-Tenant": "two"}},
+            {"headers": {"X-Authorization": "Bearer first-account"}},
+            {"headers": {}},
         ):
-            update_agent(session.agent_id, {"mcp_servers": {"docs": first | {"headers": headers}}})
+            update_agent(session.agent_id, {"mcp_servers": {"docs": first | other}})
             inside.model.answer_with(erase, says("I must ask again."))
             inside.say(session, f"yes #{ConsentQuestion.objects.earliest('asked_seq').pk}")
-            assert docs.calls == [], headers
+            assert docs.calls == there.calls == [], other
         update_agent(session.agent_id, {"mcp_servers": {"docs": first}})
         inside.model.answer_with(erase, says("I must ask again."), erase, says("Erased."))
         inside.say(session, "Now as before.")

@@ -13,7 +13,7 @@ from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import PRIMARY_KEY, ChatType, Delivery, Session
 from tests.inside import Inside
 from tests.plugins import FileChannel
-from tests.sessions_app.turns.test_consent_forms import ask_in_chat, from_hook, try_call
+from tests.sessions_app.turns.test_consent_forms import ask_in_chat, bridge, from_hook, try_call
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
@@ -24,7 +24,7 @@ class Slack(FileChannel):
 
 def test_a_group_is_one_in_unified_mode_too(inside: Inside) -> None:
     group = inside.person.session(chat_type=ChatType.GROUP)
-    hook = add_hook(NewHook(agent_id=group.agent_id, session_id=group.pk, name="bridge", as_person=True))
+    hook = bridge(group)
     update_agent(group.agent_id, {"unified_session": True})
     primary = Session.objects.get(agent=group.agent_id, key=PRIMARY_KEY)
     question = ask_in_chat(inside, lambda text: inside.say(primary, text))

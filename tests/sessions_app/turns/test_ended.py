@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from agent_core.llm.protocol import ModelReply
-from agent_core.turn.transcript import NOT_WHOLE
 from agent_core.types import EMPTY, NOTES, Ended
 from interfaces.web.transcript import ENDED, newest
 from sessions_app.deliveries.send import _parcel
@@ -50,18 +49,6 @@ def test_a_whole_answer_has_no_note(inside: Inside) -> None:
     assert (failed.ended_by, shown(inside, failed)["ended_by"]) == ("", None)
 
 
-def test_calls_of_an_answer_that_is_not_whole_leave_no_trace_but_the_refusal(inside: Inside) -> None:
-    session = inside.person.session()
-    cut = ModelReply(text="", calls=(call("note", text="half"),), ended_by=Ended.LENGTH)
-    inside.model.answer_with(cut, ModelReply(text="Done."))
-    turn = inside.say(session, "hello")
-    assert (turn.state, turn.ended_by, inside.did("note")) == ("succeeded", "stop", 0)
-    [results] = [each.parts["results"] for each in Message.objects.filter(turn=turn, role="tool")]
-    assert [(each["outcome"], each["output"]) for each in results] == [
-        ("refused", NOT_WHOLE.format(note=NOTES[Ended.LENGTH]))
-    ]
-
-
 @pytest.mark.rule("9.3")
 def test_a_delivery_says_it_below_the_text_and_in_its_own_field(inside: Inside) -> None:
     session = inside.person.session(channel="webhook", address="https://8.8.8.8/hook")
@@ -87,3 +74,4 @@ def test_a_planned_answer_says_so_and_a_form_that_is_not_whole_is_not_used(plann
     planner.model.answer_with(ModelReply(text="", calls=(form,)), ModelReply(text="", ended_by=Ended.REFUSAL))
     turn = planner.say(session, "again please")
     assert (turn.state, turn.error_code, turn.error) == ("failed", "no_answer", EMPTY[Ended.REFUSAL])
+    assert session.executions.latest("created_at").status == "failed", "nothing is left at work"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelUnavailable
 from agent_core.execution import Status
-from agent_core.llm.protocol import ModelReply
-from automations.jobs.edit import NewJob, create_job
-from automations.models import CronJob, JobClock
+from automations.models import JobClock
 from sessions_app.memory.task_state import remember
 from sessions_app.models import (
     Agent,
@@ -29,25 +25,18 @@ from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.engine import CLOSED
 from tests import plugins
+from tests.admin.conftest import make_job
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
 from tests.fleet import Fleet, until
-from tests.inside import Inside, during, listening
+from tests.inside import Inside, during
 from tests.model_server import ModelServer
 from tests.talk import ended, last_said, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("7.1", "7.6")]
 
 DOWN = ModelUnavailable("503")
-
-
-def hourly(session: Session, message: str) -> CronJob:
-    return create_job(
-        NewJob(
-            session_id=session.pk, name="tea", message=message, schedule={"kind": "every", "seconds": 3600}
-        )
-    )
 
 
 def waiting_song(session: Session, execution_id: str) -> ExecutionState:
@@ -137,34 +126,6 @@ def test_a_failed_plan_is_retried_with_what_the_person_asked(planner: Inside) ->
 
 
 @pytest.mark.rule("7.3")
-def test_a_short_word_is_a_reply_only_while_something_waits(planner: Inside) -> None:
-    for word in ("是", "好", "继续", "ok"):
-        session = planner.person.session()
-        planner.model.answer_with(plan(RESPOND), says("Yes?"))
-        planner.say(session, word)
-        assert f"# Request\n\n{word}" in planner.model.shown(-2)
-        assert "# Resume" not in planner.model.shown(-2)
-        ExecutionState.objects.all().delete()
-        planner.model.answer_with(plan(ask("Shall I?", confirm=True)), plan(RESPOND), says("Did it."))
-        planner.say(session, "Do it.")
-        planner.say(session, word)
-        assert f"Question: Shall I?\nReply: {word}" in planner.model.shown(-2)
-
-
-@pytest.mark.rule("7.4")
-def test_two_messages_at_once_are_one_turn_that_hears_both(planner: Inside) -> None:
-    session = planner.person.session()
-    hurry = partial(receive, session.pk, MessageInput(content="And hurry."))
-    planner.model.answer_with(plan(tool("listen"), RESPOND), revision("continue"), says("Looked in a hurry."))
-    with listening(hurry):
-        first = planner.say(session, "Look.")
-    assert (first.state, first.guests.get().state) == (TurnState.SUCCEEDED, TurnState.MERGED)
-    assert "And hurry." in planner.model.shown(1)
-    told = Message.objects.filter(session=session).order_by("seq").values_list("role", "content")
-    assert list(told) == [("user", "Look."), ("user", "And hurry."), ("assistant", "Looked in a hurry.")]
-
-
-@pytest.mark.rule("7.3")
 def test_clear_empties_only_its_own_conversation_and_leaves_mail(planner: Inside) -> None:
     session, other = planner.person.session(), planner.person.session()
     for each in (session, other):
@@ -239,20 +200,12 @@ def test_a_cancelled_turn_ends_its_execution_and_leaves_the_others(planner: Insi
     assert ExecutionState.objects.filter(status__in=["planning", "running"]).count() == 0
 
 
-def test_an_empty_end_of_a_turn_leaves_nothing_at_work(planner: Inside) -> None:
-    """The database holds it: one at work for each session, and only in a turn."""
-    planner.model.answer_with(plan(RESPOND), ModelReply(text=""))
-    turn = planner.say(planner.person.session(), "Say nothing.")
-    assert turn.error_code == "no_answer"
-    assert ExecutionState.objects.get().status == Status.FAILED
-
-
 @pytest.mark.rule("7.4")
 def test_an_automation_asks_one_question_and_leaves_what_waits_alone(planner: Inside) -> None:
     session = planner.person.session()
     planner.model.answer_with(plan(ask("Which?")))
     planner.say(session, "Take one.")
-    job = hourly(session, "yes")
+    job = make_job(session, "yes")
     for reply in (plan(RESPOND), plan(ask("Question 1?")), plan(ask("Question 2?"))):
         JobClock.objects.filter(job=job).update(next_run_at=Now())
         planner.model.replies = [reply]
@@ -275,20 +228,6 @@ def test_a_background_question_is_the_answer_and_is_mailed_home(planner: Inside)
     planner.beat()
     assert MailboxEvent.objects.get(target=home).summary == "For which month?"
     assert ExecutionState.objects.get().status == Status.COMPLETED
-
-
-@pytest.mark.rule("7.5")
-def test_live_state_is_read_anew_and_memory_is_ignored(planner: Inside) -> None:
-    session = planner.person.session()
-    remember(session.pk, {"important_facts": ["the old automation was at nine"]})
-    hourly(session, "tea")
-    planner.model.answer_with(plan(RESPOND), says("One."), plan(RESPOND), says("Hello."))
-    planner.say(session, "Which automations are there?")
-    assert "'tea'" in planner.model.shown(0)
-    assert "at nine" not in planner.model.shown(0)
-    planner.say(session, "Hello")
-    assert "at nine" in planner.model.shown(2)
-    assert TaskState.objects.get().important_facts == ["the old automation was at nine"]
 
 
 @pytest.mark.rule("3.5", "7.3", "7.4")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -13,14 +12,13 @@ import pytest
 from django.apps import apps
 from django.core import serializers
 
-from agent_core.mcp import offer
 from agent_core.text.fence import fenced
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Message, Session, Turn, TurnState, TurnStep
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.inside import Inside, call, makes
-from tests.mcp_servers import Docs, strange
+from tests.mcp_servers import Docs
 from tests.sessions_app.turns.test_receive import automation
 
 pytestmark = pytest.mark.rule("3.5")
@@ -107,44 +105,6 @@ def test_an_unavailable_server_is_named_and_others_still_work(inside: Inside, do
     assert not any(tool.name.startswith("away") for tool in inside.model.calls[0].tools)
     stored = Message.objects.get(turn=turn, role="user")
     assert (stored.content, stored.model_content) == (turn.content, inside.model.shown(0))
-
-
-def test_a_hanging_server_delays_a_turn_for_a_bounded_time(
-    inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offer, "LIST_SECONDS", 1.0)
-    over = threading.Event()
-
-    def held(_request: object) -> None:
-        over.wait(60)
-
-    with strange(held) as (url, asked):
-        session = with_servers(inside.person, slow=url)
-        for text in ("hello", "hello again"):
-            turn = inside.say(session, text)
-            assert turn.state == TurnState.SUCCEEDED
-            assert turn.finished_at is not None
-            assert turn.started_at is not None
-            assert (turn.finished_at - turn.started_at).total_seconds() < 10
-        assert "[slow] Its tools are missing now: it did not answer within 1 s." in inside.model.shown()
-        assert len(asked) == 1, "the second turn did not wait for it again"
-        over.set()
-
-
-def test_an_automation_may_read_and_write_but_not_erase(inside: Inside, docs: Docs) -> None:
-    with_servers(inside.person, docs=docs.url)
-    for name, given, outcome in (
-        ("search", {"words": "tea"}, "ok"),
-        ("note", {"text": "tea"}, "ok"),
-        ("erase", {"text": "tea"}, "refused"),
-    ):
-        # a conversation of its own: what a server said is text from outside, after which nothing is written
-        session = inside.person.session()
-        turn = automation(session, "look", datetime.now(UTC))
-        inside.model.answer_with(makes(call(f"docs__{name}", **given)), says("Done."))
-        inside.run(session)
-        assert [each for each, _ in results(turn)] == [outcome], name
-    assert docs.calls == ["search tea", "note tea"]
 
 
 def test_an_untrusted_servers_tool_needs_a_persons_consent(inside: Inside, docs: Docs) -> None:

@@ -9,14 +9,15 @@ import pytest
 from django.core import serializers
 from django.test import Client
 
-from automations.jobs.edit import NewJob, create_job
 from automations.jobs.explain import explain
 from automations.models import JobClock, RunRecord
 from sessions_app.models import Delivery, Event, MailboxEvent, Message, Session, Turn, TurnState
+from tests.admin.conftest import make_job
+from tests.automations.turn_kinds.test_isolated import job_of
 from tests.doors import caller
 from tests.inside import Inside
 from tests.model_server import ModelServer
-from tests.sessions_app.turns.test_strict_provider import home, inside, isolated, server
+from tests.sessions_app.turns.test_strict_provider import home, inside, server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.6")]
 __all__ = ["inside", "server"]  # fixtures
@@ -57,14 +58,7 @@ def test_they_are_for_the_owner_alone(inside: Inside, server: ModelServer, teleg
 
 
 def test_a_run_tells_them_to_its_owner(inside: Inside, server: ModelServer) -> None:
-    job = create_job(
-        NewJob(
-            session_id=home(inside).pk,
-            message="water",
-            name="plants",
-            schedule={"kind": "every", "seconds": 3600},
-        )
-    )
+    job = make_job(home(inside))
     JobClock.objects.filter(job=job).update(next_run_at=datetime.now(UTC))
     refuse(server)
     inside.beat()
@@ -73,7 +67,8 @@ def test_a_run_tells_them_to_its_owner(inside: Inside, server: ModelServer) -> N
     assert WORDS in explain(inside.person.user, job.pk).last[0].text
     found = caller(inside.person)("GET", f"/api/automations/{job.pk}/runs/").json()
     assert WORDS in json.dumps(found)
-    isolated(inside)
+    job_of(inside.person, "report")
+    inside.beat()
     assert MailboxEvent.objects.filter(event_type="job_failed").exists()
     assert WORDS not in stored()
     assert Turn.objects.filter(provider_message=WORDS).count() == 2

@@ -29,7 +29,7 @@ from tests.sessions_app.turns.test_receive import automation
 from tests.sessions_app.turns.test_run import Observed
 from tests.talk import ended
 
-pytestmark = pytest.mark.rule("1.7", "10.0")
+pytestmark = [pytest.mark.rule("1.7", "10.0"), pytest.mark.usefixtures("broker")]
 
 BOUND = 6
 
@@ -64,7 +64,7 @@ def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
         return sum(pool.map(one, sessions))
 
 
-def test_claims_that_race_never_go_beyond_the_bound(person: Person, broker: str, bounded: int) -> None:
+def test_claims_that_race_never_go_beyond_the_bound(person: Person, bounded: int) -> None:
     worker = a_worker()
     for _ in range(3):
         turns = flood(person, bounded + 12, "hello")
@@ -74,9 +74,7 @@ def test_claims_that_race_never_go_beyond_the_bound(person: Person, broker: str,
         Turn.objects.filter(state=TurnState.QUEUED).delete()
 
 
-def test_a_users_automations_leave_room_for_what_the_user_says(
-    bounded: int, person: Person, broker: str
-) -> None:
+def test_a_users_automations_leave_room_for_what_the_user_says(bounded: int, person: Person) -> None:
     worker = a_worker()
     storm = [automation(person.session(), f"{n}", datetime.now(UTC)) for n in range(12)]
     assert claimed_at_once([turn.session for turn in storm], worker) == int(bounded * owners.AUTO_PART)
@@ -113,7 +111,7 @@ def test_a_turn_that_ends_wakes_the_refused_session_of_its_user(
     assert waiting() == 1, "the next message of the first session"
 
 
-def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Person, broker: str) -> None:
+def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Person) -> None:
     worker = a_worker()
     first, *_ = all_begun(person, bounded, worker)
     assert Turn.objects.hand_back(first)
@@ -125,7 +123,7 @@ def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Per
     assert (again.pk, again.attempt) == (first.pk, 2)
 
 
-def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: Person, broker: str) -> None:
+def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: Person) -> None:
     worker = a_worker()
     begun = all_begun(person, bounded, worker)
     first, second = flood(person, 2)
@@ -140,7 +138,7 @@ def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: 
 
 
 def test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_ends(
-    bounded: int, person: Person, broker: str
+    bounded: int, person: Person
 ) -> None:
     """Others may have taken its place, and no hint of its own comes: it would wait for the sweep."""
     worker = a_worker()
@@ -155,9 +153,7 @@ def end(turn: Turn) -> None:
     Turn.objects.filter(pk=turn.pk).update(state=TurnState.SUCCEEDED, finished_at=Now())
 
 
-def test_a_blocked_session_does_not_delay_other_refused_sessions(
-    bounded: int, person: Person, broker: str
-) -> None:
+def test_a_blocked_session_does_not_delay_other_refused_sessions(bounded: int, person: Person) -> None:
     worker = a_worker()
     begun = all_begun(person, bounded, worker)
     closing, at_work, good = flood(person, 3)
@@ -171,7 +167,7 @@ def test_a_blocked_session_does_not_delay_other_refused_sessions(
 
 
 def test_the_sweep_respects_each_users_bound_and_alternates_users(
-    bounded: int, person: Person, broker: str, settings: Any
+    bounded: int, person: Person, settings: Any
 ) -> None:
     worker, other = a_worker(), new_person("bob")
     flood(person, 20)
@@ -185,9 +181,7 @@ def test_the_sweep_respects_each_users_bound_and_alternates_users(
 
 
 @pytest.mark.parametrize("bound", [0, 1])
-def test_a_bound_of_one_is_one_and_none_is_none(
-    settings: Any, person: Person, broker: str, bound: int
-) -> None:
+def test_a_bound_of_one_is_one_and_none_is_none(settings: Any, person: Person, bound: int) -> None:
     settings.RONDO_TURNS_PER_USER = bound
     turns = flood(person, 5)
     assert claimed_at_once([turn.session for turn in turns], a_worker()) == (bound or 5)
@@ -202,7 +196,7 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_the_last_slots_are_for_users_with_no_running_turn(
-    slots: int, settings: Any, broker: str, transactional_db: None
+    slots: int, settings: Any, transactional_db: None
 ) -> None:
     settings.RONDO_TURNS_PER_USER = 7
     worker = a_worker()
@@ -220,7 +214,7 @@ def test_the_last_slots_are_for_users_with_no_running_turn(
 
 
 def test_a_turn_refused_in_a_full_fleet_is_woken_by_the_last_of_its_owner(
-    slots: int, settings: Any, person: Person, broker: str
+    slots: int, settings: Any, person: Person
 ) -> None:
     worker, other = a_worker(), new_person("bob")
     begun = all_begun(other, 17, worker)

@@ -1,20 +1,16 @@
-"""All kinds of turns through a provider that rejects what the large ones reject, after what a model may say."""
+"""Turns through a provider that rejects what the large ones reject, after what a model may say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db.models.functions import Now
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.mcp.offer import MOST_OF_ALL
-from automations.firing.fire_jobs import fire_due_jobs
-from automations.models import CronJob, JobClock
 from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import update_agent
 from sessions_app.memory.task_state import remember
@@ -49,7 +45,7 @@ def inside(
     transactional_db: None, broker: str, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Inside:
     """Someone whose agent's turns run here and ask the server. Its clients are kept by name."""
-    inside = begun(tmp_path, monkeypatch, new_person("ada", dreams=True))
+    inside = begun(tmp_path, monkeypatch, new_person("ada"))
     Agent.objects.update(model=f"openai-chat:strict-{server.port}")
     inside.person.agent.refresh_from_db()
     return inside
@@ -74,57 +70,20 @@ def slot(inside: Inside) -> None:
     inside.run(session)
 
 
-def system(event: str, inside: Inside) -> None:
-    job = CronJob.objects.get(agent=inside.person.agent, system_event=event)
-    CronJob.objects.filter(pk=job.pk).update(active_from=None, active_to=None)
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
-    assert fire_due_jobs().queued == 1
-    inside.run_all()
-
-
-def isolated(inside: Inside) -> None:
-    """Two turns in the session of one slot."""
-    now = datetime.now(UTC).replace(microsecond=0)
-    job = CronJob.objects.create(
-        agent=inside.person.agent,
-        name="report",
-        description="report",
-        execution_mode="isolated",
-        schedule_kind="every",
-        every_seconds=3600,
-        anchor=now,
-    )
-    JobClock.objects.create(job=job, next_run_at=now, planned_from=now - timedelta(hours=1))
-    inside.beat()
-
-
 def compressed(inside: Inside) -> None:
     for number in range(6):
         inside.say(home(inside), f"message {number}")
     assert TaskState.objects.filter(session=home(inside)).exists()
 
 
-KINDS: dict[str, tuple[Callable[[Inside], None], Callable[[Inside], None]]] = {
-    "message": (message, message),
-    "automation": (message, slot),
-    "slot after slot": (slot, slot),
-    "planner": (message, planned),
-    "heartbeat": (partial(system, "heartbeat"), partial(system, "heartbeat")),
-    "job": (isolated, isolated),
-    "dream": (message, partial(system, "dream")),
-    "compression": (message, compressed),
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("then", [message, planned, compressed])
 def test_the_next_turn_works_whatever_the_model_has_said(
-    inside: Inside, server: ModelServer, settings: Any, name: str
+    inside: Inside, server: ModelServer, settings: Any, then: Callable[[Inside], None]
 ) -> None:
-    if name == "compression":
+    if then is compressed:
         settings.RONDO_WINDOW_MESSAGES, settings.RONDO_CONTEXT_TOKENS = 4, 2000
-    first, then = KINDS[name]
     server.answer_with(ODD, DONE)
-    first(inside)
+    message(inside)
     remember(home(inside).pk, {"important_facts": ["Ada likes red"]})
     then(inside)
     assert server.rejected == []

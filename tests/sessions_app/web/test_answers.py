@@ -16,8 +16,7 @@ from django.test import Client
 from interfaces.web import rendering, transcript
 from interfaces.web.rendering import LANGUAGES, LONGEST_CODE, render, render_growing
 from sessions_app.mailbox.deposit import NewUpdate, deposit
-from sessions_app.models import ConsentQuestion, Message, Session, SessionState, SessionType
-from sessions_app.models.session import PRIMARY_KEY
+from sessions_app.models import ConsentQuestion, Message, Session, SessionType
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import archive_session
 from sessions_app.worker.process import WorkerProcess
@@ -84,16 +83,6 @@ def test_a_growing_text_is_bounded(ada: Client) -> None:
     assert ada.post("/sessions/rendered/", {"text": ""}).json()["growing"] == ""
     assert ada.post("/sessions/rendered/", {"text": "<i>\x00"}).json()["growing"].startswith("<p>&lt;i&gt;")
     assert Client().post("/sessions/rendered/", {"text": "x"}).status_code == 302
-
-
-def test_an_agents_own_conversation_is_not_archived(ada: Client, person: Person) -> None:
-    person.session()
-    primary = Session.objects.get(agent=person.agent, key=PRIMARY_KEY)
-    answer = ada.post(f"/sessions/{primary.pk}/archive/")
-    assert answer.status_code == 409
-    assert b"cannot be archived" in answer.content
-    primary.refresh_from_db()
-    assert primary.state == SessionState.OPEN
 
 
 def test_a_conversation_says_how_many_updates_come_with_the_next_message(ada: Client, person: Person) -> None:

@@ -143,17 +143,6 @@ def test_an_answer_that_is_sent_twice_is_one_and_goes_to_no_other_question(visit
 
 
 @pytest.mark.full
-def test_two_windows_show_the_same(visitor: Visitor) -> None:
-    session = visitor.person.session()
-    one, other = visitor.conversation(session), visitor.conversation(session)
-    say(one, "[[hold:d]] hello")
-    expect(other.locator(".entry.pending")).to_contain_text("hello")
-    other.get_by_role("button", name="Stop").click()
-    for page in (one, other):
-        expect(page.locator(".chip", has_text="Stopped")).to_be_visible()
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("status", [None, 503])  # None: it never arrives
 def test_what_was_read_is_marked_by_the_next_page_if_the_person_leaves_at_once(
     visitor: Visitor, status: int | None

@@ -79,19 +79,6 @@ def test_an_answer_is_stopped_by_keyboard(visitor: Visitor) -> None:
     box_of(page)
 
 
-def test_a_waiting_message_is_withdrawn_by_keyboard(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    type_message(page, "[[hold:kb]] first")
-    expect(page.locator("#live")).to_be_visible()
-    type_message(page, "/clear")  # it waits for the end, and is not taken along
-    press(page.get_by_role("button", name="Withdraw"), back="Shift+Tab")
-    expect(page.locator(".entry.pending", has_text="/clear")).to_have_count(0)
-    box_of(page)
-    assert Turn.objects.get(content="/clear").state == "cancelled"
-    visitor.model.release("kb")
-    expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
-
-
 def test_questions_of_a_plan_are_answered_by_keyboard(visitor: Visitor) -> None:
     use_engine(visitor.person, Engine.PLANNER)
     page = visitor.conversation()

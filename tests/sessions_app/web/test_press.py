@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from agent_core.llm.protocol import ModelReply
-from agent_core.types import ToolCall
+from tests.agent_core.planner.plans import says
 from tests.browser import IN_BROWSER, Visitor, say
+from tests.inside import call, makes
 from tests.keyboard import expect_focus, go_to
 from tests.plugins import calls
 
@@ -24,15 +24,13 @@ def refresh(page: Page, name: str, path: str) -> None:
 
 @pytest.mark.parametrize("by", ["mouse", "keyboard"])
 def test_a_button_is_pressed_although_its_question_is_shown_anew(visitor: Visitor, by: str) -> None:
-    visitor.model.answer_with(
-        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "kept"}),))
-    )
+    visitor.model.answer_with(makes(call("erase", name="kept")))
     page = visitor.conversation()
     say(page, "erase the disk")
     question = page.get_by_role("region", name="A question for you")
     refuse = question.get_by_role("button", name="Refuse")
     go_to(refuse, "Shift+Tab")
-    visitor.model.answer_with(ModelReply(text="As you like."))
+    visitor.model.answer_with(says("As you like."))
     if by == "mouse":
         refuse.hover()
         page.mouse.down()

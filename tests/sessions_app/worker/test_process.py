@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +20,6 @@ from automations.models import RunRecord, RunState
 from sessions_app.hints import shard_of
 from sessions_app.models import Agent, Message, OnBusy, Turn, TurnState, Worker
 from sessions_app.postgres.connection import connect_directly
-from sessions_app.postgres.notify import EVENTS, Publisher, Try
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.lock import Handle
@@ -217,19 +216,6 @@ def test_an_unstorable_input_ends_its_turn_immediately_with_a_closure(person: Pe
     assert (closure.role, closure.content) == ("assistant", "The turn failed: It could not be stored.")
     receive(session.pk, MessageInput(content="and now?"))
     assert attempted(session, me).state == "succeeded"
-
-
-def test_an_empty_answer_piece_does_not_stop_the_publisher(transactional_db: None) -> None:
-    sender = Publisher()
-    with connect_directly(settings.DATABASE_LOCK_URL) as listening:
-        listening.execute(f"LISTEN {EVENTS}")
-        sender.delta(Try("s", 1, 1), "")
-        sender.flush(5)
-        sender.notify(EVENTS, {"s": "after"})
-        with closing(listening.notifies(timeout=10)) as notes:
-            # turns of earlier tests in this process may still tell of themselves
-            assert any('"after"' in note.payload for note in notes)
-    sender.close()
 
 
 def rabbitmq() -> str:
