@@ -7,13 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.fleet import until
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_SECONDS = 90.0
@@ -54,13 +55,6 @@ def alive(pid: int) -> bool:
 def all_pids(connection: Mapping[str, Any]) -> list[int]:
     pids = connection["pids"]
     return [*pids["web"], *pids["worker"], *pids["beat"], pids["postgres"], pids["broker"]]
-
-
-def until(condition: Any, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{condition} did not become true within {seconds} s"
-        time.sleep(0.05)
 
 
 @dataclass(kw_only=True)
@@ -126,12 +120,31 @@ class Up:
         read: dict[str, Any] = json.loads((self.data / "connection.json").read_text())
         return read
 
+    @property
+    def url(self) -> str:
+        return str(self.connection()["url"])
+
+    @property
+    def token(self) -> str:
+        return str(self.connection()["token"])
+
+    @property
+    def database_url(self) -> str:
+        return str(self.connection()["database_url"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """None beyond those of every request."""
+        return {}
+
+    def pids(self, kind: str) -> list[int]:
+        """The processes of one kind, such as `worker`."""
+        found = self.connection()["pids"][kind]
+        return found if isinstance(found, list) else [found]
+
     def get(self, path: str) -> int:
         """HTTP status of a GET with the token."""
-        connection = self.connection()
-        request = urllib.request.Request(
-            connection["url"] + path, headers={"Authorization": f"Token {connection['token']}"}
-        )
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Token {self.token}"})
         with urllib.request.urlopen(request, timeout=10) as answer:
             return int(answer.status)
 

@@ -119,7 +119,7 @@ def _faults(
 
 def _kill(kind: str) -> Fault:
     def kill(system: System, chance: random.Random) -> str:
-        victim = chance.choice(system.pids(kind))
+        victim = chance.choice(system.up.pids(kind))
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
         return f"{kind} {victim}"
@@ -129,7 +129,7 @@ def _kill(kind: str) -> Fault:
 
 def _stop(kind: str, seconds: float) -> Fault:
     def stop(system: System, chance: random.Random) -> str:
-        victims = system.postgres_pids() if kind == "postgres" else [chance.choice(system.pids(kind))]
+        victims = system.postgres_pids() if kind == "postgres" else [chance.choice(system.up.pids(kind))]
         stop_for(victims, seconds)
         return f"{kind} stopped for {seconds:.0f} s"
 

@@ -37,20 +37,15 @@ class System:
 
     @property
     def url(self) -> str:
-        return str(self.up.connection()["url"])
+        return self.up.url
 
     @property
     def headers(self) -> dict[str, str]:
-        """None beyond those of every request."""
-        return {}
+        return self.up.headers
 
     @property
     def token(self) -> str:
-        return str(self.up.connection()["token"])
-
-    def pids(self, kind: str) -> list[int]:
-        """The processes of one kind: `web`, `worker` or `beat`."""
-        return list(self.up.connection()["pids"][kind])
+        return self.up.token
 
     def postgres_pids(self) -> list[int]:
         """The server process and its children, which have process groups of their own."""
@@ -73,6 +68,7 @@ def running(folder: Path) -> Iterator[System]:
             "DATABASE_URL": proxies[0].url,
             "CELERY_BROKER_URL": proxies[1].url,
         }
+        own = {"SECRET_KEY": "only-for-the-soak", "HTTPS": "0", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
         up = Up(folder=folder, environ=environ)
         up.start("--workers", "2", "--beats", "2", "--concurrency", "20")
         try:
@@ -83,7 +79,7 @@ def running(folder: Path) -> Iterator[System]:
                 database_url=database.url,
                 database=proxies[0],
                 broker=proxies[1],
-                mallory=_manage(environ | _key(folder), "shell", "-v", "0", "-c", _MAKE_MALLORY),
+                mallory=_manage(environ | own, "shell", "-v", "0", "-c", _MAKE_MALLORY),
             )
         finally:
             up.end()
@@ -91,10 +87,6 @@ def running(folder: Path) -> Iterator[System]:
         for child, number in zip(children, (signal.SIGINT, signal.SIGTERM), strict=True):
             child.send_signal(number)
             child.wait(30)
-
-
-def _key(folder: Path) -> dict[str, str]:
-    return {"SECRET_KEY": "only-for-the-soak", "HTTPS": "0", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
 
 
 def _manage(environ: dict[str, str], *arguments: str) -> str:
