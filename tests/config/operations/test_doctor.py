@@ -32,7 +32,7 @@ from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import Connection, Delivery, Hook, OnBusy, Session, Turn, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.fleet import until
 from tests.services import with_database
 from tests.up import ROOT
 
@@ -72,24 +72,6 @@ def found_by(*arguments: str, **environ: str) -> dict[str, Any]:
     return {
         each["name"]: each for each in json.loads(doctor("--json", *arguments, **environ).stdout)["checks"]
     }
-
-
-@pytest.mark.full
-@pytest.mark.processes
-def test_a_healthy_fleet(fleet: Fleet, person: Person) -> None:
-    person.agent.model = "openai-chat:keyed"
-    person.agent.save()
-    a_job(person.session())
-    keys = {"OPENAI_API_KEY": "of-the-server", "OPENAI_BASE_URL": "https://api.openai.com/v1"}
-    fleet.environ |= keys
-    fleet.worker()
-    fleet.beat()
-    until(lambda: checks.beat().seen)
-    done = doctor("--json", **keys)
-    answer = json.loads(done.stdout)
-    assert [check for check in answer["checks"] if check["state"] != "ok"] == []
-    assert (done.returncode, answer["healthy"]) == (0, True)
-    assert {check["name"] for check in answer["checks"]} == set(server.CHECKS)
 
 
 @pytest.mark.long("the only proof that the command itself names problems")

@@ -18,7 +18,7 @@ from config.web import address_in
 from sessions_app.models import Process, ProcessKind
 from sessions_app.operations.processes import Presence
 from tests.config.operations.test_doctor import wrong
-from tests.fleet import Fleet, until
+from tests.fleet import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.2")]
 
@@ -31,23 +31,6 @@ def report(
     seen, began = Now() - timedelta(seconds=silent), Now() - timedelta(seconds=age or silent)
     more = {"version": VERSION} | more
     return Process.objects.create(host=host, pid=pid, kind=kind, seen_at=seen, started_at=began, **more)
-
-
-@pytest.mark.full
-@pytest.mark.processes
-def test_the_processes_of_a_fleet_report_themselves_until_they_end(fleet: Fleet) -> None:
-    fleet.worker()
-    fleet.beat()
-    until(lambda: Process.objects.count() == 2)
-    told = {each["kind"]: each for each in read_status().to_json()["processes"]}
-    assert {kind: (each["version"], each["alive"]) for kind, each in told.items()} == {
-        "worker": (VERSION, True),
-        "beat": (VERSION, True),
-    }
-    assert told["worker"]["id"] == read_status().workers[0].id
-    for process in fleet.processes:
-        process.stop()
-    assert not Process.objects.exists()
 
 
 def test_processes_of_all_machines_are_shown_with_their_version() -> None:

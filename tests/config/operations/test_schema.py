@@ -58,3 +58,5 @@ def test_a_failed_step_is_told_by_its_error_not_by_the_mark_below_it(tmp_path: P
         'Traceback:\nx.errors.UndefinedColumn: no\nx.ProgrammingError: column "a" is missing\nLINE 1: a\n   ^\n'
     )
     assert last_line(log) == 'x.ProgrammingError: column "a" is missing'
+    log.write_text("CommandError: made by another version\n")
+    assert last_line(log) == "made by another version"

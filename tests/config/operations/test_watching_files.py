@@ -22,7 +22,6 @@ from tests.up import ROOT
 RUNBOOK = ROOT / "docs" / "operations.md"
 PROMETHEUS = ROOT / "deploy" / "prometheus" / "prometheus.yml"
 _SHOWN_LABEL = re.compile(r"\{\{ ?(?:\$labels\.)?(\w+) ?\}\}")
-WIDTH = 24  # columns of a dashboard
 
 
 @needs_promtool
