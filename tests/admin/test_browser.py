@@ -50,18 +50,6 @@ def sign_in(visitor: Visitor, **options: Any) -> Page:
     return page
 
 
-@pytest.mark.long("a browser, and the first pages of a web process")
-def test_a_session_is_found_in_its_list_and_renamed(visitor: Visitor, session: Session) -> None:
-    page = sign_in(visitor)
-    page.goto(url(session, "changelist") + f"?q={session.key}")
-    page.locator("#result_list").get_by_role("link").first.click()
-    page.get_by_label("Title").fill("Garden")
-    page.get_by_role("button", name="Save", exact=True).click()
-    expect(page.locator("#result_list")).to_contain_text("Garden")
-    session.refresh_from_db()
-    assert session.title == "Garden"
-
-
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_pages_work_under_their_policies_and_are_accessible(visitor: Visitor, session: Session) -> None:

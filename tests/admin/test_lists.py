@@ -9,7 +9,7 @@ from django.contrib.admin.utils import quote
 from django.test import Client
 from django.urls import reverse
 
-from automations.models import RunRecord, RunState
+from automations.models import RunState
 from tests.admin.conftest import make_job
 from tests.admin.test_dashboard import add_run
 from tests.conftest import Person
@@ -21,10 +21,6 @@ def found(client: Client, name: str, **query: Any) -> str:
     answer = client.get(reverse(name), query)
     assert answer.status_code == 200, query
     return answer.content.decode()
-
-
-def link_of(run: RunRecord) -> str:
-    return quote(run.pk)  # as Django writes it into addresses
 
 
 def test_runs_are_filtered_by_state_reason_agent_and_time(staff: Client, person: Person) -> None:
@@ -46,4 +42,4 @@ def test_runs_are_filtered_by_state_reason_agent_and_time(staff: Client, person:
         ({"q": "tomatoes water"}, {old}),
     ):
         page = found(staff, RUNS, **query)
-        assert {run for run in (old, new) if link_of(run) in page} == expected, query
+        assert {run for run in (old, new) if quote(run.pk) in page} == expected, query

@@ -84,16 +84,6 @@ def test_a_search_finds_what_its_term_names_exactly(staff: Client, rows: dict[st
         assert url(session, "change") in shown(staff, session, "changelist", q=str(term))
 
 
-def test_a_list_that_grows_has_one_order(staff: Client, rows: dict[str, Any]) -> None:
-    for name in ("turn", "session", "cronjob", "runrecord"):
-        lists = [
-            staff.get(url(rows[name], "changelist"), asked).context["cl"] for asked in ({}, {"o": "2.-3"})
-        ]
-        plain, other = (each.queryset.query.order_by for each in lists)
-        assert other == plain, name
-        assert plain[0] == ("-pk" if name == "turn" else "-created_at"), name
-
-
 @pytest.mark.parametrize("names", [("runrecord",), pytest.param(None, marks=pytest.mark.full)])
 @pytest.mark.django_db(transaction=True)  # a refused value ends the transaction that it is in
 def test_values_that_cannot_be_stored_are_answered(

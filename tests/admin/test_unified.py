@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from sessions_app.models import Agent, Session
+from sessions_app.models import Agent
 from sessions_app.sessions.open import primary_session
 from tests.admin.conftest import make_job, shown, url
 from tests.conftest import Person
@@ -13,16 +13,12 @@ from tests.conftest import Person
 pytestmark = pytest.mark.rule("4.10")
 
 
-def unify(person: Person) -> Session:
-    Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
-    return primary_session(person.agent)
-
-
 def test_a_thread_page_names_the_shown_session_and_own_automations(staff: Client, person: Person) -> None:
     thread = person.session()
     own = make_job(thread, "of the thread")
     assert "its own history" in shown(staff, thread)
-    home = unify(person)
+    Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
+    home = primary_session(person.agent)
     theirs = make_job(home, "of the primary")
     page = shown(staff, thread)
     assert "in unified mode" in page
