@@ -29,9 +29,8 @@ def go_to(target: Locator, key: str = "Tab") -> None:
     """Press Tab (or Shift+Tab) until the target has the focus. Each step on the way is visible."""
     page = target.page
     expect(target).to_be_visible()
-    focused = target.and_(
-        page.locator(":focus")
-    )  # found at once: a swap could replace an element that is asked later
+    # found at once: a swap could replace an element that is asked later
+    focused = target.and_(page.locator(":focus"))
     for _ in range(MOST_STEPS):
         if focused.count():
             return

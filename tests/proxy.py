@@ -14,9 +14,8 @@ from urllib.parse import urlsplit, urlunsplit
 SO_ATTACH_FILTER = 26
 DROP_EVERYTHING = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF: return 0 bytes of each packet
 
-FORGETS = (
-    20.0  # seconds after which what stands between two peers drops a connection that one of them has left
-)
+# seconds after which what stands between two peers drops a connection that one of them has left
+FORGETS = 20.0
 
 
 @dataclass(eq=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 from tests.up import ROOT
 
@@ -170,11 +169,6 @@ def _marked(nodes: list[ast.expr]) -> set[str]:
     }
 
 
-def marks_in(path: Path) -> Iterator[tuple[str, str]]:
-    """Each rule that a module marks, with the test or class; with an empty name where it marks all of the module."""
-    return _marks_below(ast.parse(path.read_text()), "")
-
-
 def quick_rules() -> set[str]:
     """The rules that a test of `make test` marks: one without `full`, also at its class and its module."""
     trees = (ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("test_*.py"))
@@ -215,7 +209,7 @@ def proofs() -> dict[str, dict[str, list[str]]]:
     """The tests of each rule: by rule and file, the names; none for a whole file."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for rule, name in marks_in(path):
+        for rule, name in _marks_below(ast.parse(path.read_text()), ""):
             names = found[rule][str(path.relative_to(ROOT))]
             names += [name] if name else []
     return found
@@ -223,10 +217,8 @@ def proofs() -> dict[str, dict[str, list[str]]]:
 
 def page() -> str:
     """docs/rules.md."""
-    tests, lines = (
-        proofs(),
-        ["# Rules", "", "What the server promises, and the tests that try to break each promise."],
-    )
+    tests = proofs()
+    lines = ["# Rules", "", "What the server promises, and the tests that try to break each promise."]
     lines += [
         "This page is written by `make rules` from the marks of the tests; code and tests cite the numbers.",
         "",

@@ -67,10 +67,6 @@ def test_the_table_of_turns_matches_the_tools_offered(person: Person) -> None:
 
 
 def test_no_tool_is_offered_where_it_is_always_refused(person: Person) -> None:
-    """Every tool of a background turn does something there, or its request is told to the home."""
-    for where in ("heartbeat", "background job"):
-        named = offered(person, WHERE[where])
-        assert {named[name] for name in ("cron", "schedule_private_message")} == {"no"}
     group = Session(agent=person.agent, type=SessionType.SUB, chat_type="group")
     turn = Turn(session=group, kind=TurnKind.MESSAGE)
     context = ToolContext(turn=turn, session=group, agent=person.agent, interactive=True)

@@ -8,13 +8,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
@@ -22,6 +19,7 @@ from playwright.sync_api import expect, sync_playwright
 from tests.bot_api import BotApi
 from tests.browser import NEEDS_CHROMIUM, launch
 from tests.docs.pages import page, section
+from tests.mcp_servers import Handler, strange
 from tests.up import ROOT, Up, clean_environ
 
 pytestmark = [
@@ -67,46 +65,23 @@ OUTSIDE = "https://chat.example/"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-class _Receiver(BaseHTTPRequestHandler):
+def keep(folder: Path, handler: Handler) -> None:
     """Receives webhooks: keeps the first request in files and answers 410, so that its delivery fails at once.
 
     Later ones are not kept: one that is sent again would replace the files one by one while they are read.
     """
-
-    def __init__(self, folder: Path, *given: Any) -> None:
-        self.folder = folder
-        super().__init__(*given)
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if not (self.folder / "body").exists():
-            for name in SIGNED:
-                (self.folder / name).write_text(self.headers[name])
-            (self.folder / "body").write_bytes(body)
-        self.send_error(410)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@contextmanager
-def receiving(folder: Path) -> Iterator[str]:
-    """The host and port of a receiver that runs."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Receiver, folder))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join(10)
-        server.server_close()
+    if not (folder / "body").exists():
+        for name in SIGNED:
+            (folder / name).write_text(handler.headers[name])
+        (folder / "body").write_bytes(handler.body)
+    handler.send(b"", 410)
 
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:
     folder = Path(tempfile.mkdtemp(prefix="rondo-tutorial-"))
-    with receiving(folder) as host, BotApi() as bots:
+    with strange(partial(keep, folder)) as (receiver, _), BotApi() as bots:
+        host = urlsplit(receiver).netloc
         environ = {"RONDO_MODEL": "offline", "RONDO_WEBHOOK_HOSTS": host, "RONDO_TELEGRAM_URL": bots.url}
         started = Up(folder=folder, environ=clean_environ() | environ)
         try:

@@ -13,8 +13,9 @@ import httpx2
 import pytest
 
 from config.installation import VERSION, data_folder
+from tests.fleet import until
 from tests.packaging.installed import Installed, build_wheel, install, pins, project
-from tests.up import ROOT, Up, alive, all_pids, until
+from tests.up import ROOT, Up
 
 pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -58,11 +59,6 @@ def up(installed: Installed) -> Iterator[Up]:
         up.end()
 
 
-def _files(wheel: Path) -> set[str]:
-    with zipfile.ZipFile(wheel) as opened:
-        return set(opened.namelist())
-
-
 def test_the_wheel_holds_every_file_of_the_apps_and_the_templates_and_nothing_else(wheel: Path) -> None:
     here = {ROOT / "manage.py"}
     for top in (*APPS, "templates"):
@@ -72,7 +68,8 @@ def test_the_wheel_holds_every_file_of_the_apps_and_the_templates_and_nothing_el
     expected = {f"rondo_server/{path.relative_to(ROOT)}" for path in here}
     for needed in ("sessions_app/migrations/0001_initial.py", "interfaces/static/rondo/chat.css"):
         assert f"rondo_server/{needed}" in expected
-    held = _files(wheel)
+    with zipfile.ZipFile(wheel) as opened:
+        held = set(opened.namelist())
     assert {name for name in held if ".dist-info/" not in name} == expected
     assert any(name.endswith("/licenses/LICENSE") for name in held)
 
@@ -117,16 +114,6 @@ def test_chat_answers_and_doctor_and_status_find_the_server(installed: Installed
     assert "alive" in installed.run("status", "--data-dir", str(installed.data)).stdout
 
 
-def test_ctrl_c_stops_every_process(installed: Installed, up: Up) -> None:
-    pids = all_pids(up.connection())
-    assert up.stop() == 0
-    assert [pid for pid in pids if alive(pid)] == []
-    done = installed.run("status", "--data-dir", "nowhere")
-    [line] = done.stderr.splitlines()
-    assert done.returncode == 1
-    assert "no server runs on nowhere; start it with `rondo up" in line
-
-
 def test_the_command_knows_its_version_and_its_commands(installed: Installed) -> None:
     assert installed.run("--version").stdout == f"Rondo {VERSION}\n"
     told = installed.run("--help")
@@ -135,6 +122,7 @@ def test_the_command_knows_its_version_and_its_commands(installed: Installed) ->
     ours = {path.stem for path in ROOT.glob("*/management/commands/*.py")} - {"__init__", "bootstrap"}
     assert [name for name in ours if f"\n    {name} " not in told.stdout] == []
     assert installed.run("chat", "--help").stdout.startswith("usage: rondo chat ")
+    assert "start it with `rondo up" in installed.run("status", "--data-dir", "nowhere").stderr
     assert "Unknown command: 'stats'. Did you mean status?" in installed.run("stats").stderr
 
 
