@@ -148,9 +148,8 @@ def test_a_reply_names_its_question(ada: Caller) -> None:
     execution_of(session, question="Which tea?")
     address = f"/api/executions/{old.pk}/answer/"
     problem(ada.post(address, {"content": "lemon", "question": "another2"}), 409, "question_closed")
-    for _ in range(2):
-        answered = ada.post(address, {"content": "lemon"}, Idempotency_Key="once")
-        assert answered.status_code == 202
+    answered, again = (ada.post(address, {"content": "lemon"}, Idempotency_Key="once") for _ in range(2))
+    assert (answered.status_code, again.status_code) == (202, 202)
     turn = Turn.objects.get()
     assert (turn.input.execution, turn.content, turn.on_busy) == (old.pk, "lemon", "enqueue")
     assert answered.headers["Location"] == f"/api/turns/{turn.pk}/"

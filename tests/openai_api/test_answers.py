@@ -177,6 +177,7 @@ def test_what_is_harmless_is_accepted(ada: Chatter) -> None:
     )
     assert (answer.object, answer.choices[0].finish_reason) == ("chat.completion", "stop")
     assert answer.choices[0].message.content == "Heard."
+    assert answer.usage is not None
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
 
 

@@ -206,7 +206,7 @@ def expected_turn(job: CronJob, slot: datetime, snapshot: dict[str, Any]) -> Any
     about = {"automation_id": job.pk, "automation_name": job.name, "timezone": job.timezone} | marks
     return (
         *(job.session_id, "automation", "auto", "queued", job.message),
-        *(about | {"policy": snapshot["policy"]}, slot),
+        *(about | ({"policy": snapshot["policy"]} if snapshot["policy"] else {}), slot),
         *(1, "enqueue", f"run:{run_id(job.pk, slot)}:1", {}, 0),
     )
 

@@ -122,8 +122,10 @@ def rows(person: Person) -> Session:
     person.session()
     turn = receive(session.pk, MessageInput(content="one"))
     receive(session.pk, MessageInput(content="two"))
-    for seq in (1, 2):
-        said = Message.objects.create(session=session, seq=seq, role="user", content="x", turn=turn)
+    said, _ = (
+        Message.objects.create(session=session, seq=seq, role="user", content="x", turn=turn)
+        for seq in (1, 2)
+    )
     Delivery.objects.create(session=session, message=said, idempotency_key="k", channel="c", address="a")
     turn.steps.create(n=0, kind="prompt", data={})
     turn.steps.create(n=1, kind="response", data={})

@@ -268,13 +268,14 @@ def test_a_yes_is_for_no_other_server_of_the_name_and_no_other_account(inside: I
         update_agent(session.agent_id, {"mcp_servers": {"docs": first}})
         inside.model.answer_with(erase, says("I would like to."))
         inside.say(session, "Tidy up.")
-        for other in (
+        others: tuple[dict[str, Any], ...] = (
             {"url": elsewhere},
             {"headers": {"Authorization": "Bearer second-account"}},
             {"headers": {"Authorization": "Bearer first-account", "X-Tenant": "two"}},
             {"headers": {"X-Authorization": "Bearer first-account"}},
             {"headers": {}},
-        ):
+        )
+        for other in others:
             update_agent(session.agent_id, {"mcp_servers": {"docs": first | other}})
             inside.model.answer_with(erase, says("I must ask again."))
             inside.say(session, f"yes #{ConsentQuestion.objects.earliest('asked_seq').pk}")
