@@ -31,7 +31,7 @@ from sessions_app.models.session import NOBODY
 from sessions_app.postgres.notify import JOBS
 from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
 from sessions_app.reads.selectors import key_subquery, owned, shown_id, with_deliveries
-from sessions_app.tokens.limits import in_agents, in_sessions, limit_of
+from sessions_app.tokens.reach import in_agents, in_sessions, limit_of
 
 STATES = ("scheduled", "running", "done", "failed")
 _AGENT_OF_RUN = Coalesce("job__agent__name", "scheduled_message__session__agent__name")

@@ -21,7 +21,7 @@ from automations.models.category import Category, category
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.selectors import paused_until, state_of, with_runs
 from sessions_app.models import PRIMARY_KEY, Session
-from sessions_app.tokens.limits import in_agents, limit_of
+from sessions_app.tokens.reach import in_agents, limit_of
 
 MOST_JOBS = 100
 _HOLDS = {

@@ -57,7 +57,7 @@ from sessions_app.models import ConsentQuestion, ConsentState, Delivery, Executi
 from sessions_app.models.delivery import DeliveryState
 from sessions_app.reads.selectors import shown_id
 from sessions_app.single_line import one_line
-from sessions_app.tokens.limits import in_sessions
+from sessions_app.tokens.reach import in_sessions
 
 NEXT = 3  # coming slots of an appointment
 _STATES = {MessageStatus.PENDING: "scheduled", MessageStatus.SENT: "done"}

@@ -41,7 +41,7 @@ from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import automations, paused_until, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.connections.usable import warnings_of_agents
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
 NEXT = 5  # runs
@@ -166,7 +166,7 @@ def _waiting(jobs: Iterable[Any]) -> dict[str, QueueWait]:
     of_jobs = own.annotate(
         waiting_job=F("runs__job_id"),
         ahead=Subquery(ahead.annotate(number=Count("pk")).values("number")),
-        behind_others=ExpressionWrapper(owners.waits_for_own_turns(), BooleanField()),
+        behind_others=ExpressionWrapper(running_turns.waits_for_own_turns(), BooleanField()),
     )
     turns: list[Any] = list(of_jobs.order_by("waiting_job", "due_at", "id").distinct("waiting_job"))
     sessions = {turn.session_id for turn in turns}

@@ -17,7 +17,7 @@ from automations.routines.plan import routine_schedule_text
 from automations.selectors import runs_of_job, state_of, with_runs
 from sessions_app.postgres.pages import PagedQuery
 from sessions_app.reads.selectors import agent
-from sessions_app.tokens.limits import in_agents
+from sessions_app.tokens.reach import in_agents
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from config.operations.status import read_processes
 from sessions_app.channels import base as channels
 from sessions_app.connections.usable import usable
 from sessions_app.exceptions import PooledConnection
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.limits.policies import policy_of
 from sessions_app.models import (
     BACKGROUND,
@@ -226,7 +226,7 @@ def waiting_turns() -> Finding:
         .filter(~Exists(running), since__lt=since)
         .exclude(session__state=SessionState.DELETING)
         # other turns wait for their owner's account, or for the owner's other turns
-        .filter(~owners.waits_for_own_turns(), session__owner__is_active=True),
+        .filter(~running_turns.waits_for_own_turns(), session__owner__is_active=True),
         f"waiting for over {WAITING:.0f} s in idle sessions",
         "start more workers, or give them more threads (-c)",
     )

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 
 from automations.models import JobClock, ScheduledMessage
 from sessions_app import flags
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.models import Agent, Lane, Process, ProcessKind, Session, Turn, TurnState, Worker
 from sessions_app.operations.figures import Unread, open_deliveries, unread_mail
 
@@ -165,7 +165,7 @@ def lane_now(lane: Lane) -> LaneNow:
     queued = turns.filter(state=TurnState.QUEUED).aggregate(
         count=Count("pk"),
         inactive=Count("pk", filter=Q(session__owner__is_active=False)),
-        refused=Count("pk", filter=owners.waits_for_own_turns()),
+        refused=Count("pk", filter=running_turns.waits_for_own_turns()),
         age=Now() - Min("queued_at", default=Now()),
     )
     return LaneNow(

@@ -18,7 +18,7 @@ from sessions_app.models import ApiToken, TokenScope
 from sessions_app.queue.threads import target_ids
 from sessions_app.streams.rights import Right
 from sessions_app.tokens.issue import find_token, note_use
-from sessions_app.tokens.limits import Limit, limit_of, put_limit
+from sessions_app.tokens.reach import Limit, limit_of, put_limit
 from sessions_app.tokens.tickets import redeem_ticket
 
 TICKET = "ticket"  # the query parameter

@@ -24,7 +24,7 @@ from sessions_app import idempotency
 from sessions_app.exceptions import BadInput, BeyondLimit, InsufficientScope
 from sessions_app.models import TokenScope
 from sessions_app.postgres.pages import PagedQuery
-from sessions_app.tokens.limits import limit_of
+from sessions_app.tokens.reach import limit_of
 
 KEY = OpenApiParameter(
     "Idempotency-Key",

@@ -24,7 +24,7 @@ from django.http import HttpRequest, HttpResponse
 
 from interfaces.http.client_address import network_of
 from interfaces.http.errors.pages import error_page, wants_page
-from sessions_app.limits.allowance import Rate, take_allowance
+from sessions_app.limits.request_rate import Rate, take_allowance
 
 BY_ADDRESS = Rate(limit=20, seconds=60)
 AT_ONCE = 1  # passwords that a process hashes at a time

@@ -10,9 +10,9 @@ from rest_framework.throttling import BaseThrottle
 
 from interfaces.http.client_address import network_of
 from sessions_app.hooks.inbound import Caller
-from sessions_app.limits.allowance import Rate, Taken, count_request
+from sessions_app.limits.request_rate import Rate, Taken, count_request
 from sessions_app.models import ApiToken
-from sessions_app.tokens.limits import share_of_limited
+from sessions_app.tokens.reach import share_of_limited
 
 NAME = "requests"  # of the policy; structured fields have names
 

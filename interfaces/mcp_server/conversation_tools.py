@@ -17,7 +17,7 @@ from sessions_app.reads import selectors
 from sessions_app.sessions import open as sessions_open
 from sessions_app.sessions.history import some_messages
 from sessions_app.single_line import check_line, one_line
-from sessions_app.tokens.limits import limit_of
+from sessions_app.tokens.reach import limit_of
 
 MOST_AGENTS = 200
 LONGEST_PREVIEW = 100

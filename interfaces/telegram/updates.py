@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from interfaces.telegram import buttons
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionExists, SessionsError
-from sessions_app.limits.allowance import Rate, take_allowance
+from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import Agent, Session, TelegramBot, TelegramChat, TelegramUpdate, TurnInput
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.open import open_session

@@ -19,7 +19,7 @@ from agent_core.turn.exchange import TimedOut, Watch, ask_once
 from agent_core.types import TurnRequest
 from sessions_app.connections.usable import is_model_name, usable
 from sessions_app.exceptions import BadInput
-from sessions_app.limits.allowance import Rate, take_allowance
+from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import Connection
 from sessions_app.models.agent import LONGEST_ERROR
 

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from sessions_app.connections.usable import visible_connections
 from sessions_app.exceptions import NotFound
 from sessions_app.models import Connection
-from sessions_app.tokens.limits import in_account
+from sessions_app.tokens.reach import in_account
 
 
 def connections(user: AbstractBaseUser) -> QuerySet[Connection]:

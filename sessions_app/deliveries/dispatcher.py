@@ -22,7 +22,7 @@ from django.db import connection, transaction
 
 from sessions_app.deliveries.send import Receiver, receiver_of, send_next
 from sessions_app.hints import DeliveryLane
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.models import Delivery, Session
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.postgres import statements
@@ -178,7 +178,7 @@ def _overdue() -> Statement:
     ranked = (
         sa.select(heads.c.id, by_owner.label("rank"))
         .join(_session, _session.c.id == heads.c.session_id)
-        .where(due, silent, owners.is_active(_session.c.owner_id))
+        .where(due, silent, running_turns.is_active(_session.c.owner_id))
         .subquery()
     )
     # owners take turns

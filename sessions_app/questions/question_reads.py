@@ -17,7 +17,7 @@ from sessions_app.exceptions import NotFound
 from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Session, Turn
 from sessions_app.postgres.pages import LARGEST_PAGE, bytes_of, how_many_fit, octets
 from sessions_app.queue.threads import with_target
-from sessions_app.tokens.limits import in_sessions
+from sessions_app.tokens.reach import in_sessions
 
 MOST_WAITING = 20  # questions of one session that are listed
 

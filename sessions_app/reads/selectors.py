@@ -31,7 +31,7 @@ from sessions_app.postgres.pages import PagedQuery, bytes_of, found_in, search_n
 from sessions_app.questions.question_reads import size_of_consents, size_of_waiting, with_consents
 from sessions_app.queue.threads import with_target
 from sessions_app.reads.session_reads import in_state, shown_sessions, with_questions
-from sessions_app.tokens import limits
+from sessions_app.tokens import reach
 
 M = TypeVar("M", bound=Model)
 NO_SESSION = "there is no such session"
@@ -55,7 +55,7 @@ def agents(user: AbstractBaseUser, *, to_ask: bool = False) -> QuerySet[Agent]:
     `to_ask`: those that messages may be sent to; with a limit to a session, the agent of that session.
     """
     primary = Session.objects.filter(agent=OuterRef("pk"), key=PRIMARY_KEY).values("pk")[:1]
-    reached = limits.asked_agents(user) if to_ask else limits.in_agents(user, "pk")
+    reached = reach.asked_agents(user) if to_ask else reach.in_agents(user, "pk")
     return Agent.objects.filter(reached, owner_id=user.pk).annotate(primary_session=Subquery(primary))
 
 
@@ -95,7 +95,7 @@ def _with_view(document: Document) -> Document:
 
 def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> PagedQuery[Any]:
     """Return the user's sessions with these values of fields, each as it is shown, in the order of creation."""
-    rows: QuerySet[Session] = Session.objects.filter(limits.these_sessions(user), owner_id=user.pk)
+    rows: QuerySet[Session] = Session.objects.filter(reach.these_sessions(user), owner_id=user.pk)
     fields = dict(wanted)
     if state := fields.pop("shown_state", None):
         rows = in_state(rows, state, user.pk)
@@ -119,13 +119,13 @@ def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False
 
 def only_session(user: AbstractBaseUser) -> Any | None:
     """Return the session that the request is limited to; None without such a limit. NotFound."""
-    only = limits.limit_of(user).session_id
+    only = reach.limit_of(user).session_id
     return None if only is None else session(user, only)
 
 
 def _reached(user: AbstractBaseUser, rows: QuerySet[Session]) -> Any:
     found = rows.order_by().first()
-    return _found(found if found is not None and limits.reaches_session(user, found) else None, NO_SESSION)
+    return _found(found if found is not None and reach.reaches_session(user, found) else None, NO_SESSION)
 
 
 def session_with_key(user: AbstractBaseUser, agent: Agent, key: str) -> Any:
@@ -192,7 +192,7 @@ def _turns(user: AbstractBaseUser) -> QuerySet[Turn]:
 def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
     """Return one turn of the user. NotFound."""
     found = _turns(user).filter(pk=turn_id).first() if turn_id <= LARGEST_ID else None
-    is_reached = found is not None and limits.reaches_contents(user, found.session_id)
+    is_reached = found is not None and reach.reaches_contents(user, found.session_id)
     return _found(found if is_reached else None, "there is no such turn")
 
 
@@ -234,7 +234,7 @@ def executions_of(
 
 def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:
     """Return one execution of the user. NotFound."""
-    mine = ExecutionState.objects.filter(limits.in_sessions(user), session__owner_id=user.pk)
+    mine = ExecutionState.objects.filter(reach.in_sessions(user), session__owner_id=user.pk)
     rows: QuerySet[ExecutionState] = with_consents(mine)
     rows = rows.none() if "\x00" in execution_id else rows.filter(pk=execution_id)
     return _first(rows, "there is no such execution")
@@ -277,5 +277,5 @@ def hook(user: AbstractBaseUser, hook_id: str) -> Hook:
 
 
 def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:
-    rows = Hook.objects.filter(limits.in_agents(user), agent__owner_id=user.pk)
+    rows = Hook.objects.filter(reach.in_agents(user), agent__owner_id=user.pk)
     return rows.annotate(agent_name=F("agent__name"))

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from sessions_app.models import ClientChat, ClientMessage, Message, Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.reads import selectors
-from sessions_app.tokens import limits
+from sessions_app.tokens import reach
 
 MOST_NEWS = 20  # automations' answers that one answer begins with; the rest comes with the next
 MOST_BRANCHES_READ = 20  # newest sessions of a chat that are asked for such answers
@@ -76,7 +76,7 @@ def mark_news_told(message_id: int) -> None:
 def collect_news(user: AbstractBaseUser, chat: ClientChat) -> list[int]:
     """Return the ids of the automations' messages that the program was not told yet, and count them as told."""
     of_chat = ClientChat.objects.filter(
-        limits.in_sessions(user), agent=chat.agent_id, door=chat.door, chat=chat.chat
+        reach.in_sessions(user), agent=chat.agent_id, door=chat.door, chat=chat.chat
     )
     found = _untold(of_chat)
     for row in of_chat.order_by("-number")[:MOST_BRANCHES_READ]:

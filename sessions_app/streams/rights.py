@@ -17,7 +17,7 @@ from django.db import connection
 from sessions_app.exceptions import TooManyStreams
 from sessions_app.streams.items import Topic
 from sessions_app.tokens.issue import valid_token
-from sessions_app.tokens.limits import share_of_limited
+from sessions_app.tokens.reach import share_of_limited
 
 
 @dataclass(frozen=True, kw_only=True)

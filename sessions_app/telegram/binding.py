@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from sessions_app.exceptions import NotFound
-from sessions_app.limits.allowance import Rate, take_allowance
+from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import TelegramBot, TelegramChat
 from sessions_app.tokens.secret import hashed
 

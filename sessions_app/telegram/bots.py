@@ -20,11 +20,11 @@ from sessions_app.exceptions import (
     TelegramAway,
     UnreadableSecret,
 )
-from sessions_app.limits.allowance import Rate
+from sessions_app.limits.request_rate import Rate
 from sessions_app.models import Agent, TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.telegram import LONGEST_ERROR
 from sessions_app.telegram.client import MISSING, ApiError, client_of, is_installed, wait_for
-from sessions_app.tokens.limits import in_agents
+from sessions_app.tokens.reach import in_agents
 
 PURPOSE = "telegram bot"  # of encrypted tokens
 LONGEST_TOKEN = 200

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from sessions_app.exceptions import TooManyTickets
 from sessions_app.models import ApiToken, StreamTicket
 from sessions_app.tokens.issue import valid_token
-from sessions_app.tokens.limits import share_of_limited
+from sessions_app.tokens.reach import share_of_limited
 from sessions_app.tokens.secret import LONGEST, hashed, new_secret
 
 VALID = timedelta(seconds=60)

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 
 from sessions_app import events, flags, metrics
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep, Worker
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
@@ -67,7 +67,7 @@ def next_id(*, lock: bool = True) -> Any:
 
 def may_go_on(turn: Any) -> Any:
     """Condition: a running turn is resumed. For an inactive owner it is resumed only to be cancelled."""
-    return sa.or_(turn.c.cancel_requested_at.is_not(None), owners.is_active(turn.c.owner_id))
+    return sa.or_(turn.c.cancel_requested_at.is_not(None), running_turns.is_active(turn.c.owner_id))
 
 
 def worker_is_gone(worker: Any) -> Any:
@@ -96,10 +96,10 @@ def _claim_statement() -> Any:
     candidate = sa.select(picked.c.id).where(picked.c.id == next_id()).with_for_update().scalar_subquery()
     steps = sa.select(sa.func.coalesce(sa.func.max(_step.c.n) + 1, 0)).where(_step.c.turn_id == _turn.c.id)
     steps_now = steps.scalar_subquery()
-    has_room = owners.has_room(owners.count_running_exactly(_turn.c.owner_id), _turn.c.lane)
+    has_room = running_turns.has_room(running_turns.count_running_exactly(_turn.c.owner_id), _turn.c.lane)
     unowned = sa.or_(_turn.c.claim.is_(None), _turn.c.worker == ASKER, worker_is_gone(_turn.c.worker))
     takeable = sa.or_(
-        sa.and_(_turn.c.state == TurnState.QUEUED, owners.is_active(_turn.c.owner_id), has_room),
+        sa.and_(_turn.c.state == TurnState.QUEUED, running_turns.is_active(_turn.c.owner_id), has_room),
         sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn)),
     )
     open_session = sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING)
@@ -188,7 +188,7 @@ def claim_parameters(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: 
         "max_wait": settings.AUTOMATION_MAX_WAIT,
         "everywhere": flags.tells_every_window(),
         **limits_of_silence(),
-        **owners.bounds(),
+        **running_turns.bounds(),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from django.conf import settings
 
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.turns.claim import SESSION_ID, may_go_on, next_id
@@ -25,8 +25,8 @@ def _own() -> Any:
     """Select the session's next turn if it may run now, or was handed back."""
     may_begin = sa.and_(
         _turn.c.state == _QUEUED,
-        owners.is_active(_turn.c.owner_id),
-        owners.has_room(owners.count_running(_turn.c.owner_id), _turn.c.lane),
+        running_turns.is_active(_turn.c.owner_id),
+        running_turns.has_room(running_turns.count_running(_turn.c.owner_id), _turn.c.lane),
     )
     # while a worker runs a turn, nothing else can run: that worker looks again afterwards
     is_handed_back = sa.and_(_turn.c.state == _RUNNING, _turn.c.claim.is_(None), may_go_on(_turn))
@@ -45,7 +45,7 @@ def _another() -> Any:
     """
     here = _session.alias("here")
     owner = sa.select(here.c.owner_id).where(here.c.id == SESSION_ID).scalar_subquery()
-    turn, running = _turn.alias("waiting"), owners.count_running(owner)
+    turn, running = _turn.alias("waiting"), running_turns.count_running(owner)
     longest = sa.select(_turn.c.id).where(
         _turn.c.owner_id == owner, _turn.c.state == _QUEUED, _turn.c.host_id.is_(None)
     )
@@ -61,9 +61,9 @@ def _another() -> Any:
             is_silent,
             ~sa.exists().where(busy.c.session_id == turn.c.session_id, busy.c.state == _RUNNING),
             _session.c.state != SessionState.DELETING,
-            owners.is_active(owner),
-            owners.is_near_limit(running),
-            owners.has_room(running, turn.c.lane),
+            running_turns.is_active(owner),
+            running_turns.is_near_limit(running),
+            running_turns.has_room(running, turn.c.lane),
         )
         .order_by(turn.c.lane.desc(), turn.c.hinted_at.nulls_first(), turn.c.id)  # "turns" before "auto"
         .limit(1)
@@ -91,5 +91,5 @@ def next_lane(session_id: uuid.UUID) -> list[Any]:
         session_id=session_id,
         max_wait=settings.AUTOMATION_MAX_WAIT,
         again_after=HINT_AGAIN_AFTER,
-        **owners.bounds(),
+        **running_turns.bounds(),
     )

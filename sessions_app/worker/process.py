@@ -23,7 +23,7 @@ from sessions_app import hints, metrics
 from sessions_app.channels import base as channels
 from sessions_app.deliveries.dispatcher import DeliveryDispatcher, sweep_deliveries
 from sessions_app.hints import flush_hints
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.models import ProcessKind, Worker
 from sessions_app.operations.processes import Presence
 from sessions_app.postgres.notify import CONTROL, Listener, publisher
@@ -168,7 +168,7 @@ class WorkerProcess:
             },
         )
         self._registered.set()
-        owners.set_fleet_slots(self._slots + int(others))
+        running_turns.set_fleet_slots(self._slots + int(others))
         running = {handle.turn_id: handle for handle in self.locks.held() if handle.turn_id is not None}
         if not running:
             return

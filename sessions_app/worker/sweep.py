@@ -16,7 +16,7 @@ from agent_core.exceptions import Stale
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import Hint, send
 from sessions_app.journal import Journal
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.models import Lane, Session, SessionState, Turn, TurnState, Worker
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher
@@ -63,15 +63,20 @@ def _waiting_sessions() -> Statement:
         sa.select(heads.c.id, heads.c.lane, _session.c.owner_id, rank.label("rank"))
         .join(_session, _session.c.id == heads.c.session_id)
         .where(
-            ~is_busy, silent, _session.c.state != SessionState.DELETING, owners.is_active(_session.c.owner_id)
+            ~is_busy,
+            silent,
+            _session.c.state != SessionState.DELETING,
+            running_turns.is_active(_session.c.owner_id),
         )
         .subquery()
     )
-    running = owners.count_running(waiting.c.owner_id) + waiting.c.rank - 1
+    running = running_turns.count_running(waiting.c.owner_id) + waiting.c.rank - 1
     chosen = (
         sa.select(waiting.c.id)
         # the first condition follows from the second, and spares most rows the count
-        .where(waiting.c.rank <= owners.MOST_OF_PEOPLE, owners.has_room(running, waiting.c.lane))
+        .where(
+            waiting.c.rank <= running_turns.MOST_OF_PEOPLE, running_turns.has_room(running, waiting.c.lane)
+        )
         .order_by(waiting.c.rank, waiting.c.id)
         .limit(MOST_HINTS)
     )
@@ -114,7 +119,7 @@ def _of_inactive_owners() -> Statement:
         _turn.c.state == sa.literal_column("'running'"),
         _turn.c.cancel_requested_at.is_(None),
         _turn.c.kind != sa.all_(without_model),
-        ~owners.is_active(_turn.c.owner_id),
+        ~running_turns.is_active(_turn.c.owner_id),
     )
     return Statement(
         rows.values(cancel_requested_at=sa.func.now(), cancel_reason=OwnerInactive.code).returning(
@@ -163,7 +168,7 @@ def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
         if cursor.fetchone()[0]:
             stopped = CANCEL_INACTIVE.all(without_model=kinds_without_model())
             RELEASE_GUESTS.run()
-            rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **owners.bounds())
+            rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds())
             FORGET.run(worker=worker_id)
     if rows or stopped:
         log.info("swept", sessions=len(rows), stopped=len(stopped))

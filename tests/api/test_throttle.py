@@ -12,7 +12,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 
-from sessions_app.limits.allowance import MOST_FORGOTTEN, Rate, count_request, take_allowance
+from sessions_app.limits.request_rate import MOST_FORGOTTEN, Rate, count_request, take_allowance
 from sessions_app.models import Allowance
 from tests.api.conftest import Caller, new_caller, problem
 

@@ -18,7 +18,7 @@ from sessions_app.sessions.open import primary_session
 from sessions_app.streams.rights import OpenStreams, Right
 from sessions_app.tokens import tickets
 from sessions_app.tokens.issue import MOST_TOKENS, note_use
-from sessions_app.tokens.limits import Limit, put_limit
+from sessions_app.tokens.reach import Limit, put_limit
 from sessions_app.tokens.secret import hashed
 from tests.api.conftest import Caller, for_each, made, problem
 from tests.api.test_lists import delivery, found

@@ -68,7 +68,7 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
             "1.8", "who was away counts others as lost", "worker_is_gone", drop_arguments("and_", "was_away")
         ),
     ),
-    "sessions_app.limits.owners": (
+    "sessions_app.limits.running_turns": (
         SHARES,
         Break("10.0", "a user runs more turns than the limit", "has_room", returns("sa.true()")),
     ),

@@ -27,7 +27,7 @@ from config.operations.status import status_lines
 from sessions_app.deliveries import dispatcher as overdue
 from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import OwnerInactive
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
@@ -55,7 +55,7 @@ def set_active(person: Person, active: bool) -> None:
 
 
 def asleep() -> int:
-    return len(recover.WAITING.all(sweep=0.0, **owners.bounds()))
+    return len(recover.WAITING.all(sweep=0.0, **running_turns.bounds()))
 
 
 def hourly(person: Person, **more: Any) -> CronJob:

@@ -35,7 +35,7 @@ from sessions_app.models import Agent, Engine
 from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.reads import selectors
 from sessions_app.sessions.delete import delete_agent
-from sessions_app.tokens.limits import limit_of
+from sessions_app.tokens.reach import limit_of
 
 MODEL = "`offline`, `<provider>:<model>`, or `<connection>:<model>`."
 ALLOW_TOOLS = "Names of tools that need no consent, in all turns except those of hooks."

@@ -22,7 +22,7 @@ from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once
 from sessions_app.connections.edit import LONGEST_SECRET, LONGEST_URL, MOST_MODELS
 from sessions_app.exceptions import TooSoon
-from sessions_app.limits.allowance import take_allowance
+from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import Connection
 
 PROVIDER = f"One of {', '.join(f'`{name}`' for name in PROVIDERS)}; some need an extra of Rondo."

@@ -18,7 +18,7 @@ from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
 from interfaces.http.fields import Flag, Input, Output, Text
 from interfaces.http.headers import revision_expected
 from sessions_app.exceptions import TooSoon
-from sessions_app.limits.allowance import take_allowance
+from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import TelegramBot
 from sessions_app.reads import selectors
 from sessions_app.telegram import binding, bots

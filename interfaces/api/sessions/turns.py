@@ -33,7 +33,7 @@ from sessions_app.reads import selectors
 from sessions_app.sessions import history
 from sessions_app.streams.reader import Run, until_ended
 from sessions_app.streams.rights import Right, lapsed
-from sessions_app.tokens.limits import limit_of
+from sessions_app.tokens.reach import limit_of
 
 PREFER = OpenApiParameter(
     "Prefer",

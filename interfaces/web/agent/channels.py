@@ -18,7 +18,7 @@ from automations.scheduled_messages import schedule_in_thread
 from interfaces.web.pages import FormResult, fragment, person, person_page
 from sessions_app.channels import base as channels
 from sessions_app.exceptions import BadInput, NotFound, TooSoon
-from sessions_app.limits.allowance import Rate, take_allowance
+from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import Agent, Delivery, Session, SessionState, SessionType, TelegramBot
 from sessions_app.models.session import WEB, ChatType
 from sessions_app.reads import selectors

@@ -11,7 +11,7 @@ from interfaces.web.pages import FormResult, given_revision, person, whole_numbe
 from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once
 from sessions_app.exceptions import BadInput, TooSoon
-from sessions_app.limits.allowance import take_allowance
+from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import Agent, Connection
 
 SHOWN = ("name", "provider", "base_url", "models", "requests_per_minute")  # the secret is never shown again

@@ -16,7 +16,7 @@ from interfaces.web.pages import FormResult, given_revision, person
 from sessions_app.agents import mcp_servers
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import NotFound, TooSoon
-from sessions_app.limits.allowance import Rate, take_allowance
+from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import Agent
 from sessions_app.single_line import one_line
 

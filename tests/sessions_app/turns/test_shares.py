@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from sessions_app import hints
-from sessions_app.limits import owners
+from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
@@ -77,7 +77,7 @@ def test_claims_that_race_never_go_beyond_the_bound(person: Person, bounded: int
 def test_a_users_automations_leave_room_for_what_the_user_says(bounded: int, person: Person) -> None:
     worker = a_worker()
     storm = [automation(person.session(), f"{n}", datetime.now(UTC)) for n in range(12)]
-    assert claimed_at_once([turn.session for turn in storm], worker) == int(bounded * owners.AUTO_PART)
+    assert claimed_at_once([turn.session for turn in storm], worker) == int(bounded * running_turns.AUTO_PART)
     [asked] = flood(person, 1)
     assert claim_next(asked.session_id, worker, auto_allowed=False) is not None
 
@@ -174,7 +174,7 @@ def test_the_sweep_respects_each_users_bound_and_alternates_users(
     assert len(all_begun(person, 2, worker)) == 2
     theirs = flood(other, 2)
     Turn.objects.update(queued_at=Now() - timedelta(minutes=1))
-    rows = recover.WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **owners.bounds())
+    rows = recover.WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds())
     hinted = Turn.objects.filter(hinted_at__isnull=False)
     assert len(rows) == (bounded - 2) + 2
     assert set(hinted.filter(session__owner=other.user)) == set(theirs)
@@ -190,8 +190,8 @@ def test_a_bound_of_one_is_one_and_none_is_none(settings: Any, person: Person, b
 @pytest.fixture
 def slots(monkeypatch: pytest.MonkeyPatch) -> int:
     """The fleet's slots, of which two are for users with no running turn."""
-    monkeypatch.setattr(owners, "_fleet_slots", owners._fleet_slots)  # restored afterwards
-    owners.set_fleet_slots(20)
+    monkeypatch.setattr(running_turns, "_fleet_slots", running_turns._fleet_slots)  # restored afterwards
+    running_turns.set_fleet_slots(20)
     return 20
 
 
@@ -210,7 +210,7 @@ def test_the_last_slots_are_for_users_with_no_running_turn(
         "nor are they woken to be refused"
     )
     Turn.objects.filter(state=TurnState.QUEUED).update(queued_at=Now() - timedelta(minutes=1))
-    assert recover.WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **owners.bounds()) == []
+    assert recover.WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds()) == []
 
 
 def test_a_turn_refused_in_a_full_fleet_is_woken_by_the_last_of_its_owner(
