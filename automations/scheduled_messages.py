@@ -231,7 +231,7 @@ def must_be_private(session: Session) -> None:
 
 
 def _text(text: Any) -> str:
-    """The valid text, unchanged. BadMessage."""
+    """Return the text if it is valid, unchanged. Raises BadMessage."""
     if not isinstance(text, str) or not _INVISIBLE.sub("", text).strip():
         raise BadMessage("the text is empty", code="empty_text")
     if len(text) > LONGEST_TEXT:

@@ -56,7 +56,8 @@ class NewJob:
     """A bound automation to create; `schedule` is the API's JSON. An empty name is taken from the message.
 
     `ends_at`: no runs after this ISO time; without an offset it is in the agent's zone. `max_runs`: limit of runs.
-    `jitter_seconds`: maximum of the fixed delay of each run. `max_retry`: retries of a failed run.
+    `jitter_seconds` is the longest delay of a run; the job's id decides it, the same for all runs. `max_retry`: retries
+    of a failed run.
     """
 
     session_id: uuid.UUID

@@ -36,7 +36,7 @@ class ScheduledMessageKind(SlotKind):
     delivers_answer = False
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
-        """An empty trigger; the text takes the session's standing route."""
+        """Return a trigger that adds no input to the history: the stored text becomes the answer."""
         return Trigger(
             content="",
             model_content=turn.content,

@@ -90,7 +90,7 @@ class PageAdmin(ModelAdmin[M]):
         return super().changelist_view(request, extra_context)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow the list's filters and related rows: by other columns one could guess a secret bit by bit."""
+        """Allow lookups by the list's filters and related rows only: another column could reveal a secret."""
         return self._is_filter(lookup, request) and super().lookup_allowed(lookup, value, request)
 
     def _is_filter(self, lookup: str, request: HttpRequest) -> bool:

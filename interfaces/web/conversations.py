@@ -65,7 +65,8 @@ class Listing:
 def conversations(user: User, *, before: str = "", shown: int = 0) -> Listing:
     """The latest conversations, or those before a place in the list. ValueError for a malformed place.
 
-    `shown`: how many the list has already: before the place, or now that all of it is loaded again.
+    `shown` is the number of lines that the browser has. With `before`, the next lines are added to them. Without it, at
+    least as many are loaded again, up to MOST_SHOWN.
     """
     most = MOST if before else min(max(shown, MOST), MOST_SHOWN)
     rows = _latest(user)

@@ -134,7 +134,11 @@ class Written:
 def write_document(
     agent_id: int, name: str, content: str, *, revision: int | None = None, basis: str | None = None
 ) -> Written:
-    """Do what `put_document` does, and return the backing's result too. `basis`: the one the writer has read."""
+    """Replace a document. Returns it and what its backing did.
+
+    `revision` is as for `put_document`. `basis` is that of the view which the writer has read: RevisionConflict if it
+    is no longer current.
+    """
     _check_text(name, content)
     try:
         return retry_deadlocks(lambda: _write(agent_id, name, content, revision, basis))

@@ -66,7 +66,10 @@ def check_sessions(owner_id: int) -> None:
 
 
 def count_stored(owner_id: int, size: int) -> None:
-    """Count bytes that this process stores for a user. After the commit it may look how many the user has."""
+    """Add to the bytes that this process has stored for a user since its last check.
+
+    From CHECKED_EACH on, the user's whole storage is added up after the commit.
+    """
     with _guard:
         _since_check[owner_id] += size
         if _since_check[owner_id] < CHECKED_EACH:

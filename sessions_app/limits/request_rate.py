@@ -75,7 +75,7 @@ class Rate:
 class Taken:
     """A counted request. `wait`: 0 when it is allowed, else the seconds until the next one is.
 
-    `remaining`: requests that are allowed at once after it. `full_in`: seconds until `limit` of them are.
+    `remaining` is how many further requests are allowed now, `full_in` the seconds until all of `limit` are.
     """
 
     rate: Rate

@@ -176,7 +176,7 @@ def octets(*values: Any) -> Any:
 def search_newest(rows: QuerySet[M], found: Q, *, time: str) -> QuerySet[M]:
     """Of the newest rows by `time`, return those that fulfil `found`; all rows for an empty condition.
 
-    An index must begin with what the rows are filtered by, and continue with `time`: it alone tells where they begin.
+    The table needs an index on the filter's columns, followed by `time`: only that finds the oldest row quickly.
     """
     if not found:
         return rows

@@ -46,7 +46,7 @@ STATES = {"yes": ConsentState.GRANTED, "no": ConsentState.REFUSED, "": ConsentSt
 
 @dataclass(frozen=True, kw_only=True)
 class ConsentAnswer:
-    """A plain yes or no in a chat, and the question it may answer. `counts`: it clearly answers that question."""
+    """A plain yes or no in a chat, and the question it may answer. `counts` is true if it surely answers that."""
 
     question: ConsentQuestion | None = None
     answer: str = ""

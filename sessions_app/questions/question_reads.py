@@ -140,9 +140,10 @@ def question(user: AbstractBaseUser, question_id: str) -> ConsentQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenQuestion:
-    """A question that waits for an answer. `calls`: what a yes allows, each with `name` and `arguments`; else empty.
+    """A question that waits for an answer.
 
-    `execution`: the one that waits; empty in a chat.
+    `calls` are the tool calls that a yes allows, each with `name` and `arguments`; none if it is not about consent.
+    `execution` is the id of the plan that waits; empty for a question in a chat.
     """
 
     id: str

@@ -86,7 +86,7 @@ def _stored_documents(user: AbstractBaseUser, agent_name: str) -> list[Document]
 
 
 def _with_view(document: Document) -> Document:
-    """Replace the content by the view of its backing, and set `basis`. Both stay for a document that is only text."""
+    """Show the current text of the document's backing and set `basis`. Without a backing, `basis` is None."""
     shown = view_of(document)
     document.basis = shown.basis if shown else None
     document.content = shown.content if shown else document.content

@@ -282,7 +282,7 @@ class Hub:
                 each.close()
 
     def _hand_out(self, reader: Subscription, page: EventPage, pieces: Pieces) -> bool:
-        """Give a reader the events of a page, and pieces of answers. Returns whether it needs another read."""
+        """Give a reader stored events and new pieces of running answers. Returns True if it has more to read."""
         left, is_held = dict(pieces) if reader.live else {}, False
         for event in page.events:
             if event.type in CLOSING:

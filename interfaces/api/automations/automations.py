@@ -221,7 +221,7 @@ class LocalMoment(serializers.Field[Any, Any, Any, Any]):
     """An instant with its own offset; DRF's field would convert it to UTC."""
 
     def to_representation(self, value: datetime) -> str:
-        """ISO."""
+        """Return the instant as ISO text with its own offset."""
         return value.isoformat()
 
 

@@ -57,7 +57,7 @@ class ScheduledMessageList(ApiView):
 
     @extend_schema(parameters=[KEY], request=NewScheduledMessage, responses={201: ScheduledMessageOut})
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """Schedule a message in a private chat; in a thread of a unified agent, in the primary session."""
+        """Schedule a message in a private chat. A thread of a unified agent passes it to its primary session."""
         shown_id(self.user, session_id)
         given = self.read(NewScheduledMessage)
         return self.create(

@@ -124,7 +124,7 @@ def _job(job_id: str) -> CronJob:
 
 
 def _sent(request: HttpRequest) -> QueryDict | None:
-    """What a form was sent with; None: it is shown for the first time."""
+    """Return the fields that the browser sent, or None if the form is shown for the first time."""
     return request.POST if request.method == "POST" else None
 
 
