@@ -89,7 +89,7 @@ def has_read_in(turn: Turn) -> bool:
     """Whether the turn so far, or an earlier turn of its session, has read text from outside."""
     # what a running turn has read is in its journal only
     read = {"foreign": True}
-    steps = TurnStep.objects.filter(turn=turn, kind=StepKind.RESULT, data__contains=read)
+    steps = TurnStep.objects.filter(turn_id=turn.pk, kind=StepKind.RESULT, data__contains=read)
     results = Message.objects.filter(
         session_id=turn.session_id, role=Role.TOOL, parts__contains={"results": [read]}
     )
