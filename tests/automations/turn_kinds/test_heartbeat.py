@@ -454,7 +454,7 @@ def test_a_heartbeat_with_many_calls_leaves_only_itself_in_the_window(inside: In
         assert turn.session.last_seq == turn.messages.latest("seq").seq
 
 
-def test_a_heartbeat_that_reflects_and_reports_is_at_most_twenty_statements(inside: Inside) -> None:
+def test_a_heartbeat_that_reflects_and_reports_is_at_most_thirty_statements(inside: Inside) -> None:
     """A worker adds those of the lock, of its owner's share and of the search for the next turn."""
     inside.model.answer_with(says("The report is late."))
     assert beat_now(inside.person) == 1
@@ -463,4 +463,4 @@ def test_a_heartbeat_that_reflects_and_reports_is_at_most_twenty_statements(insi
         run_turn(session, worker)  # which looks at the turn once more
     assert mail(primary_session(inside.person.agent)) == [("heartbeat_result", "The report is late.")]
     told = [each["sql"] for each in asked if each["sql"].split()[0] in {"SELECT", "INSERT", "UPDATE", "WITH"}]
-    assert len(told) <= 20, "\n".join(told)
+    assert len(told) <= 30, "\n".join(told)
