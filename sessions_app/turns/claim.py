@@ -96,26 +96,12 @@ def _claim_statement() -> Any:
     candidate = sa.select(picked.c.id).where(picked.c.id == next_id()).with_for_update().scalar_subquery()
     steps = sa.select(sa.func.coalesce(sa.func.max(_step.c.n) + 1, 0)).where(_step.c.turn_id == _turn.c.id)
     steps_now = steps.scalar_subquery()
-    has_room = running_turns.has_room(running_turns.count_running_exactly(_turn.c.owner_id), _turn.c.lane)
-    unowned = sa.or_(_turn.c.claim.is_(None), _turn.c.worker == ASKER, worker_is_gone(_turn.c.worker))
-    takeable = sa.or_(
-        sa.and_(_turn.c.state == TurnState.QUEUED, running_turns.is_active(_turn.c.owner_id), has_room),
-        sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn)),
-    )
-    open_session = sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING)
-    rescued = sa.and_(
-        _turn.c.state == TurnState.RUNNING, _turn.c.claim.is_not(None), _turn.c.worker.is_distinct_from(ASKER)
-    )
-    # a journal that grew resets the count; a turn that the same worker claims again was not lost
-    rescues = sa.case(
-        (_turn.c.steps_at_claim != steps_now, 0), (rescued, _turn.c.rescues + 1), else_=_turn.c.rescues
-    )
     claimed = (
         sa.update(_turn)
         .where(
             _turn.c.id == candidate,
-            takeable,
-            open_session,
+            _is_takeable(),
+            sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING),
             sa.or_(_turn.c.lane == Lane.PEOPLE, sa.bindparam("auto_allowed", type_=sa.Boolean())),
         )
         .values(
@@ -123,33 +109,47 @@ def _claim_statement() -> Any:
             claim=sa.bindparam("new_claim", type_=sa.Uuid()),
             worker=ASKER,
             attempt=_turn.c.attempt + 1,
-            rescues=rescues,
+            rescues=_rescues(steps_now),
             steps_at_claim=steps_now,
             claimed_at=sa.func.now(),
             started_at=sa.func.coalesce(_turn.c.started_at, sa.func.now()),
-            lock_wait_ms=sa.func.coalesce(
-                _turn.c.lock_wait_ms,
-                # at least 0: now() is the start of this transaction, which may be before the row was queued
-                sa.func.greatest(
-                    sa.cast(
-                        sa.func.extract("epoch", sa.func.now() - _turn.c.queued_at) * 1000, sa.BigInteger()
-                    ),
-                    0,
-                ),
-            ),
+            lock_wait_ms=sa.func.coalesce(_turn.c.lock_wait_ms, _waited_ms()),
         )
         .returning(*_turn.c)
         .cte("claimed")
     )
-    start = event_statements.insert_from(
-        claimed,
-        EventType.TURN_START,
-        event_statements.object_of({"attempt": claimed.c.attempt, "kind": claimed.c.kind}),
-    )
     attempt = {"kind": claimed.c.kind, "attempt": claimed.c.attempt}
+    start = event_statements.insert_from(claimed, EventType.TURN_START, event_statements.object_of(attempt))
     everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
     told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
     return sa.select(claimed, told, _without_flush()).add_cte(start)
+
+
+def _is_takeable() -> Any:
+    """Condition: the turn is queued and its owner has room for it, or it was begun by a worker that is gone."""
+    has_room = running_turns.has_room(running_turns.count_running_exactly(_turn.c.owner_id), _turn.c.lane)
+    unowned = sa.or_(_turn.c.claim.is_(None), _turn.c.worker == ASKER, worker_is_gone(_turn.c.worker))
+    return sa.or_(
+        sa.and_(_turn.c.state == TurnState.QUEUED, running_turns.is_active(_turn.c.owner_id), has_room),
+        sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn)),
+    )
+
+
+def _rescues(steps_now: Any) -> Any:
+    """Expression: how often the turn was taken over from a lost worker, without a new step in between."""
+    rescued = sa.and_(
+        _turn.c.state == TurnState.RUNNING, _turn.c.claim.is_not(None), _turn.c.worker.is_distinct_from(ASKER)
+    )
+    # a turn that the same worker claims again was not lost
+    return sa.case(
+        (_turn.c.steps_at_claim != steps_now, 0), (rescued, _turn.c.rescues + 1), else_=_turn.c.rescues
+    )
+
+
+def _waited_ms() -> Any:
+    waited = sa.func.extract("epoch", sa.func.now() - _turn.c.queued_at) * 1000
+    # at least 0: now() is the start of this transaction, which may be before the row was queued
+    return sa.func.greatest(sa.cast(waited, sa.BigInteger()), 0)
 
 
 def _without_flush() -> Any:

@@ -54,16 +54,14 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         f"{CLAIM} {OWNERS} {RECEIVE}",
         Break("1.2", "a second turn starts in a session", "next_id", drop_arguments("coalesce", "started")),
         Break("1.3", "a slot never goes before messages", "next_id", drop_arguments("coalesce", "aged")),
-        Break("1.8", "a live worker's turn is taken", "_claim_statement", drop_arguments("and_", "unowned")),
+        Break("1.8", "a live worker's turn is taken", "_is_takeable", drop_arguments("and_", "unowned")),
         Break(
             "1.7",
             "a person's hint starts a slot",
             "_claim_statement",
             drop_arguments("where", "auto_allowed"),
         ),
-        Break(
-            "10.0", "an inactive owner's turn begins", "_claim_statement", drop_arguments("and_", "is_active")
-        ),
+        Break("10.0", "an inactive owner's turn begins", "_is_takeable", drop_arguments("and_", "is_active")),
         Break(
             "1.8", "who was away counts others as lost", "worker_is_gone", drop_arguments("and_", "was_away")
         ),
