@@ -23,11 +23,6 @@ from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
-TARGETS = {
-    "chat turn": (8, 9),
-    "automation's turn": (10, None),
-    "heartbeat's turn": (14, None),
-}  # SQL, round trips
 QUIET = {"RONDO_SWEEP_SECONDS": "30", "RONDO_HEARTBEAT_SECONDS": "3600"}
 LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] LOG:  (?:statement|execute [^:]*): ?")
 ADVISORY = re.compile(r"pg_(try_)?advisory|NOTIFY|pg_notify", re.IGNORECASE)
@@ -111,12 +106,10 @@ def turn_figures(name: str, seen: list[Executed], count: int) -> list[Figure]:
         f"NOTIFY {kinds['publish'] / count:.3g}"
     )
     plain = roles["statement"] + kinds["lock"]
-    most, most_trips = TARGETS.get(name, (None, None))
     return [
         Figure(
             name=f"SQL per {name}",
             value=plain / count,
-            at_most=most,
             count=True,
             note="pool and lock connection",
         ),
@@ -124,7 +117,6 @@ def turn_figures(name: str, seen: list[Executed], count: int) -> list[Figure]:
             name=f"SQL per {name}, round trips",
             # notifications are sent at most ten times a second, so their number varies
             value=round(len(worker) / count),
-            at_most=most_trips,
             count=True,
             note=note,
         ),

@@ -24,7 +24,7 @@ from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
 TARGET = 0.33
-TARGET_AUTOMATIONS = 0.9
+TARGET_AUTOMATIONS = 0.8
 TARGET_TWO_WORKERS = 1.6
 LEAST_CORES = 4  # for that target: PostgreSQL and the broker need some, too
 NOOP, CHAT, AUTOMATION = "no-op tasks", "turns, instant model", "automations' turns"

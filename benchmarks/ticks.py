@@ -25,7 +25,7 @@ from benchmarks.sizes import Sizes
 if TYPE_CHECKING:
     from benchmarks.beat import Beat
 
-TARGET = 50  # times cheaper than django-celery-beat, at the largest number
+TARGET = 25  # times cheaper than django-celery-beat, at the largest number
 
 
 @dataclass(frozen=True, kw_only=True)
