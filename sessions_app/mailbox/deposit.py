@@ -111,7 +111,7 @@ def _session_for(target_id: uuid.UUID | None, or_primary_of: int | None) -> Sess
     agent = _first(Agent.objects.raw(_AGENT, [target_id, or_primary_of]))
     if agent is None:
         return None
-    target = _first(Session.objects.raw(_TARGET, [target_id]))
+    target = None if target_id is None else _first(Session.objects.raw(_TARGET, [target_id]))
     if target is not None:
         is_thread = target.type == SessionType.SUB and target.channel == WEB
         if target.state != SessionState.ARCHIVED and not (is_thread and agent.unified_session):
