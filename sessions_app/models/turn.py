@@ -69,8 +69,9 @@ class OnBusy(models.TextChoices):
 class TurnTransitions(models.QuerySet["Turn"]):
     """The transitions, each a conditional UPDATE. False or 0: the state had already changed.
 
-    QUEUED → RUNNING is in `turns/claim.py`, which selects and claims a turn in one statement. A request to cancel the
-    turns of inactive owners is in `worker/sweep.py`, which returns the turns that it chose.
+    QUEUED → RUNNING is in `turns/claim.py`, which selects and claims a turn in one statement, and the end of a RUNNING
+    turn in `turns/commit_statements.py`, with what is written on that condition. A request to cancel the turns of
+    inactive owners is in `worker/sweep.py`, which returns the turns that it chose.
     """
 
     def cancel_queued(self, turn_id: int, reason: str) -> bool:
@@ -115,25 +116,6 @@ class TurnTransitions(models.QuerySet["Turn"]):
     def release_guests(self, host: Turn) -> int:
         """QUEUED guest → QUEUED without a host, because the host did not succeed."""
         return self.filter(session_id=host.session_id, host=host, state=TurnState.QUEUED).update(host=None)
-
-    def end(self, turn: Turn) -> bool:
-        """RUNNING, own claim → SUCCEEDED, FAILED or CANCELLED, as the turn says.
-
-        The claim stays in the row, to look up a COMMIT of unknown outcome.
-        """
-        result = (
-            "state",
-            "error_code",
-            "error",
-            "provider_message",
-            "error_detail",
-            "usage",
-            "model",
-            "ended_by",
-        )
-        return bool(
-            self._mine(turn).update(finished_at=Now(), **{name: getattr(turn, name) for name in result})
-        )
 
     def mark_unstored(self, turn: Turn) -> bool:
         """RUNNING, own claim → the same, with the mark that its result could not be stored."""

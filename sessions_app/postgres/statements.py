@@ -157,8 +157,8 @@ def recordset(name: str, types: Mapping[str, Any]) -> Any:
 
 
 def recordset_of(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The parameters of a `recordset`. A missing column is NULL."""
-    return {name: json.dumps(rows), f"{name}_count": len(rows)}
+    """The parameters of a `recordset`. A missing column is NULL; a UUID is given as text."""
+    return {name: json.dumps(rows, default=str), f"{name}_count": len(rows)}
 
 
 def seconds_parameter(name: str) -> Any:

@@ -1,24 +1,25 @@
 """The commit of a turn: history, acknowledgements, run outcome and events in one transaction.
 
-It locks the session and ends the turn, on the condition that the claim is still its own; if it finds no such turn, this
-worker is stale and nothing is written. Messages, the session's revision and events follow, then what hangs on the turn:
-acknowledgements, questions, guests, deliveries, and the end of its run.
+It locks the session, then ends the turn and writes its messages and events in one statement, on the condition that the
+claim is still its own; if it finds no such turn, this worker is stale and nothing is written. What hangs on the turn
+follows: acknowledgements, questions, guests, deliveries, and the end of its run.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F
-from django.db.models.functions import Greatest, Now
+from django.db.models.functions import Greatest
 
 from agent_core.exceptions import Stale
 from agent_core.execution import WAITING, Status
-from agent_core.types import Ended, Ending, Entry, Role, StepKind, TurnResult
+from agent_core.types import Ended, Ending, Entry, Role, TurnResult
 from sessions_app import events, flags, metrics
 from sessions_app.deliveries import outbox, system_events
 from sessions_app.exceptions import OwnerInactive
@@ -29,23 +30,21 @@ from sessions_app.memory import images, task_state
 from sessions_app.memory.history import REFUSED, parts_of
 from sessions_app.models import (
     BACKGROUND,
-    PRIMARY_KEY,
     Engine,
     Event,
     EventType,
     Message,
     Session,
-    SessionType,
     Turn,
     TurnState,
 )
 from sessions_app.models.message import ENDED_KEY
 from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
-from sessions_app.postgres.rows import get_or_none
 from sessions_app.questions import consent, executions
 from sessions_app.queue.kinds import closure_text, is_persons
 from sessions_app.single_line import one_line
+from sessions_app.turns.commit_statements import GUESTS, LOCK, end_turn
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
 
@@ -132,16 +131,13 @@ def _was_committed(turn: Turn) -> bool:
 def _write(end: _End) -> None:
     """Write a commit with everything that it needs, in the caller's transaction. Stale."""
     prepared, turn, result = end.prepared, end.prepared.turn, end.result
+    session = prepared.session
     # lock order: the session before the turn
-    session = Session.objects.select_for_update(no_key=True).filter(pk=turn.session_id).first()
-    if session is None:
+    found = LOCK.first(session_id=turn.session_id, turn_id=turn.pk)
+    if found is None:
         raise Stale
-    _end_turn(end)
-    shown = _shown_primary(session)
-    _store_messages(end, session, shown)
-    _advance_session(end, session)
-    Event.objects.bulk_create(_new_events(end, shown))
-    _announce(session, [turn], shown)
+    _end_turn(end, found)
+    _announce(session, [turn], found.shown_id)
     if end.acknowledges:
         updates.acknowledge(turn, prepared.event_ids)
     if result.error_code in metrics.BUDGETS:
@@ -157,12 +153,9 @@ def _write(end: _End) -> None:
         _announce(session, guests)
 
 
-def _end_turn(end: _End) -> None:
-    """End the turn, after its last response is in the journal. Stale if the claim is not its own."""
-    turn, result = end.prepared.turn, end.result
-    if result.ending is Ending.SUCCEEDED and result.entries:
-        answer = {"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()}
-        end.prepared.journal.record(StepKind.RESPONSE, answer)
+def _end_turn(end: _End, found: Any) -> None:
+    """End the turn and write its last response, messages and events. Stale if the claim is not its own."""
+    turn, result, session = end.prepared.turn, end.result, end.prepared.session
     turn.state = STATES[result.ending]
     turn.error_code = result.error_code or ""
     turn.error = (result.error_text or "")[:300]
@@ -171,42 +164,27 @@ def _end_turn(end: _End) -> None:
     turn.usage = result.usage.to_json()
     turn.model = result.model
     turn.ended_by = str(result.ended_by or "")
-    if not Turn.objects.end(turn):
-        raise Stale
-    metrics.count_turn_limit(turn.error_code)
-
-
-def _shown_primary(session: Session) -> Session | None:
-    """Return the primary session that a thread of a unified agent shows. Its windows show these messages, too."""
-    if session.type != SessionType.SUB or session.channel != WEB:
-        return None
-    return get_or_none(
-        Session.objects.filter(agent_id=session.agent_id, agent__unified_session=True, key=PRIMARY_KEY)
-    )
-
-
-def _store_messages(end: _End, session: Session, shown: Session | None) -> None:
-    for seq, message in enumerate(end.messages, session.last_seq + 1):
-        message.session, message.turn, message.seq = end.prepared.session, end.prepared.turn, seq
-        message.shown_after_seq = None if shown is None else shown.last_seq
-    Message.objects.bulk_create(end.messages)
-
-
-def _advance_session(end: _End, session: Session) -> None:
-    turn, messages = end.prepared.turn, end.messages
-    texts = ((each.content, each.model_content, each.parts, each.metadata) for each in messages)
+    response = None
+    if result.ending is Ending.SUCCEEDED and result.entries:
+        response = {"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()}
+    for seq, message in enumerate(end.messages, found.last_seq + 1):
+        message.session, message.turn, message.seq = session, turn, seq
+        message.shown_after_seq = found.shown_seq
+    texts = ((each.content, each.model_content, each.parts, each.metadata) for each in end.messages)
     stored = sum(len(json.dumps(each)) for each in texts)
-    changes: dict[str, Any] = {
-        "revision": F("revision") + 1,
-        "last_seq": F("last_seq") + len(messages),
-        "stored_bytes": F("stored_bytes") + stored,
-        "updated_at": Now(),
-    }
-    if is_persons(turn):
-        changes |= {} if session.title else {"title": one_line(turn.content, TITLE_LENGTH)}
-        changes |= {} if end.route is None else {"last_route": end.route}
-    Session.objects.filter(pk=session.pk).update(**changes)
+    is_written = end_turn(
+        turn,
+        response=response,
+        messages=end.messages,
+        stored=stored,
+        title=one_line(turn.content, TITLE_LENGTH) if is_persons(turn) else None,
+        route=end.route if is_persons(turn) else None,
+        events=_new_events(end, found.shown_id),
+    )
+    if not is_written:
+        raise Stale
     quotas.count_stored(session.owner_id, stored)
+    metrics.count_turn_limit(turn.error_code)
 
 
 def _settle_questions(prepared: Prepared, result: TurnResult, messages: list[Message]) -> None:
@@ -259,9 +237,11 @@ def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:
     """Merge the guests if their host succeeded; else release them to run by themselves. Returns the merged ones."""
     if not is_persons(turn):
         return []  # no messages join it
-    guests = Turn.objects.filter(session_id=turn.session_id, host_id=turn.pk, state=TurnState.QUEUED)
+    guests = [each.id for each in GUESTS.all(turn_id=turn.pk)]
+    if not guests:
+        return []
     if result.ending is Ending.SUCCEEDED:
-        return [guest for guest in list(guests) if Turn.objects.merge(guest)]
+        return [guest for guest in Turn.objects.filter(pk__in=guests) if Turn.objects.merge(guest)]
     if Turn.objects.release_guests(turn):
         wake(turn.session_id, turn.lane)
     return []
@@ -356,7 +336,7 @@ def _end_of(ended_by: Ended | None) -> dict[str, Any]:
 # the events, which are stored in the same transaction
 
 
-def _new_events(end: _End, shown: Session | None) -> list[Event]:
+def _new_events(end: _End, shown: uuid.UUID | None) -> list[Event]:
     """Make the events of a commit: its messages, the state of a plan, the end of the turn."""
     session, turn = end.prepared.session, end.prepared.turn
     said = [
@@ -373,17 +353,17 @@ def _new_events(end: _End, shown: Session | None) -> list[Event]:
         *said,
         *_of_execution(session, turn, end.result),
         *_turn_end_events(turn, session),
-        *(_of_thread(turn, shown) if shown is not None else ()),
+        *(_of_thread(turn, session.agent_id, shown) if shown is not None else ()),
     ]
 
 
-def _of_thread(turn: Turn, shown: Session) -> Iterable[Event]:
+def _of_thread(turn: Turn, agent_id: int, shown: uuid.UUID) -> Iterable[Event]:
     """Windows of the session that a thread shows learn, without text, that the thread has new messages.
 
     The event names no turn, because the thread's turn may be deleted while the shown session is kept.
     """
-    thread = events.event(turn, shown.agent_id, EventType.STATUS, {"thread": str(turn.session_id)})
-    thread.session_id, thread.turn_id = shown.pk, None
+    thread = events.event(turn, agent_id, EventType.STATUS, {"thread": str(turn.session_id)})
+    thread.session_id, thread.turn_id = shown, None
     yield thread
 
 
@@ -396,11 +376,11 @@ def _turn_end_events(turn: Turn, session: Session) -> list[Event]:
     return [events.turn_end(turn, session.agent_id), everywhere]
 
 
-def _announce(session: Session, ended: list[Turn], shown: Session | None = None) -> None:
+def _announce(session: Session, ended: list[Turn], shown: uuid.UUID | None = None) -> None:
     """After the commit, notify the windows that there are new events, and that these turns have ended."""
     events.announce(session.pk, session.agent_id if _is_broadcast(session) else None, ended)
     if shown is not None:
-        events.announce(shown.pk)
+        events.announce(shown)
 
 
 def _is_broadcast(session: Session) -> bool:

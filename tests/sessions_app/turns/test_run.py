@@ -144,7 +144,7 @@ def test_a_commit_waits_for_a_change_of_its_session_and_keeps_it(
     assert ended(session) == [prepared.turn.pk]
 
 
-def test_a_plain_turn_is_a_dozen_statements(worker: WorkerProcess, person: Person) -> None:
+def test_a_plain_turn_is_six_statements(worker: WorkerProcess, person: Person) -> None:
     session = person.session()
     receive(session.pk, MessageInput(content="hello"))
     with CaptureQueriesContext(connection) as asked:
@@ -155,7 +155,7 @@ def test_a_plain_turn_is_a_dozen_statements(worker: WorkerProcess, person: Perso
         commit(prepared, ANSWER)
     first, *within, last = (each["sql"] for each in written)
     assert (first, last) == ("BEGIN", "COMMIT")
-    assert len(within) == 8, "session, response, turn, shown session, messages, session, events, guests"
+    assert len(within) == 3, "the session; the turn with its messages and events; guests"
 
 
 def test_a_commit_locks_its_session_before_its_turn(worker: WorkerProcess, person: Person) -> None:
