@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 from django.db import IntegrityError, connection, transaction
-from django.db.models import BigIntegerField, Exists, OuterRef, Q, Subquery, Value
+from django.db.models import Q, Subquery
 
 from agent_core.execution import WAITING
 from agent_core.planner.decide import is_clear
@@ -31,15 +31,13 @@ from sessions_app.models import (
     Turn,
     TurnInput,
     TurnKind,
-    TurnState,
 )
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue import cancel, enqueue
-from sessions_app.queue.threads import addressed_session, check_accepts_input, must_be_open
+from sessions_app.queue.threads import MOST_WAITING, addressed_session, must_be_open
 
 LONGEST_MESSAGE = 100_000  # characters
-MOST_WAITING = 100  # queued messages of one session
 MOST_OF_STRANGERS = (
     20  # queued messages above which no more posts are accepted, so that people do not wait for them
 )
@@ -105,10 +103,9 @@ def _transact(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) 
 
 
 def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn:
-    found = _addressed(session_id, owner_id, given.idempotency_key)
-    if found is not None and (earlier := _earlier(found.earlier, given)):
+    if given.idempotency_key is not None and (earlier := _earlier(session_id, given, owner_id)):
         return earlier
-    addressed = check_accepts_input(found)
+    addressed = addressed_session(session_id, owner_id)
     _check_not_internal(addressed)
     _check_room(addressed, given)
     session = _target_session(addressed, given)
@@ -184,24 +181,12 @@ def _check_not_internal(session: Session) -> None:
         raise BadInput(text, code="internal_session")
 
 
-def _queue_limits() -> dict[str, Exists]:
-    """Annotations: whether the limits of queued messages are reached. Each reads the queue's index up to the limit."""
-    queue = Turn.objects.filter(
-        session=OuterRef("target_id"), state=TurnState.QUEUED, lane=Lane.PEOPLE
-    ).order_by()
-    return {
-        "has_most": Exists(queue[MOST_WAITING - 1 : MOST_WAITING]),
-        "has_most_of_strangers": Exists(queue[MOST_OF_STRANGERS - 1 : MOST_OF_STRANGERS]),
-    }
-
-
 def _check_room(session: Any, given: MessageInput) -> None:
     """TooManyWaiting. Messages that arrive at the same instant do not see each other and may exceed the limit."""
     posted_by = given.about.posted_by
-    is_full, most = session.has_most, MOST_WAITING
-    if posted_by is not None and not posted_by.as_person:
-        is_full, most = session.has_most_of_strangers, MOST_OF_STRANGERS
-    if is_full:
+    is_strangers = posted_by is not None and not posted_by.as_person
+    most = MOST_OF_STRANGERS if is_strangers else MOST_WAITING
+    if session.waiting >= most:
         raise TooManyWaiting(f"{most} messages already wait in this session; send it later")
 
 
@@ -221,33 +206,21 @@ def _is_busy(session_id: uuid.UUID) -> bool:
     return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
 
 
-def _addressed(session_id: uuid.UUID, owner_id: int | None, key: str | None) -> Any | None:
-    """Return the session with all that a message depends on; with an owner, only if it is that user's.
-
-    `earlier` is the turn that was stored with the key, even if unified mode was toggled since.
-    """
-    rows = addressed_session(session_id)
-    if owner_id is not None:
-        rows = rows.filter(owner_id=owner_id)
-    earlier: Any = Value(None, BigIntegerField())
-    if key is not None:
-        primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=session_id).values("pk")[:1]
-        said_here = Q(session_id=session_id, idempotency_key=key)
-        said_in_primary = Q(session_id=Subquery(primary), idempotency_key=_key_from(session_id, key))
-        earlier = Subquery(Turn.objects.filter(said_here | said_in_primary).order_by().values("pk")[:1])
-    return rows.annotate(earlier=earlier, **_queue_limits()).first()
-
-
 def _lock_key(session_id: uuid.UUID, key: str) -> None:
     """The lock lasts until COMMIT, so the second of two concurrent requests with one key sees the turn of the first."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"{session_id} {key}"])
 
 
-def _earlier(turn_id: int | None, given: MessageInput) -> Turn | None:
-    """Return the turn that was stored with the same key. IdempotencyMismatch."""
-    turn = turn_id and Turn.objects.filter(pk=turn_id).first()
-    if not turn:
+def _earlier(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn | None:
+    """The turn that was stored with the same key, even if unified mode was toggled since. IdempotencyMismatch."""
+    key = given.idempotency_key or ""
+    primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=session_id).values("pk")[:1]
+    said_here = Q(session_id=session_id, idempotency_key=key)
+    said_in_primary = Q(session_id=Subquery(primary), idempotency_key=_key_from(session_id, key))
+    turns = Turn.objects.filter(said_here | said_in_primary)
+    turn = (turns if owner_id is None else turns.filter(owner_id=owner_id)).order_by().first()
+    if turn is None:
         return None
     if (turn.content, turn.kind, turn.on_busy) != (given.content, TurnKind.MESSAGE, given.on_busy):
         raise IdempotencyMismatch

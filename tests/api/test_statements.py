@@ -36,7 +36,7 @@ def test_a_message_is_received_by_two_statements(ada: Caller) -> None:
     sent = statements(ada, "POST", path, {"content": "hello"})
     assert len(sent) == ALWAYS + 2, sent  # what it depends on, and the turn with its event
     sent = statements(ada, "POST", path, {"content": "hello"}, Idempotency_Key="one")
-    assert len(sent) == ALWAYS + 3, sent  # also the lock of the key
+    assert len(sent) == ALWAYS + 4, sent  # also the lock of the key, and the look for its turn
     sent = statements(ada, "POST", path, {"content": "hello"}, Idempotency_Key="one")
     assert len(sent) == ALWAYS + 4, sent  # the turn of before, as it was and as it is shown
 
