@@ -7,6 +7,7 @@ user are made one at a time, so that the count is exact.
 from __future__ import annotations
 
 import uuid
+from contextlib import nullcontext
 from typing import Any
 
 import sqlalchemy as sa
@@ -171,7 +172,8 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
     With `auto_allowed` false nothing is claimed if the next turn is an automation's. None also if the owner has no room
     for it; then a turn of the owner that ends, or else the sweep, finds the session (see `next_lane`).
     """
-    with transaction.atomic():
+    # a message has no run to start: one statement commits by itself
+    with transaction.atomic() if auto_allowed else nullcontext():
         turn = _begin(CLAIM.first(**claim_parameters(session_id, worker, auto_allowed=auto_allowed)))
         if turn is not None:
             kind_of(turn).started(turn)

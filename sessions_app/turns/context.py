@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -252,7 +253,8 @@ def _render(
         used_before=used_before,
         foreign=unread.foreign,
     )
-    with transaction.atomic():
+    # a message has no run that keeps its prompt: one statement commits by itself
+    with nullcontext() if kind.is_message else transaction.atomic():
         journal.record(StepKind.PROMPT, shown.to_json())
         kind.prompted(turn, trigger)
     return built.system_prompt, shown
