@@ -44,6 +44,7 @@ from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.postgres.rows import existing
 from sessions_app.queue.threads import find_target
 
 _SETTINGS = (
@@ -181,10 +182,7 @@ def remove_routine(routine_id: str, *, hard: bool = False, revision: int | None 
 
 def lock_agent(agent_id: int) -> Agent:
     """Lock the agent, so that no routine is added until the transaction ends. NotFound."""
-    agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
-    if agent is None:
-        raise NotFound("there is no such agent")
-    return agent
+    return existing(Agent.objects.select_for_update(no_key=True).filter(pk=agent_id))
 
 
 def lock_routine(routine_id: str, revision: int | None = None) -> tuple[JobClock, CronJob]:

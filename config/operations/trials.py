@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import psycopg
-from django.db import connection
 from psycopg import errors
 
 from agent_core.text.redact import redact
 from config.installation import COMMAND
 from sessions_app import hints
+from sessions_app.postgres.rows import fetch
 
 BROKER_SECONDS = 0.9  # /readyz answers within 2 s, the database's share included
 USED_WITH = ("redis", "amqp")  # with other kinds of brokers, a queue of its own for each check costs too much
@@ -124,8 +124,7 @@ class Blocked(Exception):
 
 def write_row() -> None:
     """Commit a row, as each turn does."""
-    with connection.cursor() as cursor:
-        cursor.execute(_WRITE)
+    fetch(_WRITE)
 
 
 def database_fault(error: Exception) -> tuple[str, str]:

@@ -20,12 +20,13 @@ from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.channels.webhook import check_setting
 from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
-from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict
+from sessions_app.exceptions import AgentExists, BadInput, RevisionConflict
 from sessions_app.limits import quotas
 from sessions_app.limits.policies import check_policy
 from sessions_app.mailbox.deposit import moving_undrained
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
 from sessions_app.models.agent import heartbeat_defaults
+from sessions_app.postgres.rows import existing
 
 
 class AgentDependent(Protocol):
@@ -97,9 +98,7 @@ def update_agent(
     with transaction.atomic():
         if changes.keys() & {"timezone", "heartbeat"}:
             lock_dependents(agent_id)
-        agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
-        if agent is None:
-            raise NotFound("there is no such agent")
+        agent = existing(Agent.objects.select_for_update(no_key=True).filter(pk=agent_id))
         zone, heartbeat = agent.timezone, agent.heartbeat
         if revision is not None and revision != agent.revision:
             raise RevisionConflict

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from agent_core.exceptions import Stale
 from sessions_app.exceptions import OwnerInactive
@@ -20,6 +20,7 @@ from sessions_app.limits import running_turns
 from sessions_app.models import Lane, Session, SessionState, Turn, TurnState, Worker
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher
+from sessions_app.postgres.rows import fetch
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.queue.kinds import kinds_without_model
 from sessions_app.turns.claim import ASKER, limits_of_silence, worker_is_gone
@@ -163,9 +164,9 @@ def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
         **limits_of_silence(),
     )
     stopped = []
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
-        if cursor.fetchone()[0]:
+    with transaction.atomic():
+        [(is_alone,)] = fetch("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
+        if is_alone:
             stopped = CANCEL_INACTIVE.all(without_model=kinds_without_model())
             RELEASE_GUESTS.run()
             rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds())
