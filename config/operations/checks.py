@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -137,21 +137,21 @@ def processes() -> Finding:
 
 def workers() -> Finding:
     """At least one worker is alive."""
-    alive = len(live_workers(settings.RONDO_WORKER_LOST_SECONDS))
+    alive = len(live_workers())
     if not alive:
         return failed("no worker is alive", "start `celery -A config worker`")
     return passed(f"{alive} alive")
 
 
-def queues_read(queues: Sequence[str]) -> Finding:
+def queues_read() -> Finding:
     """Each queue is read by a worker, and no worker reads queues that this process does not know."""
-    read = {queue for worker in live_workers(settings.RONDO_WORKER_LOST_SECONDS) for queue in worker}
-    if unread := [queue for queue in queues if queue not in read]:
+    read = {queue for worker in live_workers() for queue in worker}
+    if unread := [queue for queue in settings.ALL_QUEUES if queue not in read]:
         return failed(
             f"no worker reads {', '.join(unread) if read else 'any queue'}",
             "start a worker with these queues; see TURN_QUEUES",
         )
-    if unknown := sorted(read - set(queues)):
+    if unknown := sorted(read - set(settings.ALL_QUEUES)):
         return failed(
             f"workers read queues that do not exist here: {', '.join(unknown)}",
             "give every process the same TURN_SHARDS and restart it",

@@ -105,11 +105,6 @@ def check_broker() -> Finding:
     return passed("answers, and passes a message")
 
 
-def check_queues() -> Finding:
-    """A worker consumes each queue."""
-    return checks.queues_read(settings.ALL_QUEUES)
-
-
 CHECKS: dict[str, Check] = {
     "configuration": check_configuration,
     "flags": check_flags,
@@ -120,7 +115,7 @@ CHECKS: dict[str, Check] = {
     "models": check_models,
     "connections": checks.connections_usable,
     "workers": checks.workers,
-    "shards": check_queues,
+    "shards": checks.queues_read,
     "beat": checks.beat,
     "processes": checks.processes,
     "stuck_turns": checks.stuck_turns,

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import psycopg
 import structlog
-from django.conf import settings
 from django.db import Error
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
@@ -168,7 +167,7 @@ def _gauges() -> Iterable[Metric]:
     yield _gauge(
         "oldest_queued_turn_seconds", "Seconds that the oldest queued turn has waited.", ages, "lane"
     )
-    alive = sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS)
+    alive = sessions.live_workers()
     yield _gauge("workers", "Live workers.", len(alive))
     yield _gauge("beats", "Beats that listen.", automations.beats_seen())
     if (silent := counters.seconds_since_beat()) is not None:

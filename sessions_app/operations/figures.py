@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.functions import Now
 
@@ -47,9 +48,10 @@ SELECT error_code, count(*) FROM (
 ) AS newest WHERE finished_at > now() - make_interval(secs => %s) GROUP BY error_code"""
 
 
-def live_workers(lost_after: float) -> list[list[str]]:
-    """The queues of each worker whose last heartbeat is at most `lost_after` seconds old."""
-    alive = Worker.objects.filter(heartbeat_at__gt=Now() - timedelta(seconds=lost_after))
+def live_workers() -> list[list[str]]:
+    """The queues of each worker that does not count as lost."""
+    lost_after = timedelta(seconds=settings.RONDO_WORKER_LOST_SECONDS)
+    alive = Worker.objects.filter(heartbeat_at__gt=Now() - lost_after)
     return list(alive.values_list("shards", flat=True))
 
 
