@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from agent_core.text.json_values import is_storable
 from automations.jobs.validate import LONGEST_NAME, validated
 from automations.models import JobKind
 from automations.models.category import RESERVED_IDS, Category
@@ -192,13 +193,8 @@ def stored_text(job: StoredJob, *path: str) -> str:
 
 
 def _storable(name: str, text: str) -> None:
-    """JobRefused for a NUL or half of a surrogate pair, which PostgreSQL cannot store."""
-    try:
-        text.encode()
-        sound = "\x00" not in text
-    except UnicodeEncodeError:
-        sound = False
-    if not sound:
+    """JobRefused for a text that PostgreSQL cannot store."""
+    if not is_storable(text):
         raise JobRefused(f"{name} holds a character that cannot be stored")
 
 

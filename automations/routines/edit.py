@@ -107,9 +107,8 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
             agent = lock_agent(given.agent_id)
             now = database_now()
             zone = given.timezone or agent.timezone
-            known_from = (
-                EPOCH if given.ended and given.next_run_at else now
-            )  # an ended one's time may have passed
+            # an ended one's time may have passed
+            known_from = EPOCH if given.ended and given.next_run_at else now
             schedule, first = new_plan(given.schedule, given.next_run_at, zone=zone, now=known_from)
             waits = given.enabled and not given.ended
             if waits:

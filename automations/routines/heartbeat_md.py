@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from agent_core.text.json_values import values_at_most
+from agent_core.text.json_values import is_storable, values_at_most
 from automations.jobs.validate import validated
 from automations.models import ExecutionMode, Source
 from automations.routines.plan import EPOCH, read_first_run, read_routine_schedule
@@ -38,9 +38,8 @@ PLAIN = (
     "max_retry", "task_type",
 )  # fmt: skip
 FIELDS = frozenset({"id", "schedule", "timezone", "next_run_at", *PLAIN}) | RUN_TIME
-CLEARABLE = frozenset(
-    {"schedule", "timeout_seconds"}
-)  # null is a value of them; of other fields it says nothing
+# null is a value of them; of other fields it says nothing
+CLEARABLE = frozenset({"schedule", "timeout_seconds"})
 _TASKS_KEY = re.compile(r"""(?:^|[{,])[^\S\n]*["']?tasks?["']?\s*:""", re.MULTILINE | re.IGNORECASE)
 _TASK_KEYS = tuple(re.compile(rf"""["']{name}["']\s*:""") for name in ("title", "(?:schedule|next_run_at)"))
 ALIKE = 0.8  # an unknown name this similar to a known one is taken for a misspelling
@@ -253,7 +252,7 @@ def _check_foreign(what: str, name: str, value: Any) -> None:
     if meant := _meant(name):
         raise _Corrupted(f"{what} that is unknown; did you mean {meant!r}?")
     written = json.dumps({name: value}, ensure_ascii=False)
-    if not _storable(written):
+    if not is_storable(written):
         raise _Corrupted(f"{what} that cannot be stored")
     brackets = written.count("[") + written.count("{")
     if len(written) > LONGEST_FOREIGN or brackets > DEEPEST_FOREIGN:
@@ -271,7 +270,7 @@ def _meant(name: str) -> str:
 def _check(told: dict[str, Any], zone: str, now: datetime) -> None:
     """Raise _Corrupted, BadJob, BadInput or ScheduleError for an invalid field."""
     for name, value in told.items():
-        if isinstance(value, str) and not _storable(value):
+        if isinstance(value, str) and not is_storable(value):
             raise _Corrupted(f"{name} holds a character that cannot be stored")
     identity = told.get("id", "")
     title = {} if identity else {"title": ""}  # a known routine keeps its title
@@ -290,13 +289,6 @@ def _check(told: dict[str, Any], zone: str, now: datetime) -> None:
         return
     if not isinstance(told.get("next_run_at", ""), str):
         raise _Corrupted("next_run_at must be text")
-
-
-def _storable(text: str) -> bool:
-    try:
-        return "\x00" not in text and bool(text.encode() or True)
-    except UnicodeEncodeError:
-        return False
 
 
 _FENCE_LINE = re.compile(r"^[^\S\n]*(?P<ticks>`{3,})(?P<info>.*)$", re.MULTILINE)
