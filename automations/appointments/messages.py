@@ -83,9 +83,8 @@ def slots_of(message: ScheduledMessage, now: datetime) -> tuple[Slot, ...]:
     if run is None:
         return ()
     slot = slot_of(run, zone_or_utc(zone_name(message)))
-    if (
-        message.status == MessageStatus.FAILED
-    ):  # its turn may have succeeded, but the channel refused the text
+    # its turn may have succeeded, but the channel refused the text
+    if message.status == MessageStatus.FAILED:
         slot = replace(slot, state=SlotState.FAILED, text=message_now(message, now))
     return (slot,)
 

@@ -21,9 +21,8 @@ BROKER_SECONDS = 0.9  # /readyz answers within 2 s, the database's share include
 USED_WITH = ("redis", "amqp")  # with other kinds of brokers, a queue of its own for each check costs too much
 AMQP = ("amqp://", "amqps://", "pyamqp://")
 CHECK_QUEUE = "rondo.check"
-BLOCKED_SECONDS = (
-    60.0  # RabbitMQ keeps each connection that it has blocked, so another message is sent after these
-)
+# RabbitMQ keeps each connection that it has blocked, so another message is sent after these
+BLOCKED_SECONDS = 60.0
 LONGEST_REASON = 200
 _WRITE = """
 INSERT INTO sessions_app_counter AS c (name, labels, value) VALUES ('readiness_checks', '{}', 1)

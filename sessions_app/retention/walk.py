@@ -182,9 +182,8 @@ class OwnerWalk:
     owners: Statement
     over: Statement
     remove: Callable[[list[Any]], set[Any]]
-    first: str = str(
-        uuid.UUID(int=0)
-    )  # a key that sorts before all others; by default the owners are sessions
+    # a key that sorts before all others; by default the owners are sessions
+    first: str = str(uuid.UUID(int=0))
     read_key: Callable[[str], Any] = uuid.UUID
 
     def step(self, position: dict[str, Any], limit: int, *, dry: bool) -> WalkStep:

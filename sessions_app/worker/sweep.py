@@ -30,9 +30,8 @@ from sessions_app.turns.lock import Handle, SessionLocks
 
 log = structlog.get_logger(__name__)
 
-HINT_AGAIN_AFTER = (
-    2  # sweeps; a new row is not hinted at within its first sweep, since its own hint is on its way
-)
+# sweeps; a new row is not hinted at within its first sweep, since its own hint is on its way
+HINT_AGAIN_AFTER = 2
 ASK_EVERYONE_AFTER = 6  # sweeps; then workers of all shards are asked
 MOST_HINTS = 1_000  # sent by one sweep
 FORGET_WORKER_AFTER: Any = sa.literal_column("interval '1 hour'")
