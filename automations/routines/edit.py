@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -25,12 +25,12 @@ from automations.jobs.clock import database_now, notify_beats
 from automations.jobs.edit import delete_job, insert_job, lock_job, lock_session, write_changes
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source
+from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
 from automations.models.category import Category, category
-from automations.routines.heartbeat_md import MAX_RETRY
 from automations.routines.plan import (
     EPOCH,
     PLAN,
+    RoutineFields,
     changed_plan,
     check_mode_of_task_type,
     inferred_mode,
@@ -55,29 +55,15 @@ EDITABLE = PLAN | {*_SETTINGS, "policy", "execution_mode"} - {"source"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewRoutine:
+class NewRoutine(RoutineFields):
     """A routine to add.
 
-    `schedule`: `30m`, `1h`, `2d` or five cron fields. `next_run_at`: ISO time of the first run, or of the only run when
-    there is no schedule. With neither, the routine runs once, immediately. `timezone` empty: the agent's. `session_id`:
-    the conversation that gets the results; None: the primary one. `routine_id`: the id to use if it is free. `ended`:
-    add a one-time routine as done, because it ran elsewhere.
+    `session_id`: the conversation that gets the results; None: the primary one. `routine_id`: the id to use if it is
+    free. `ended`: add a one-time routine as done, because it ran elsewhere.
     """
 
     agent_id: int
     title: str
-    description: str = ""
-    instructions: str = ""
-    schedule: str | None = None
-    next_run_at: str | None = None
-    execution_mode: str | None = None
-    timezone: str = ""
-    timeout_seconds: int | None = None
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    max_retry: int = MAX_RETRY
-    task_type: str = ""
-    source: str = Source.MANUAL
-    enabled: bool = True
     allow_duplicate: bool = False
     session_id: uuid.UUID | None = None
     turn_id: int | None = None

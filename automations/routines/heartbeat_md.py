@@ -19,8 +19,8 @@ from typing import Any
 
 from agent_core.text.json_values import is_storable, values_at_most
 from automations.jobs.validate import validated
-from automations.models import ExecutionMode, Source
-from automations.routines.plan import EPOCH, read_first_run, read_routine_schedule
+from automations.models import ExecutionMode
+from automations.routines.plan import EPOCH, RoutineFields, read_first_run, read_routine_schedule
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import load_zone
 from sessions_app.exceptions import SessionsError
@@ -29,7 +29,6 @@ VERSIONS = (1, 2)
 MOST_TASKS = 1_000
 MOST_VALUES = 50_000  # of the block's JSON
 LONGEST_ID = 200  # characters
-MAX_RETRY = 3  # default number of retries of a failed run (rule 4.7)
 HEADING = "## Tasks"
 # written by the server, ignored when read
 RUN_TIME = frozenset({"state", "last_run_at", "retry", "error_message", "created_at"})
@@ -58,29 +57,15 @@ class Parse(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """A routine in the document, with defaults for missing fields. Empty `id`: new; empty `timezone`: the agent's.
+class Task(RoutineFields):
+    """A routine in the document, with defaults for missing fields. Empty `id`: new.
 
     `given`: the names of the fields that the text has; a known routine keeps its values of the others. No `title`: a
-    known routine is meant. No `execution_mode`: it is inferred for a new routine. `is_done`: the state of a task
-    without schedule is `done`; used for new routines only.
+    known routine is meant. `is_done`: the state of a task without schedule is `done`; used for new routines only.
     `foreign`: unknown fields, written by other programs or people; they are stored unchanged.
     """
 
-    title: str = ""
     id: str = ""
-    description: str = ""
-    instructions: str = ""
-    schedule: str | None = None
-    timezone: str = ""
-    execution_mode: str | None = None
-    source: str = Source.MANUAL
-    enabled: bool = True
-    next_run_at: str | None = None
-    timeout_seconds: int | None = None
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    max_retry: int = MAX_RETRY
-    task_type: str = ""
     is_done: bool = False
     foreign: Mapping[str, Any] = field(default_factory=dict)
     given: frozenset[str] = field(default=frozenset(), compare=False)
