@@ -37,7 +37,7 @@ from pydantic_ai.exceptions import (
 
 from agent_core.addresses import NotPublic
 from agent_core.connections import named_model
-from agent_core.exceptions import CONTEXT_TOO_LONG, ModelError, ModelRefused, ModelUnavailable
+from agent_core.exceptions import CONTEXT_TOO_LONG, ModelError, ModelRefused, ModelUnavailable, causes
 from agent_core.llm.protocol import ModelCall
 from agent_core.text.formats import status_phrase
 from agent_core.text.redact import HIDDEN, SHORTEST, redact, secrets_of
@@ -52,15 +52,6 @@ _LONG_TOKEN = re.compile(  # possibly a key
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,63}")
 _HIDDEN_RUN = re.compile(r"\0+")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
-
-
-def causes(error: BaseException, depth: int = 12) -> Iterator[BaseException]:
-    """The error, its causes and contexts, and the members of exception groups."""
-    yield error
-    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    for each in (*inner, error.__cause__, error.__context__):
-        if each is not None and depth:
-            yield from causes(each, depth - 1)
 
 
 def error_body(error: Exception) -> dict[str, Any]:

@@ -53,11 +53,6 @@ def register_agent_dependent(dependent: AgentDependent) -> None:
     _dependents.append(dependent)
 
 
-def agent_dependents() -> tuple[AgentDependent, ...]:
-    """Everything that is registered."""
-    return tuple(_dependents)
-
-
 def lock_dependents(agent_id: int) -> None:
     """Lock the rows of every dependent that a change of the agent concerns."""
     for dependent in _dependents:
@@ -117,7 +112,7 @@ def update_agent(
 
 def _notify_dependents(agent: Agent, zone: str, heartbeat: dict[str, Any]) -> None:
     """Report a changed time zone or heartbeat; `zone` and `heartbeat` are the values before."""
-    for dependent in agent_dependents():
+    for dependent in _dependents:
         if agent.timezone != zone:
             dependent.zone_changed(agent, zone)
         if agent.heartbeat != heartbeat:
@@ -284,7 +279,7 @@ def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
                 title="Primary",
                 title_given=True,
             )
-            for dependent in agent_dependents():
+            for dependent in _dependents:
                 dependent.made(agent)
     except IntegrityError as error:
         raise AgentExists(f"you already have an agent named {name!r}") from error

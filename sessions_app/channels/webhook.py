@@ -13,7 +13,6 @@ import json
 import secrets
 import ssl
 import time
-from functools import cache
 from urllib.parse import SplitResult
 
 from django.conf import settings
@@ -92,7 +91,7 @@ class Webhook:
         try:
             parts = _readable(parcel.address)
             may = _reach().address_check(*host_and_port(parts))
-            answer = send_request(self._request(parcel, parts), may, deadline, _trust)
+            answer = send_request(self._request(parcel, parts), may, deadline)
         except NoAddress as error:
             raise Unsent(str(error), final=isinstance(error, NotPublic)) from None
         except ssl.SSLError as error:
@@ -158,11 +157,6 @@ def _readable(address: str) -> SplitResult:
         return parse_web_address(address)
     except NoAddress as error:
         raise Unsent(str(error), final=True) from None
-
-
-@cache
-def _trust() -> ssl.SSLContext:
-    return ssl.create_default_context()
 
 
 def _body(parcel: Parcel) -> bytes:
