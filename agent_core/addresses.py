@@ -10,12 +10,14 @@ import asyncio
 import ipaddress
 import re
 import socket
+import ssl
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -27,6 +29,12 @@ MOST_WAITING: Final = 100  # look-ups of one user that wait for these
 FRESH_SECONDS: Final = 30.0  # for which an answer is kept
 FAILED_SECONDS: Final = 5.0  # for which it is kept that a name has no address
 _MOST_KEPT: Final = 2_000  # answers
+
+
+@cache
+def trust() -> ssl.SSLContext:
+    """The trusted certificates, loaded once because that is slow."""
+    return ssl.create_default_context()
 
 
 class NoAddress(Exception):

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+
+def causes(error: BaseException, depth: int = 12) -> Iterator[BaseException]:
+    """The error, its causes and contexts, and the members of exception groups."""
+    yield error
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for each in (*inner, error.__cause__, error.__context__):
+        if each is not None and depth:
+            yield from causes(each, depth - 1)
+
 
 class AgentCoreError(Exception):
     """Something in the agent core went wrong."""

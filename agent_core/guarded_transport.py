@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
-from functools import cache
 from typing import Final, cast
 
 import httpx2
 
-from agent_core.addresses import NoAddress, Reach, resolve_host_on_loop
+from agent_core.addresses import NoAddress, Reach, resolve_host_on_loop, trust
 
 LOOK_UP_SECONDS: Final = 5.0
 LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20)
-
-
-@cache
-def trust() -> ssl.SSLContext:
-    """The trusted certificates, loaded once because that is slow."""
-    return ssl.create_default_context()
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):

@@ -76,38 +76,36 @@ class Context:
 Strategy = Callable[[ContextInput], Context]
 
 
-def chat_context(given: ContextInput) -> Context:
-    """Build the context of a conversation: background updates come before the trigger."""
-    updates = [background_updates(given.updates)] if given.updates else []
-    message = "\n\n".join([*updates, given.trigger])
-    return _context("chat.system", given, message)
+def _chat(given: ContextInput) -> Context:
+    """A conversation: background updates come before the trigger."""
+    updates = f"{background_updates(given.updates)}\n\n" if given.updates else ""
+    return _context("chat.system", given, updates + given.trigger)
 
 
-def heartbeat_context(given: ContextInput) -> Context:
-    """Build the context of a heartbeat: due tasks come after the trigger."""
-    tasks = [due_tasks(given.due_tasks)] if given.due_tasks else []
-    message = "\n\n".join([given.trigger, *tasks])
-    return _context("heartbeat.system", given, message)
+def _heartbeat(given: ContextInput) -> Context:
+    """A heartbeat: due tasks come after the trigger."""
+    tasks = f"\n\n{due_tasks(given.due_tasks)}" if given.due_tasks else ""
+    return _context("heartbeat.system", given, given.trigger + tasks)
 
 
-def job_context(given: ContextInput) -> Context:
-    """Build the context of an isolated job: the message is the trigger."""
+def _job(given: ContextInput) -> Context:
+    """An isolated job: the message is the trigger."""
     return _context("job.system", given, given.trigger)
 
 
-def dream_context(given: ContextInput) -> Context:
-    """Build the context of the nightly work on MEMORY.md, whose trigger contains all it needs."""
+def _dream(given: ContextInput) -> Context:
+    """The nightly work on MEMORY.md, whose trigger contains all it needs."""
     variables = {"agent_name": given.agent_name, "data_rule": prompts.data_rule()}
     rendered = prompts.render_prompt("dream.system", variables)
     return Context(system_prompt=rendered.text, message=given.trigger)
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = {
-    "primary": chat_context,
-    "sub": chat_context,
-    "heartbeat": heartbeat_context,
-    "job": job_context,
-    DREAM: dream_context,
+    "primary": _chat,
+    "sub": _chat,
+    "heartbeat": _heartbeat,
+    "job": _job,
+    DREAM: _dream,
 }
 
 

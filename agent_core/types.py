@@ -275,15 +275,6 @@ class Step:
     kind: StepKind
     data: JSON
 
-    def to_json(self) -> JSON:
-        """Return ``{n, kind, data}``."""
-        return {"n": self.n, "kind": str(self.kind), "data": self.data}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Step:
-        """Read what ``to_json`` wrote."""
-        return cls(n=data["n"], kind=StepKind(data["kind"]), data=dict(data["data"]))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnRequest:

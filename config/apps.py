@@ -1,4 +1,5 @@
 from importlib import import_module
+from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -25,33 +26,23 @@ class ProjectConfig(AppConfig):
         pre_migrate.connect(schema.refuse_other_version, sender=tables)
         post_migrate.connect(schema.store_fingerprints, sender=tables)
         if settings.RONDO_SENTRY_DSN:
-            _start_error_reports()
+            reports = _import_extra("config.operations.error_reports", "RONDO_SENTRY_DSN", "sentry")
+            reports.start(settings.RONDO_SENTRY_DSN, installation.VERSION)
         if settings.RONDO_TRACES:
-            _start_traces()
+            traces = _import_extra("agent_core.telemetry.exporter", "RONDO_TRACES", "otel")
+            traces.start(installation.VERSION)
         for name in settings.RONDO_PLUGINS:
             _import_plugin(name)
 
 
-def _start_error_reports() -> None:
-    """Report errors to Sentry. Without its package the process ends with one line."""
+def _import_extra(name: str, variable: str, extra: str) -> Any:
+    """Import a module that needs an extra. Without its packages the process ends with one line."""
     try:
-        from config.operations import error_reports
+        return import_module(name)
     except ModuleNotFoundError as error:
         raise SystemExit(
-            f"rondo: RONDO_SENTRY_DSN is set, but {error.name} is not installed (extra sentry)"
+            f"rondo: {variable} is set, but {error.name} is not installed (extra {extra})"
         ) from None
-    error_reports.start(settings.RONDO_SENTRY_DSN, installation.VERSION)
-
-
-def _start_traces() -> None:
-    """Send spans by OpenTelemetry. Without its packages the process ends with one line."""
-    try:
-        from agent_core.telemetry import exporter
-    except ModuleNotFoundError as error:
-        raise SystemExit(
-            f"rondo: RONDO_TRACES is set, but {error.name} is not installed (extra otel)"
-        ) from None
-    exporter.start(installation.VERSION)
 
 
 def _import_plugin(name: str) -> None:

@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent  # the folder of manage.py
 IS_CHECKOUT = (ROOT / "pyproject.toml").is_file()
 COMMAND = "manage.py" if IS_CHECKOUT else "rondo"  # as people type it
 SETTINGS_HINT = f"see docs/configuration.md, or use `{COMMAND} up`"
-UP = "make up" if IS_CHECKOUT else "rondo up"
 
 
 def data_folder(environ: Mapping[str, str], *, is_checkout: bool = IS_CHECKOUT) -> Path:

@@ -14,14 +14,8 @@ from agent_core.text.redact import redact, secrets_of
 
 # addresses such as /enter/<token>/ and …/events/?ticket=<ticket>, in the access log and wherever else a path is logged
 _SECRET_ADDRESS = re.compile(r"(/enter/+|[?&]ticket=)[^/&\s\"'?#\\]+")
-CLIENTS = (
-    "openai",
-    "anthropic",
-    "google_genai",
-    "httpcore",
-    "httpcore2",
-    "telegram",
-)  # and what they send with
+# and what they send with
+CLIENTS = ("openai", "anthropic", "google_genai", "httpcore", "httpcore2", "telegram")
 _TO_STDERR = {"class": "logging.StreamHandler", "formatter": "line"}
 CONTEXT = ("request", "worker", "session", "turn", "run")  # bound with structlog.contextvars.bind_contextvars
 

@@ -37,7 +37,7 @@ from pydantic_ai.exceptions import (
 
 from agent_core.addresses import NotPublic
 from agent_core.connections import named_model
-from agent_core.exceptions import CONTEXT_TOO_LONG, ModelError, ModelRefused, ModelUnavailable
+from agent_core.exceptions import CONTEXT_TOO_LONG, ModelError, ModelRefused, ModelUnavailable, causes
 from agent_core.llm.protocol import ModelCall
 from agent_core.text.formats import status_phrase
 from agent_core.text.redact import HIDDEN, SHORTEST, redact, secrets_of
@@ -52,15 +52,6 @@ _LONG_TOKEN = re.compile(  # possibly a key
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,63}")
 _HIDDEN_RUN = re.compile(r"\0+")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
-
-
-def causes(error: BaseException, depth: int = 12) -> Iterator[BaseException]:
-    """The error, its causes and contexts, and the members of exception groups."""
-    yield error
-    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    for each in (*inner, error.__cause__, error.__context__):
-        if each is not None and depth:
-            yield from causes(each, depth - 1)
 
 
 def error_body(error: Exception) -> dict[str, Any]:
@@ -176,9 +167,8 @@ _TOO_LONG = re.compile(  # messages of servers that send no known error code
     r"|exceeds? the (?:model's )?(?:maximum )?context|max_new_tokens` must be <=|too large for model with",
     re.IGNORECASE,
 )
-_BAD_KEY = re.compile(
-    r"API key (?:is )?(?:expired|not valid|invalid|missing)", re.IGNORECASE
-)  # Google, as a 400
+# Google, as a 400
+_BAD_KEY = re.compile(r"API key (?:is )?(?:expired|not valid|invalid|missing)", re.IGNORECASE)
 _INPUT = re.compile(r"(?:messages|input|contents|prompt)\b")  # a parameter of what the request says
 _BLAMES_INPUT = re.compile(  # codes and messages that name a place in it, or the filter that it did not pass
     r"\b(?:messages|input|contents)[.\[]+\d|content.(?:exists.risk|policy|filter)"
@@ -223,24 +213,20 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
 def _translation(error: Exception, text: str, secrets: tuple[str, ...]) -> ModelError:
     if isinstance(error, UserError):
         return ModelRefused(text)
-    if isinstance(error, ContentFilterError):
-        return _refused(ModelRefused(text, reason=f"{REJECTED} (its content filter)"), of_input=True)
     if is_final(error):
         code, why = _rejection(error, secrets)
         refused = ModelRefused(text, code=code, reason=f"{REJECTED} ({_status(error)}{why})")
         refused.of_bytes = isinstance(error, ModelHTTPError) and error.status_code == 413
-        return _refused(refused, of_input=code == ModelRefused.code and _blames_the_input(error))
+        refused.of_input = code == ModelRefused.code and _blames_the_input(error)
+        return refused
     code, reason = _outage(error)
     return ModelUnavailable(text, code=code, reason=reason, retry_after=_retry_after(error))
 
 
-def _refused(error: ModelRefused, *, of_input: bool) -> ModelRefused:
-    error.of_input = of_input
-    return error
-
-
 def _blames_the_input(error: Exception) -> bool:
     """Whether a rejection names a message as its cause. One that names nothing may be of a setting."""
+    if isinstance(error, ContentFilterError):
+        return True
     if not isinstance(error, ModelHTTPError) or error.status_code not in {400, 422}:
         return False
     body = error_body(error)
@@ -269,6 +255,8 @@ def is_final(error: Exception) -> bool:
 
 def _rejection(error: Exception, secrets: tuple[str, ...]) -> tuple[str, str]:
     """Code and reason of a rejected request."""
+    if isinstance(error, ContentFilterError):
+        return ModelRefused.code, "its content filter"
     for category, code, words in _FINAL:
         if isinstance(error, category):
             return code, words

@@ -28,13 +28,8 @@ from agent_core.exceptions import ServerFailed
 from agent_core.guarded_transport import Bound, GuardedTransport
 from agent_core.mcp.server import LeftOut, Listing, McpServer
 
-_KEPT: Final = (
-    "name",
-    "title",
-    "description",
-    "inputSchema",
-    "annotations",
-)  # of a tool; nothing else is used
+# of a tool; nothing else is used
+_KEPT: Final = ("name", "title", "description", "inputSchema", "annotations")
 _OF_OBJECTS: Final = {"properties", "required", "anyOf", "oneOf", "allOf", "$ref"}
 _STRICTEST: Final = "2025-11-25"  # the revision with the narrowest form of a tool
 _LONGEST_NAME: Final = 200
@@ -43,13 +38,12 @@ _LONGEST_NAME: Final = 200
 class Sieve:
     """Takes out of a session's lists of tools what is malformed or too much; the client would refuse the whole list.
 
-    At most `most` tools of all are kept; `count` counts all that came.
+    At most MOST_LISTED tools of all are kept; `count` counts all that came.
     """
 
-    def __init__(self, *, most: int) -> None:
+    def __init__(self) -> None:
         self.count = 0
         self.left_out: list[LeftOut] = []
-        self._most = most
 
     @asynccontextmanager
     async def over(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
@@ -61,7 +55,7 @@ class Sieve:
         """A message of the server."""
         reply = message.message if isinstance(message, SessionMessage) else None
         if isinstance(reply, types.JSONRPCResponse) and isinstance(listed := reply.result.get("tools"), list):
-            room = max(0, self._most - self.count)
+            room = max(0, MOST_LISTED - self.count)
             self.count += len(listed)
             reply.result["tools"] = list(self._readable(listed[:room]))
         return message
@@ -69,11 +63,8 @@ class Sieve:
     def _readable(self, listed: list[Any]) -> Iterator[dict[str, Any]]:
         """The well-formed tools, as far as they are used."""
         for given in listed:
-            tool = (
-                {key: given[key] for key in _KEPT if given.get(key) is not None}
-                if isinstance(given, dict)
-                else {}
-            )
+            known = given if isinstance(given, dict) else {}
+            tool = {key: known[key] for key in _KEPT if known.get(key) is not None}
             schema = tool.get("inputSchema")
             if isinstance(schema, dict) and "type" not in schema and schema.keys() & _OF_OBJECTS:
                 tool["inputSchema"] = {"type": "object", **schema}
@@ -168,7 +159,7 @@ class ServerConnection:
             mode = version if version in MODERN_PROTOCOL_VERSIONS else "legacy"
             return Listing(tools=tuple(found), mode=mode, left_out=tuple(sieve.left_out))
 
-        sieve = Sieve(most=MOST_LISTED)
+        sieve = Sieve()
         return await self._request(ask, sieve)
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
@@ -193,7 +184,7 @@ class ServerConnection:
         try:
             async with (
                 asyncio.timeout(self.seconds) as limit,
-                self._session(guard, sieve or Sieve(most=MOST_LISTED)) as client,
+                self._session(guard, sieve or Sieve()) as client,
             ):
                 answers.append(await ask(client))
                 limit.reschedule(asyncio.get_running_loop().time() + CLOSING_SECONDS)

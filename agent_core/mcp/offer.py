@@ -30,6 +30,7 @@ from agent_core.turn.control import Signal, TurnControl
 if TYPE_CHECKING:  # the import is slow: see client.py
     import mcp_types as types
 
+    from agent_core.mcp.client import ServerConnection
     from agent_core.mcp.schema import Parameters
 
 LIST_SECONDS: Final = 5.0  # for all servers of a turn together
@@ -76,7 +77,8 @@ def offer_tools(servers: Sequence[McpServer], reach: Reach, tool_seconds: float)
     """Return the tools of these servers, sorted by name. This takes LIST_SECONDS at most."""
     if not servers:
         return NOTHING
-    from agent_core.mcp import client  # noqa: F401 - slow to import, which the event loop must not wait for
+    # slow to import, which the event loop must not wait for
+    from agent_core.mcp.client import ServerConnection
 
     found = process.submit(_listings(servers, reach)).result()
     tools: list[Tool] = []
@@ -87,7 +89,8 @@ def offer_tools(servers: Sequence[McpServer], reach: Reach, tool_seconds: float)
             missing.append(MissingTools(server=server.name, reason=listing))
             continue
         most = min(MOST_TOOLS, MOST_OF_ALL - len(tools))
-        usable, unusable = _tools(server, listing, reach, tool_seconds, most)
+        at = ServerConnection(server=server, reach=reach, seconds=tool_seconds, mode=listing.mode)
+        usable, unusable = _tools(at, listing, most)
         tools += usable
         left_out += unusable
     return Offer(tools=tuple(tools), missing=tuple(missing), left_out=tuple(left_out))
@@ -126,10 +129,9 @@ async def _list_tools(server: McpServer, reach: Reach) -> Listing | str:
     return reason
 
 
-def _tools(
-    server: McpServer, listing: Listing, reach: Reach, seconds: float, most: int
-) -> tuple[list[Tool], list[LeftOut]]:
+def _tools(at: ServerConnection, listing: Listing, most: int) -> tuple[list[Tool], list[LeftOut]]:
     """The tools that can be offered, sorted by name, and those that are left out, also because of the bounds."""
+    server = at.server
     found: dict[str, Tool] = {}
     left_out = [replace(each, name=server.without_secrets(each.name)) for each in listing.left_out]
     room = LONGEST_TOOLS
@@ -143,7 +145,7 @@ def _tools(
                 raise Unusable(f"{which} tools")
             if names[listed.name] in found:
                 raise Unusable("the server lists it twice")
-            tool = _tool(server, listed, names[listed.name], listing.mode, reach, seconds)
+            tool = _tool(at, listed, names[listed.name])
             size = len(tool.description) + len(str(tool.parameters))
             if size > room:
                 raise Unusable(f"the tools of a server may have {LONGEST_TOOLS:,} characters")
@@ -173,10 +175,11 @@ def _names(server: McpServer, listing: Listing) -> dict[str, str]:
     }
 
 
-def _tool(server: McpServer, listed: types.Tool, name: str, mode: str, reach: Reach, seconds: float) -> Tool:
+def _tool(at: ServerConnection, listed: types.Tool, name: str) -> Tool:
     """The tool as models are offered it. Raises Unusable."""
     from agent_core.mcp.schema import usable_parameters  # imports pydantic, which most processes do not need
 
+    server = at.server
     parameters = usable_parameters(listed.input_schema)
     said = json.dumps([parameters.schema, *parameters.originals.values(), name], ensure_ascii=False)
     if server.without_secrets(said) != said:
@@ -188,9 +191,7 @@ def _tool(server: McpServer, listed: types.Tool, name: str, mode: str, reach: Re
         name=name,
         description=clean_text(description)[:LONGEST_DESCRIPTION],
         parameters=parameters.schema,
-        run=_RemoteTool(
-            server=server, name=listed.name, parameters=parameters, mode=mode, reach=reach, seconds=seconds
-        ),
+        run=_RemoteTool(at=at, name=listed.name, parameters=parameters),
         effect=_effect(server, hints),
         foreign=True,
         source=" ".join([server.fingerprint, listed.name, *parameters.originals.values()]),
@@ -211,17 +212,14 @@ def _effect(server: McpServer, hints: types.ToolAnnotations | None) -> Effect:
 class _RemoteTool:
     """Calls a tool of a server. `name` is the server's own name for it."""
 
-    server: McpServer
+    at: ServerConnection
     name: str
     parameters: Parameters
-    mode: str
-    reach: Reach
-    seconds: float
 
     def __call__(self, context: Any, arguments: dict[str, Any]) -> str:
         """Return the tool's output. Raises ToolFailed."""
         control: TurnControl | None = getattr(context, "control", None)
-        seconds = self.seconds
+        seconds = self.at.seconds
         if control is not None and control.tool_deadline is not None:
             seconds = min(seconds, control.tool_deadline - time.monotonic())
         try:
@@ -234,8 +232,8 @@ class _RemoteTool:
         except ServerFailed as error:
             self._forget_listing()
             more = f": {error.said}" * bool(error.said) + f"; {_UNKNOWN}" * error.unsure
-            raise ToolFailed(f"the server {self.server.name} failed: {error}{more}") from None
-        text = self.server.without_secrets(text)
+            raise ToolFailed(f"the server {self.at.server.name} failed: {error}{more}") from None
+        text = self.at.server.without_secrets(text)
         if failed:
             self._forget_listing()
             raise ToolFailed(text or "the tool failed without a reason")
@@ -244,15 +242,7 @@ class _RemoteTool:
     def _call(
         self, arguments: dict[str, Any], seconds: float, control: TurnControl | None
     ) -> tuple[str, bool]:
-        from agent_core.mcp.client import ServerConnection
-
-        connection = ServerConnection(
-            server=self.server,
-            reach=self.reach,
-            seconds=seconds,
-            mode=self.mode,
-            on_tools_changed=self._forget_listing,
-        )
+        connection = replace(self.at, seconds=seconds, on_tools_changed=self._forget_listing)
         future = process.submit(connection.call_tool(self.name, arguments))
         if control is None:
             return future.result()
@@ -261,7 +251,7 @@ class _RemoteTool:
 
     def _forget_listing(self) -> None:
         """Have the next turn list the tools again: this one may be gone."""
-        if cached := _cache.get((self.server, self.reach)):
+        if cached := _cache.get((self.at.server, self.at.reach)):
             cached.until = 0.0
 
 

@@ -22,9 +22,8 @@ from agent_core.types import JSON
 LONGEST: Final = 10_000  # characters of a tool's parameters as JSON
 LONGEST_GIVEN: Final = 50_000  # characters of the server's own schema
 DEEPEST: Final = 40  # levels of JSON
-_MOST_NODES: Final = (
-    2_000  # schemas that a rewriting looks at, with the same one each time that it is referred to
-)
+# schemas that a rewriting looks at, with the same one each time that it is referred to
+_MOST_NODES: Final = 2_000
 _FOLLOWED: Final = (6, 3, 1, 0)  # references in a row that are followed: fewer if the result is too long
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST_NAME: Final = 64

@@ -11,7 +11,7 @@ from agent_core.planner import live, steps
 from agent_core.planner.asking import PlannerModel
 from agent_core.planner.work import Events, JournaledSteps, PlanRequest, Work
 from agent_core.turn.control import PlanPorts, TurnControl
-from agent_core.turn.endings import raise_if_exceeded, run_to_result
+from agent_core.turn.endings import run_to_result
 from agent_core.turn.exchange import Watch
 from agent_core.turn.tool_calls import Limits, ToolCaller
 from agent_core.types import (
@@ -119,9 +119,9 @@ class _Planner:
         """Count the calls and results of the journal against the policy."""
         for step in self._work.journal.steps:
             if step.kind is StepKind.INTENT:
-                raise_if_exceeded(self._limits.count_call(ToolCall.from_json(step.data)))
+                self._limits.count_call(ToolCall.from_json(step.data))
             if step.kind is StepKind.RESULT:
-                raise_if_exceeded(self._limits.count_result(ToolResult.from_json(step.data)))
+                self._limits.count_result(ToolResult.from_json(step.data))
 
     def _read_injected(self) -> None:
         """Add the messages that people sent meanwhile, and revise the plan."""
@@ -170,9 +170,9 @@ class _Planner:
         if call.id in journal.results:
             return journal.results[call.id]
         if call.id not in journal.intended:
-            raise_if_exceeded(self._limits.count_call(call))
+            self._limits.count_call(call)
         yield TurnEvent(type=TurnEventType.TOOL_CALL, content=call.to_json())
         result = self._calls.result_of(call, journal.intended)
         yield TurnEvent(type=TurnEventType.TOOL_OUTPUT, content=result.to_json())
-        raise_if_exceeded(self._limits.count_result(result))
+        self._limits.count_result(result)
         return result

@@ -25,7 +25,7 @@ def make(work: Work) -> Events:
         work.ports.told(begun)
         yield begun
     known = work.execution.with_observations(*work.ports.live(work.request.live))
-    message = texts.plan_message(known, work.known, work.request.resume)
+    message = texts.plan_message(known, work.request)
     made = yield from work.model.form(message, MAKE_PLAN, plan.Plan, work.request.turn.offered)
     planned = known.to(Status.PLANNING).with_plan(plan.steps_of(made.steps, work.specs))
     running = planned.to(
@@ -79,7 +79,7 @@ def _consented(work: Work, heard: Execution, step: PlanStep) -> Events:
 def revise(work: Work, why: str) -> Events:
     """Ask how the plan continues. The decision becomes a plan too, so that it is stored before it is executed."""
     asked = replace(work.execution, revise=why)
-    message = texts.revise_message(asked, work.known)
+    message = texts.revise_message(asked, work.request)
     offered = work.request.turn.offered
     made = yield from work.model.form(
         message, REVISE_PLAN, plan.Revision, offered, partial(_check_revision, asked)
@@ -133,7 +133,7 @@ def take_step(work: Work, step: PlanStep, use: Use) -> Events:
         case StepType.TOOL:
             yield from _call(work, begun, use)
         case StepType.REASON:
-            text = yield from work.model.thought(texts.reason_message(work.execution, work.known, step))
+            text = yield from work.model.thought(texts.reason_message(work.execution, work.request, step))
             yield from _finish(work, begun, Observation(kind="reasoning", text=text, step=step.id))
         case StepType.RESPOND:
             yield from write_answer(work, step.instruction, begun)
@@ -224,4 +224,4 @@ def _answer_text(work: Work, instruction: str, step: PlanStep | None) -> Generat
     is_known = step is not None and step.answer.strip() and step.id == f"{work.execution.plans}.1"
     if step is not None and is_known:
         return (yield from work.model.emit_known(step.answer.strip()))
-    return (yield from work.model.answer(texts.respond_message(work.execution, work.known, instruction)))
+    return (yield from work.model.answer(texts.respond_message(work.execution, work.request, instruction)))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_core import prompts
 from agent_core.execution import FINDINGS, Execution, Observation, PlanStep
@@ -14,9 +14,12 @@ from agent_core.llm import tokens
 from agent_core.planner.plan import MOST_STEPS
 from agent_core.text import fence
 from agent_core.text.formats import indented
-from agent_core.tool_spec import Effect, ToolSpec
+from agent_core.tool_spec import Effect
 from agent_core.turn import budget
 from agent_core.turn.consent import without_id
+
+if TYPE_CHECKING:
+    from agent_core.planner.work import PlanRequest
 
 LONGEST: Final = 60_000  # characters of all results shown; the oldest ones are left out
 LEFT_OUT: Final = "(no longer shown: too old)"
@@ -134,61 +137,42 @@ class Resume:
     reply: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
-    """What every prompt of a turn shows beside the execution. ``request`` is word for word."""
-
-    request: str
-    now: str
-    memory: str = ""
-    tools: tuple[ToolSpec, ...] = ()
-    is_heard: bool = True
-    may_ask_consent: bool = True
-
-
-def plan_message(execution: Execution, known: Known, resume: Resume | None = None) -> str:
+def plan_message(execution: Execution, request: PlanRequest) -> str:
     """Return the message that asks for a plan."""
-    given = _common(execution, known) | {
-        "most_steps": str(MOST_STEPS),
-        "tools": _tools(known),
-        "rules": HEARD if known.is_heard else UNHEARD,
-        "consent": BY_SERVER if known.may_ask_consent else BY_NOBODY,
-        "resume": _resume(resume),
+    given = _common(execution, request) | _of_form(request)
+    given |= {
+        "consent": BY_SERVER if request.may_ask_consent else BY_NOBODY,
+        "resume": _resume(request.resume),
     }
     return prompts.render_prompt("planner.plan", given).text
 
 
-def revise_message(execution: Execution, known: Known) -> str:
+def revise_message(execution: Execution, request: PlanRequest) -> str:
     """Return the message that asks how the plan continues."""
-    given = _common(execution, known) | {
-        "why": execution.revise,
-        "most_steps": str(MOST_STEPS),
-        "tools": _tools(known),
-        "rules": HEARD if known.is_heard else UNHEARD,
-    }
+    given = _common(execution, request) | _of_form(request) | {"why": execution.revise}
     return prompts.render_prompt("planner.revise", given).text
 
 
-def reason_message(execution: Execution, known: Known, step: PlanStep) -> str:
+def reason_message(execution: Execution, request: PlanRequest, step: PlanStep) -> str:
     """Return the message that asks for a thought."""
     instruction = step.instruction or step.title or "What follows from what is known?"
     return prompts.render_prompt(
-        "planner.reason", _common(execution, known) | {"instruction": instruction}
+        "planner.reason", _common(execution, request) | {"instruction": instruction}
     ).text
 
 
-def respond_message(execution: Execution, known: Known, instruction: str) -> str:
+def respond_message(execution: Execution, request: PlanRequest, instruction: str) -> str:
     """Return the message that asks for the final answer."""
     told = instruction.strip() or "What the request asks for."
-    return prompts.render_prompt("planner.respond", _common(execution, known) | {"instruction": told}).text
+    return prompts.render_prompt("planner.respond", _common(execution, request) | {"instruction": told}).text
 
 
-def _common(execution: Execution, known: Known) -> dict[str, str]:
+def _common(execution: Execution, request: PlanRequest) -> dict[str, str]:
     """The variables that all prompts have."""
     return {
-        "request": known.request,
-        "now": known.now,
-        "memory": fence.fenced("task state", known.memory.strip() or "(nothing)"),
+        "request": request.words or execution.request,
+        "now": request.clock(),
+        "memory": fence.fenced("task state", request.memory.strip() or "(nothing)"),
         "live": fence.fenced("live", _live(execution) or "(nothing was read)"),
         "updates": _updates(execution),
         "execution": fence.fenced("execution", in_json(execution)),
@@ -196,12 +180,18 @@ def _common(execution: Execution, known: Known) -> dict[str, str]:
     }
 
 
-def _tools(known: Known) -> str:
+def _of_form(request: PlanRequest) -> dict[str, str]:
+    """The variables of the prompts that ask for steps."""
+    rules = HEARD if request.is_heard else UNHEARD
+    return {"most_steps": str(MOST_STEPS), "tools": _tools(request), "rules": rules}
+
+
+def _tools(request: PlanRequest) -> str:
     """The names of the tools by effect and consent. The form contains their descriptions."""
-    asked = ASKED if known.may_ask_consent else REFUSED
+    asked = ASKED if request.may_ask_consent else REFUSED
     kinds: dict[str, list[str]] = {}
     for effect, words in _EFFECTS.items():
-        for tool in known.tools:
+        for tool in request.turn.offered:
             if tool.effect is effect:
                 needs = (asked if tool.asks else FREE) if effect is Effect.DANGEROUS else ""
                 kinds.setdefault(f"{words}; {needs}" if needs else words, []).append(tool.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_core.execution import Execution
 from agent_core.planner.asking import PlannerModel
-from agent_core.planner.texts import Known, Resume
+from agent_core.planner.texts import Resume
 from agent_core.tool_spec import ToolSpec, version_of
 from agent_core.turn.control import PlanPorts
 from agent_core.types import Step, StepKind, ToolResult, TurnEvent, TurnEventType, TurnRequest, Usage
@@ -65,19 +65,6 @@ class Work:
     def catalogue(self) -> str:
         """The version of the tools."""
         return version_of(self.request.turn.offered)
-
-    @property
-    def known(self) -> Known:
-        """What the model is shown beside the execution now."""
-        request = self.request
-        return Known(
-            request=request.words or self.execution.request,
-            now=request.clock(),
-            memory=request.memory,
-            tools=request.turn.offered,
-            is_heard=request.is_heard,
-            may_ask_consent=request.may_ask_consent,
-        )
 
     def save(self, execution: Execution, event_type: TurnEventType, **content: Any) -> Events:
         """Store the execution and send the event."""

@@ -21,9 +21,8 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, StatusCode
 Attributes = Mapping[str, str | int | float | bool]
 
 _TRACER = trace.get_tracer("rondo")
-first_ids: ContextVar[SpanContext | None] = ContextVar(
-    "rondo_first_ids", default=None
-)  # of the span that is begun now
+# of the span that is begun now
+first_ids: ContextVar[SpanContext | None] = ContextVar("rondo_first_ids", default=None)
 
 
 def derived(*about: str) -> SpanContext:

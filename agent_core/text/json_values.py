@@ -29,6 +29,11 @@ def clean_text(text: str) -> str:
     return joined.encode("utf-8", "replace").decode("utf-8")
 
 
+def is_storable(text: str) -> bool:
+    """Whether PostgreSQL can store the text as it is: it has no NUL character and no surrogate."""
+    return clean_text(text) == text
+
+
 def split_half(text: str) -> tuple[str, str]:
     """Split off a first half of a surrogate pair at the end of a piece: the next piece begins with the other half."""
     return (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")

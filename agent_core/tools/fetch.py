@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-from agent_core.addresses import AddressCheck, NoAddress, is_public, parse_web_address
+from agent_core.addresses import AddressCheck, NoAddress, is_public, parse_web_address, trust
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool, page_text
 from agent_core.tools.http_request import REDIRECTS, HttpAnswer, HttpRequest, Trust, send_request
@@ -54,7 +54,7 @@ class Fetcher:
     """Fetches pages. `is_allowed` checks addresses, `trust` returns the trusted certificates."""
 
     is_allowed: AddressCheck = is_public
-    trust: Trust = ssl.create_default_context
+    trust: Trust = trust
     seconds: float = SECONDS
 
     def page(self, url: str, user: str = "") -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from email.message import Message
 from urllib.parse import SplitResult, quote
 
-from agent_core.addresses import AddressCheck, host_and_port, resolve_host
+from agent_core.addresses import AddressCheck, host_and_port, resolve_host, trust
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 Trust = Callable[[], ssl.SSLContext]
@@ -50,7 +50,9 @@ class HttpAnswer:
     broken: bool
 
 
-def send_request(request: HttpRequest, is_allowed: AddressCheck, deadline: float, trust: Trust) -> HttpAnswer:
+def send_request(
+    request: HttpRequest, is_allowed: AddressCheck, deadline: float, trust: Trust = trust
+) -> HttpAnswer:
     """Return the complete response by `deadline` (of time.monotonic).
 
     Raises NoAddress, ssl.SSLError, OSError (such as TimeoutError) and http.client.HTTPException.

@@ -47,12 +47,6 @@ class GivenUp(AgentCoreError):
         self.code, self.text = code, text
 
 
-def raise_if_exceeded(limit: str | None) -> None:
-    """Raise GivenUp if a limit of the policy was exceeded."""
-    if limit is not None:
-        raise GivenUp(limit)
-
-
 class ModelBroke(AgentCoreError):
     """The model's code raised an exception other than ModelError; this is a bug."""
 

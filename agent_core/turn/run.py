@@ -14,7 +14,7 @@ from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.tools.schema import fit_call
 from agent_core.turn import transcript
 from agent_core.turn.control import TurnControl, TurnPorts
-from agent_core.turn.endings import ModelBroke, raise_if_exceeded, run_to_result
+from agent_core.turn.endings import ModelBroke, run_to_result
 from agent_core.turn.exchange import Exchange, Watch
 from agent_core.turn.tool_calls import Limits, ToolCaller
 from agent_core.types import (
@@ -85,11 +85,11 @@ class _Turn:
             is_open = bool(self._transcript.calls) and entry.calls is self._transcript.calls
             for call in entry.calls if entry.ended_by is Ended.STOP else ():
                 if not is_open or self._is_started(call):
-                    raise_if_exceeded(self._limits.count_call(call))
+                    self._limits.count_call(call)
             for result in entry.results:
-                raise_if_exceeded(self._limits.count_result(result))
+                self._limits.count_result(result)
         for result in self._transcript.results.values():
-            raise_if_exceeded(self._limits.count_result(result))
+            self._limits.count_result(result)
 
     def _is_started(self, call: ToolCall) -> bool:
         return call.id in self._transcript.intended or call.id in self._transcript.results
@@ -159,11 +159,11 @@ class _Turn:
                 continue
             self._watch.check()
             if not self._is_started(call):
-                raise_if_exceeded(self._limits.count_call(call))
+                self._limits.count_call(call)
             yield TurnEvent(type=TurnEventType.TOOL_CALL, content=call.to_json())
             again = self._transcript.was_bad(call)
             result = self._calls.result_of(call, self._transcript.intended, again=again)
             self._transcript.results[call.id] = result
             yield TurnEvent(type=TurnEventType.TOOL_OUTPUT, content=result.to_json())
-            raise_if_exceeded(self._limits.count_result(result))
+            self._limits.count_result(result)
         self._transcript.close()

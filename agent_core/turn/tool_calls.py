@@ -13,6 +13,7 @@ from agent_core.telemetry import spans
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools.schema import BAD_ARGUMENTS, refusal
 from agent_core.turn.control import TurnPorts
+from agent_core.turn.endings import GivenUp
 from agent_core.turn.exchange import Watch
 from agent_core.types import ToolCall, ToolOutcome, ToolResult
 
@@ -21,7 +22,7 @@ _IDS = re.compile(r"\b(?:\w*\d\w*|[0-9a-f]{8,})(?:-(?:\w*\d\w*|[0-9a-f]{4,}))*\b
 
 
 class Limits:
-    """The counters of one turn. Each method returns the name of a limit that was exceeded, or None."""
+    """The counters of one turn. Each method raises GivenUp when a limit is exceeded."""
 
     def __init__(self, policy: TurnPolicy) -> None:
         self._policy = policy
@@ -30,30 +31,28 @@ class Limits:
         self._intents: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
 
-    def count_call(self, call: ToolCall) -> str | None:
+    def count_call(self, call: ToolCall) -> None:
         """Count a call before it is made."""
         self._calls += 1
         wanted = intent(call)
         self._intents[wanted] += 1
         if self._calls > self._policy.max_tool_calls:
-            return "max_tool_calls"
+            raise GivenUp("max_tool_calls")
         if self._intents[wanted] > self._policy.max_same_tool_intent:
-            return "max_same_tool_intent"
-        return None
+            raise GivenUp("max_same_tool_intent")
 
-    def count_result(self, result: ToolResult) -> str | None:
+    def count_result(self, result: ToolResult) -> None:
         """Count a result; only failed ones matter. Bad arguments may fail equally: the model is told more."""
         if result.outcome is not ToolOutcome.FAILED:
-            return None
+            return
         self._failed += 1
         signature = failure_signature(result)
         self._failures[signature] += 1
         is_told_more = result.error_class == BAD_ARGUMENTS  # see refusal() in tools/schema.py
         if not is_told_more and self._failures[signature] >= self._policy.max_same_failure_signature:
-            return "max_same_failure_signature"
+            raise GivenUp("max_same_failure_signature")
         if self._failed >= self._policy.max_failed_tool_outputs:
-            return "max_failed_tool_outputs"
-        return None
+            raise GivenUp("max_failed_tool_outputs")
 
 
 def intent(call: ToolCall) -> str:

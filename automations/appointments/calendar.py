@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from django.db.models import Count, F, Max, Min, OuterRef, Subquery, Sum, Window
 from django.db.models.functions import Coalesce, TruncDate
 
 from automations.appointments.jobs import MOST_JOBS, about_job, job_rows
-from automations.appointments.messages import about_message, message_now, slots_of, with_run
+from automations.appointments.messages import About, about_message, message_now, slots_of, with_run
 from automations.jobs.clock import database_now
 from automations.jobs.explain import RUN_COLUMNS, takes_no_runs
 from automations.models import CronJob, MessageStatus, RunRecord, ScheduledMessage
@@ -35,7 +34,7 @@ _WORST = (SlotState.FAILED, SlotState.MISSED, SlotState.WAITING, SlotState.LATE,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(About):
     """A slot of a day, or a day's slots of one job that has many: then `count` is their number and `until` the last.
 
     Instants are in the caller's zone. `state`: for several slots the one that needs most attention. `count`: None for a
@@ -46,12 +45,6 @@ class Entry:
     until: datetime | None
     state: SlotState
     text: str
-    kind: str
-    id: str
-    name: str
-    session_id: uuid.UUID | None
-    title: str
-    agent: str
     count: int | None = None
     run_id: str = ""
     turn_id: int | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,18 @@ RECENT = timedelta(hours=24)  # how long a message that was sent or has failed i
 MOST_MESSAGES = 100
 LONGEST_NAME = 60  # characters of the text
 _UNREAD = ("snapshot", "prompt_variables", "rendered_prompt", "error_detail", "usage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """An appointment by kind, id and name, if one is meant, and where it lives: session, title and agent."""
+
+    session_id: uuid.UUID | None
+    title: str
+    agent: str
+    kind: str = ""
+    id: str = ""
+    name: str = ""
 
 
 def with_run(rows: QuerySet[ScheduledMessage]) -> QuerySet[ScheduledMessage]:
@@ -83,9 +96,8 @@ def slots_of(message: ScheduledMessage, now: datetime) -> tuple[Slot, ...]:
     if run is None:
         return ()
     slot = slot_of(run, zone_or_utc(zone_name(message)))
-    if (
-        message.status == MessageStatus.FAILED
-    ):  # its turn may have succeeded, but the channel refused the text
+    # its turn may have succeeded, but the channel refused the text
+    if message.status == MessageStatus.FAILED:
         slot = replace(slot, state=SlotState.FAILED, text=message_now(message, now))
     return (slot,)
 

@@ -30,6 +30,7 @@ from automations.appointments.jobs import (
 )
 from automations.appointments.messages import (
     RECENT,
+    About,
     about_message,
     is_to_come,
     message_now,
@@ -177,7 +178,7 @@ _ORDER = ("question", "disabled", "failing", "undeliverable")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notice:
+class Notice(About):
     """Something that needs a person. `what`: question, disabled, failing or undeliverable.
 
     `kind`, `id`, `name`: the appointment; empty for a question and for deliveries. `at`: since when, if known.
@@ -186,12 +187,6 @@ class Notice:
     what: str
     text: str
     at: datetime | None
-    session_id: uuid.UUID | None
-    title: str
-    agent: str
-    kind: str = ""
-    id: str = ""
-    name: str = ""
 
 
 def attention(user: AbstractBaseUser) -> list[Notice]:

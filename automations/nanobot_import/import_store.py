@@ -26,7 +26,7 @@ from sessions_app.agents.edit import lock_dependents
 from sessions_app.exceptions import NotFound, SessionExists, SessionsError
 from sessions_app.models import PRIMARY_KEY, Agent, Session
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.postgres.rows import get_or_none
+from sessions_app.postgres.rows import existing, get_or_none
 from sessions_app.sessions.open import check_key_not_reserved, open_session
 
 HEARTBEAT = "use the agent's setting `heartbeat` instead"
@@ -127,9 +127,7 @@ def _import(agent_id: int, jobs: list[StoredJob], dry_run: bool) -> list[Line]:
     try:
         with transaction.atomic():
             lock_dependents(agent_id)
-            agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
-            if agent is None:
-                raise NotFound("there is no such agent")
+            agent = existing(Agent.objects.select_for_update(no_key=True).filter(pk=agent_id))
             importer = _Importer(agent=agent, now=database_now())
             lines = [importer.import_job(job) for job in jobs]
             transaction.on_commit(notify_beats, robust=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from agent_core.text.json_values import clean_value, is_storable
 from automations.jobs.validate import LONGEST_NAME, validated
 from automations.models import JobKind
 from automations.models.category import RESERVED_IDS, Category
@@ -76,40 +76,38 @@ def wanted_of(job: StoredJob, *, timezone: str, now: datetime) -> Wanted:
     """The job to import; times and schedules without a zone are read in `timezone`. JobRefused."""
     category = category_of(job)
     enabled = _flag(job, "enabled", default=True)
-    wanted = Wanted(
-        stored_id=id_of(job),
-        name=one_line(stored_text(job, "name"), LONGEST_NAME),
-        category=category,
-        schedule=_schedule(job, timezone, now, enabled=enabled),
-        enabled=enabled,
+    schedule = _schedule(job, timezone, now, enabled=enabled)
+    name = one_line(stored_text(job, "name"), LONGEST_NAME)
+    more: dict[str, Any] = {}
+    if category is not Category.SYSTEM:
+        message = stored_text(job, "payload", "message")
+        name = name or one_line(message, NAME_FROM_MESSAGE) or "Imported job"
+        try:
+            validated({"message": message, "name": name})
+        except SessionsError as error:
+            raise JobRefused(str(error)) from error
+        more = {"message": message} | (_legacy(job) if category is Category.LEGACY else _bound(job))
+    return Wanted(
+        stored_id=id_of(job), name=name, category=category, schedule=schedule, enabled=enabled, **more
     )
-    if category is Category.SYSTEM:
-        return wanted
-    message = stored_text(job, "payload", "message")
-    name = wanted.name or one_line(message, NAME_FROM_MESSAGE) or "Imported job"
-    try:
-        validated({"message": message, "name": name})
-    except SessionsError as error:
-        raise JobRefused(str(error)) from error
-    wanted = replace(wanted, message=message, name=name)
-    return _legacy(job, wanted) if category is Category.LEGACY else _bound(job, wanted)
 
 
-def _bound(job: StoredJob, wanted: Wanted) -> Wanted:
+def _bound(job: StoredJob) -> dict[str, Any]:
     key = stored_text(job, "payload", "sessionKey")
     if key != PRIMARY_KEY and key.startswith(NANOBOTS_WEB):
         ours = OUR_WEB + key.removeprefix(NANOBOTS_WEB)
-        return replace(wanted, session_key=ours, note=f"{one_line(key, 60)} is a web thread here")
-    return replace(wanted, session_key=key)
+        return {"session_key": ours, "note": f"{one_line(key, 60)} is a web thread here"}
+    return {"session_key": key}
 
 
-def _legacy(job: StoredJob, wanted: Wanted) -> Wanted:
+def _legacy(job: StoredJob) -> dict[str, Any]:
     meta = job.get("payload", "channelMeta") or {}
     try:
-        json.dumps(meta, allow_nan=False)
-    except ValueError:
-        raise JobRefused("payload.channelMeta holds a number that cannot be stored") from None
-    _storable("payload.channelMeta", "".join(_texts(meta)))
+        is_whole = clean_value(meta) == meta
+    except ValueError as error:
+        raise JobRefused(f"payload.channelMeta cannot be stored: {error}") from None
+    if not is_whole:
+        raise JobRefused("payload.channelMeta holds a character that cannot be stored")
     columns = {
         "session_key": stored_text(job, "payload", "sessionKey"),
         "deliver": _flag(job, "payload", "deliver"),
@@ -119,18 +117,7 @@ def _legacy(job: StoredJob, wanted: Wanted) -> Wanted:
     }
     nowhere = columns["deliver"] and not (columns["channel"] and columns["to"])
     note = "it has no channel or address, so its answers are not delivered" if nowhere else ""
-    return replace(wanted, legacy=columns, note=note)
-
-
-def _texts(meta: Any) -> Iterator[str]:
-    """All texts of a JSON value."""
-    if isinstance(meta, str):
-        yield meta
-    elif isinstance(meta, dict):
-        yield from meta
-        yield from (text for value in meta.values() for text in _texts(value))
-    elif isinstance(meta, list):
-        yield from (text for value in meta for text in _texts(value))
+    return {"legacy": columns, "note": note}
 
 
 def _schedule(job: StoredJob, timezone: str, now: datetime, *, enabled: bool) -> Schedule:
@@ -184,22 +171,12 @@ def stored_text(job: StoredJob, *path: str) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = "" if value is None else str(value)
-    _storable(".".join(path), text)
+    if not is_storable(text):
+        raise JobRefused(f"{'.'.join(path)} holds a character that cannot be stored")
     text = text if path[-1] == "message" else text.strip()
     if len(text) > LONGEST.get(path[-1], len(text)):
         raise JobRefused(f"{'.'.join(path)} is longer than {LONGEST[path[-1]]} characters")
     return text
-
-
-def _storable(name: str, text: str) -> None:
-    """JobRefused for a NUL or half of a surrogate pair, which PostgreSQL cannot store."""
-    try:
-        text.encode()
-        sound = "\x00" not in text
-    except UnicodeEncodeError:
-        sound = False
-    if not sound:
-        raise JobRefused(f"{name} holds a character that cannot be stored")
 
 
 def _number(job: StoredJob, *path: str) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -25,12 +25,12 @@ from automations.jobs.clock import database_now, notify_beats
 from automations.jobs.edit import delete_job, insert_job, lock_job, lock_session, write_changes
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source
+from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
 from automations.models.category import Category, category
-from automations.routines.heartbeat_md import MAX_RETRY
 from automations.routines.plan import (
     EPOCH,
     PLAN,
+    RoutineFields,
     changed_plan,
     check_mode_of_task_type,
     inferred_mode,
@@ -44,6 +44,7 @@ from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.postgres.rows import existing
 from sessions_app.queue.threads import find_target
 
 _SETTINGS = (
@@ -54,29 +55,15 @@ EDITABLE = PLAN | {*_SETTINGS, "policy", "execution_mode"} - {"source"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewRoutine:
+class NewRoutine(RoutineFields):
     """A routine to add.
 
-    `schedule`: `30m`, `1h`, `2d` or five cron fields. `next_run_at`: ISO time of the first run, or of the only run when
-    there is no schedule. With neither, the routine runs once, immediately. `timezone` empty: the agent's. `session_id`:
-    the conversation that gets the results; None: the primary one. `routine_id`: the id to use if it is free. `ended`:
-    add a one-time routine as done, because it ran elsewhere.
+    `session_id`: the conversation that gets the results; None: the primary one. `routine_id`: the id to use if it is
+    free. `ended`: add a one-time routine as done, because it ran elsewhere.
     """
 
     agent_id: int
     title: str
-    description: str = ""
-    instructions: str = ""
-    schedule: str | None = None
-    next_run_at: str | None = None
-    execution_mode: str | None = None
-    timezone: str = ""
-    timeout_seconds: int | None = None
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    max_retry: int = MAX_RETRY
-    task_type: str = ""
-    source: str = Source.MANUAL
-    enabled: bool = True
     allow_duplicate: bool = False
     session_id: uuid.UUID | None = None
     turn_id: int | None = None
@@ -106,9 +93,8 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
             agent = lock_agent(given.agent_id)
             now = database_now()
             zone = given.timezone or agent.timezone
-            known_from = (
-                EPOCH if given.ended and given.next_run_at else now
-            )  # an ended one's time may have passed
+            # an ended one's time may have passed
+            known_from = EPOCH if given.ended and given.next_run_at else now
             schedule, first = new_plan(given.schedule, given.next_run_at, zone=zone, now=known_from)
             waits = given.enabled and not given.ended
             if waits:
@@ -181,10 +167,7 @@ def remove_routine(routine_id: str, *, hard: bool = False, revision: int | None 
 
 def lock_agent(agent_id: int) -> Agent:
     """Lock the agent, so that no routine is added until the transaction ends. NotFound."""
-    agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
-    if agent is None:
-        raise NotFound("there is no such agent")
-    return agent
+    return existing(Agent.objects.select_for_update(no_key=True).filter(pk=agent_id))
 
 
 def lock_routine(routine_id: str, revision: int | None = None) -> tuple[JobClock, CronJob]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ from automations.routines.heartbeat_md import (
     task_blocks_text,
     text_around_blocks,
 )
-from automations.routines.plan import EPOCH, read_first_run, routine_schedule_text
+from automations.routines.plan import EPOCH, RoutineFields, read_first_run, routine_schedule_text
 from automations.routines.reads import Routine, routine_of, shown_routines, task_json
 from sessions_app.agents.documents import DocumentChange, DocumentView, DocumentWrite
 from sessions_app.exceptions import TooLarge
@@ -259,19 +259,15 @@ class _Applying:
         """Add a routine, with the task's id if it is well-formed and free; else the id is stored as `imported_id`."""
         if not task.title:
             raise BadJob(f"the task {task.id!r} is new and has no title", code="empty_title")
-        job = add_routine(
-            NewRoutine(
-                agent_id=self.agent.pk,
-                next_run_at=task.next_run_at if task.schedule is None else None,
-                allow_duplicate=True,
-                ended=self._has_ended(task),
-                routine_id=task.id,
-                **{
-                    name: getattr(task, name)
-                    for name in (*_PLAIN, "schedule", "timezone", "policy", "source")
-                },
-            )
-        )
+        said: dict[str, Any] = {each.name: getattr(task, each.name) for each in fields(RoutineFields)}
+        if task.schedule is not None:
+            said["next_run_at"] = None
+        about: dict[str, Any] = {
+            "routine_id": task.id,
+            "ended": self._has_ended(task),
+            "allow_duplicate": True,
+        }
+        job = add_routine(NewRoutine(agent_id=self.agent.pk, **about, **said))
         self._note("added", job.name, routine_schedule_text(job) or "once")
         taken = CronJob.objects.filter(agent=self.agent, imported_id=task.id).exists()
         if task.id and job.pk != task.id and not taken:

@@ -17,10 +17,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from agent_core.text.json_values import values_at_most
+from agent_core.text.json_values import is_storable, values_at_most
 from automations.jobs.validate import validated
-from automations.models import ExecutionMode, Source
-from automations.routines.plan import EPOCH, read_first_run, read_routine_schedule
+from automations.models import ExecutionMode
+from automations.routines.plan import EPOCH, RoutineFields, read_first_run, read_routine_schedule
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import load_zone
 from sessions_app.exceptions import SessionsError
@@ -29,7 +29,6 @@ VERSIONS = (1, 2)
 MOST_TASKS = 1_000
 MOST_VALUES = 50_000  # of the block's JSON
 LONGEST_ID = 200  # characters
-MAX_RETRY = 3  # default number of retries of a failed run (rule 4.7)
 HEADING = "## Tasks"
 # written by the server, ignored when read
 RUN_TIME = frozenset({"state", "last_run_at", "retry", "error_message", "created_at"})
@@ -38,9 +37,8 @@ PLAIN = (
     "max_retry", "task_type",
 )  # fmt: skip
 FIELDS = frozenset({"id", "schedule", "timezone", "next_run_at", *PLAIN}) | RUN_TIME
-CLEARABLE = frozenset(
-    {"schedule", "timeout_seconds"}
-)  # null is a value of them; of other fields it says nothing
+# null is a value of them; of other fields it says nothing
+CLEARABLE = frozenset({"schedule", "timeout_seconds"})
 _TASKS_KEY = re.compile(r"""(?:^|[{,])[^\S\n]*["']?tasks?["']?\s*:""", re.MULTILINE | re.IGNORECASE)
 _TASK_KEYS = tuple(re.compile(rf"""["']{name}["']\s*:""") for name in ("title", "(?:schedule|next_run_at)"))
 ALIKE = 0.8  # an unknown name this similar to a known one is taken for a misspelling
@@ -59,29 +57,15 @@ class Parse(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """A routine in the document, with defaults for missing fields. Empty `id`: new; empty `timezone`: the agent's.
+class Task(RoutineFields):
+    """A routine in the document, with defaults for missing fields. Empty `id`: new.
 
     `given`: the names of the fields that the text has; a known routine keeps its values of the others. No `title`: a
-    known routine is meant. No `execution_mode`: it is inferred for a new routine. `is_done`: the state of a task
-    without schedule is `done`; used for new routines only.
+    known routine is meant. `is_done`: the state of a task without schedule is `done`; used for new routines only.
     `foreign`: unknown fields, written by other programs or people; they are stored unchanged.
     """
 
-    title: str = ""
     id: str = ""
-    description: str = ""
-    instructions: str = ""
-    schedule: str | None = None
-    timezone: str = ""
-    execution_mode: str | None = None
-    source: str = Source.MANUAL
-    enabled: bool = True
-    next_run_at: str | None = None
-    timeout_seconds: int | None = None
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    max_retry: int = MAX_RETRY
-    task_type: str = ""
     is_done: bool = False
     foreign: Mapping[str, Any] = field(default_factory=dict)
     given: frozenset[str] = field(default=frozenset(), compare=False)
@@ -253,7 +237,7 @@ def _check_foreign(what: str, name: str, value: Any) -> None:
     if meant := _meant(name):
         raise _Corrupted(f"{what} that is unknown; did you mean {meant!r}?")
     written = json.dumps({name: value}, ensure_ascii=False)
-    if not _storable(written):
+    if not is_storable(written):
         raise _Corrupted(f"{what} that cannot be stored")
     brackets = written.count("[") + written.count("{")
     if len(written) > LONGEST_FOREIGN or brackets > DEEPEST_FOREIGN:
@@ -271,7 +255,7 @@ def _meant(name: str) -> str:
 def _check(told: dict[str, Any], zone: str, now: datetime) -> None:
     """Raise _Corrupted, BadJob, BadInput or ScheduleError for an invalid field."""
     for name, value in told.items():
-        if isinstance(value, str) and not _storable(value):
+        if isinstance(value, str) and not is_storable(value):
             raise _Corrupted(f"{name} holds a character that cannot be stored")
     identity = told.get("id", "")
     title = {} if identity else {"title": ""}  # a known routine keeps its title
@@ -290,13 +274,6 @@ def _check(told: dict[str, Any], zone: str, now: datetime) -> None:
         return
     if not isinstance(told.get("next_run_at", ""), str):
         raise _Corrupted("next_run_at must be text")
-
-
-def _storable(text: str) -> bool:
-    try:
-        return "\x00" not in text and bool(text.encode() or True)
-    except UnicodeEncodeError:
-        return False
 
 
 _FENCE_LINE = re.compile(r"^[^\S\n]*(?P<ticks>`{3,})(?P<info>.*)$", re.MULTILINE)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from django.db import transaction
 
 from automations.exceptions import BadJob
 from automations.jobs.clock import notify_beats
-from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
+from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source
 from automations.schedules.plan import schedule_columns, schedule_of
 from automations.schedules.schedule import (
     AtSchedule,
@@ -35,6 +36,30 @@ PLAN = frozenset({"schedule", "next_run_at", "timezone"})  # fields that change 
 _SCHEDULE_COLUMNS = frozenset({"schedule_kind", "expr", "every_seconds", "anchor", "at"})
 INLINE_TIMEOUT = 60  # seconds; a routine with a longer timeout is isolated
 INLINE_DESCRIPTION = 200  # characters; a routine with a longer description is isolated
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutineFields:
+    """What people say of a routine, in tools, API, command line and HEARTBEAT.md.
+
+    `schedule`: `30m`, `1h`, `2d` or five cron fields. `next_run_at`: ISO time of the first run, or of the only run when
+    there is no schedule. With neither, the routine runs once, immediately. `timezone` empty: the agent's. No
+    `execution_mode`: it is inferred.
+    """
+
+    title: str = ""
+    description: str = ""
+    instructions: str = ""
+    schedule: str | None = None
+    next_run_at: str | None = None
+    timezone: str = ""
+    execution_mode: str | None = None
+    timeout_seconds: int | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    max_retry: int = 3  # further attempts of a failed run (rule 4.7)
+    task_type: str = ""
+    source: str = Source.MANUAL
+    enabled: bool = True
 
 
 def read_routine_schedule(text: Any, *, timezone: str, now: datetime) -> Schedule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import CharField, Count, Exists, F, Max, OuterRef, Q, QuerySet
 from django.db.models.functions import Cast, Coalesce, Greatest, Now
 
@@ -50,6 +50,7 @@ from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.models.session import WEB
 from sessions_app.operations.figures import live_workers
 from sessions_app.postgres.connection import connect_directly
+from sessions_app.postgres.rows import fetch
 from sessions_app.queue.kinds import kind_of
 
 NAMED = 5  # things that a finding lists
@@ -136,26 +137,31 @@ def processes() -> Finding:
 
 def workers() -> Finding:
     """At least one worker is alive."""
-    alive = len(live_workers(settings.RONDO_WORKER_LOST_SECONDS))
+    alive = len(live_workers())
     if not alive:
         return failed("no worker is alive", "start `celery -A config worker`")
     return passed(f"{alive} alive")
 
 
-def queues_read(queues: Sequence[str]) -> Finding:
+def queues_read() -> Finding:
     """Each queue is read by a worker, and no worker reads queues that this process does not know."""
-    read = {queue for worker in live_workers(settings.RONDO_WORKER_LOST_SECONDS) for queue in worker}
-    if unread := [queue for queue in queues if queue not in read]:
+    read = {queue for worker in live_workers() for queue in worker}
+    if unread := [queue for queue in settings.ALL_QUEUES if queue not in read]:
         return failed(
             f"no worker reads {', '.join(unread) if read else 'any queue'}",
             "start a worker with these queues; see TURN_QUEUES",
         )
-    if unknown := sorted(read - set(queues)):
+    if unknown := sorted(read - set(settings.ALL_QUEUES)):
         return failed(
             f"workers read queues that do not exist here: {', '.join(unknown)}",
             "give every process the same TURN_SHARDS and restart it",
         )
     return passed("every queue is read")
+
+
+_HELD_HERE = """
+SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()
+WHERE locktype = 'advisory' AND granted AND (classid, objid, objsubid) = (%s, %s, 2)"""
 
 
 def lock_connection() -> Finding:
@@ -165,7 +171,7 @@ def lock_connection() -> Finding:
     try:
         with connect_directly(settings.DATABASE_LOCK_URL, "rondo doctor") as own:
             own.execute("SELECT pg_advisory_lock(%s, %s)", keys)
-            seen = _holds(keys)
+            [(seen,)] = fetch(_HELD_HERE, keys)
     except PooledConnection:
         return failed("it goes through a pooler, which breaks session locks", cure)
     except (psycopg.Error, OSError) as error:
@@ -173,16 +179,6 @@ def lock_connection() -> Finding:
     if not seen:
         return failed("it leads to another database than DATABASE_URL", cure)
     return passed("direct, to the same database")
-
-
-def _holds(keys: list[int]) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()"
-            " WHERE locktype = 'advisory' AND granted AND (classid, objid, objsubid) = (%s, %s, 2)",
-            keys,
-        )
-        return bool(cursor.fetchone()[0])
 
 
 def stuck_turns() -> Finding:
@@ -248,17 +244,15 @@ SELECT name, age, cure FROM (
   SELECT 'prepared', extract(epoch FROM clock_timestamp() - prepared)::float8,
     'ROLLBACK PREPARED ' || quote_literal(gid)
   FROM pg_prepared_xacts WHERE database = current_database()
-) AS open WHERE age IS NOT NULL ORDER BY age DESC LIMIT 1"""
+) AS open WHERE age > %s ORDER BY age DESC LIMIT 1"""
 
 
 def oldest_transaction() -> Finding:
     """No transaction is open for long: it would hold row locks, and hinder vacuum in all tables."""
-    with connection.cursor() as cursor:
-        cursor.execute(_OLDEST)
-        row = cursor.fetchone()
-    if row is None or row[1] <= LONGEST_TRANSACTION:
+    found = fetch(_OLDEST, [LONGEST_TRANSACTION])
+    if not found:
         return passed("none is long")
-    name, age, cure = row
+    [(name, age, cure)] = found
     return failed(f"open for {age:.0f} s ({name})", f"end it: {cure}")
 
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.apps import apps
-from django.conf import settings
 from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
@@ -89,7 +88,7 @@ def runs_url(*states: str, hour: datetime | None = None) -> str:
 
 def workers() -> Iterator[Part]:
     """The number of live workers."""
-    alive = len(sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS))
+    alive = len(sessions.live_workers())
     note, tone = ("run turns", "good") if alive else ("none: start one", "bad")
     yield Tile(label="Live workers", value=str(alive), note=note, url=list_url(Worker), tone=tone)
 

@@ -25,6 +25,7 @@ from sessions_app import flags
 from sessions_app.connections.usable import is_offered, names_connection
 from sessions_app.models import Agent
 from sessions_app.postgres.connection import time_limit
+from sessions_app.postgres.rows import fetch
 
 DATABASE_SECONDS = 0.8  # /readyz answers within 2 s, the broker's share included (rule 10.0)
 OLDEST_POSTGRES = 150_000  # server_version_num of PostgreSQL 15
@@ -74,9 +75,9 @@ def check_models() -> Finding:
 
 def check_database() -> Finding:
     """PostgreSQL answers, is new enough and stores a row."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('server_version_num')::int, current_setting('server_version')")
-        number, version = cursor.fetchone()
+    [(number, version)] = fetch(
+        "SELECT current_setting('server_version_num')::int, current_setting('server_version')"
+    )
     if number < OLDEST_POSTGRES:
         return failed(f"PostgreSQL {version} is too old", "use PostgreSQL 15 or newer")
     trials.write_row()
@@ -104,11 +105,6 @@ def check_broker() -> Finding:
     return passed("answers, and passes a message")
 
 
-def check_queues() -> Finding:
-    """A worker consumes each queue."""
-    return checks.queues_read(settings.ALL_QUEUES)
-
-
 CHECKS: dict[str, Check] = {
     "configuration": check_configuration,
     "flags": check_flags,
@@ -119,7 +115,7 @@ CHECKS: dict[str, Check] = {
     "models": check_models,
     "connections": checks.connections_usable,
     "workers": checks.workers,
-    "shards": check_queues,
+    "shards": checks.queues_read,
     "beat": checks.beat,
     "processes": checks.processes,
     "stuck_turns": checks.stuck_turns,

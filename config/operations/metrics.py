@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import psycopg
 import structlog
-from django.conf import settings
 from django.db import Error
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
@@ -23,16 +22,7 @@ from config.operations.doctor import check_readiness
 from interfaces.http.watchers import is_watcher
 from sessions_app import metrics as counters
 from sessions_app.channels.base import all_names
-from sessions_app.metrics import (
-    BUCKETS,
-    DURATIONS,
-    EVERYTHING,
-    FULL_QUEUES,
-    LABELS,
-    TOKENS,
-    TURN_LIMITS,
-    Counted,
-)
+from sessions_app.metrics import Counted
 from sessions_app.models import Counter, Lane
 from sessions_app.operations import figures as sessions
 from sessions_app.streams.hub import hub
@@ -60,11 +50,11 @@ COUNTERS = {
 }
 # values of labels that are known before anything was counted: their counters begin at 0
 KNOWN: dict[Counted, Sequence[tuple[str, ...]]] = {
-    Counted.QUEUE_FULL: [(queue,) for queue in FULL_QUEUES],
+    Counted.QUEUE_FULL: [(queue,) for queue in counters.FULL_QUEUES],
     Counted.RUN: [("succeeded", "none")],
-    Counted.TOKENS: [(kind,) for kind in TOKENS],
+    Counted.TOKENS: [(kind,) for kind in counters.TOKENS],
     Counted.TURN: [(lane, "succeeded", "none") for lane in Lane.values],
-    Counted.TURN_LIMIT: [(code,) for code in sorted(TURN_LIMITS)],
+    Counted.TURN_LIMIT: [(code,) for code in sorted(counters.TURN_LIMITS)],
 }
 WAIT = "{} from the arrival of a turn until a worker began it."
 DURATION = "Seconds that a worker had a turn until it ended, by lane."
@@ -74,14 +64,14 @@ _Found = Mapping[str, Mapping[tuple[str, ...], int]]
 def _counter_families(figures: Iterable[Counter]) -> Iterable[Metric]:
     """All counters, also those at 0, so that graphs begin at 0 and an increase from nothing is seen."""
     found: dict[str, dict[tuple[str, ...], int]] = {}
-    known = {str(name): labels for name, labels in LABELS.items()}
+    known = {str(name): labels for name, labels in counters.LABELS.items()}
     for figure in figures:
         labels = known.get(figure.name, ())
         found.setdefault(figure.name, {})[tuple(figure.labels.get(name, "") for name in labels)] = (
             figure.value
         )
     for name, meaning in COUNTERS.items():
-        labels = LABELS.get(Counted(name), ())
+        labels = counters.LABELS.get(Counted(name), ())
         family = CounterMetricFamily(f"rondo_{name}", meaning, labels=labels)
         begun = dict.fromkeys(_known(Counted(name)) if labels else [()], 0)
         for values, value in (begun | found.get(name, {})).items():
@@ -89,7 +79,9 @@ def _counter_families(figures: Iterable[Counter]) -> Iterable[Metric]:
         yield family
     ended = {"sent": Counted.DELIVERY_SENT, "failed": Counted.DELIVERY_FAILED}
     deliveries = {state: found.get(name, {}).get((), 0) for state, name in ended.items()}
-    limits = {code: found.get(Counted.TURN_LIMIT, {}).get((code,), 0) for code in sorted(TURN_LIMITS)}
+    limits = {
+        code: found.get(Counted.TURN_LIMIT, {}).get((code,), 0) for code in sorted(counters.TURN_LIMITS)
+    }
     for name, meaning, label, counts in (
         ("deliveries", "Deliveries that ended, by state.", "state", deliveries),
         ("turn_limits_reached", COUNTERS["turn_limit_count"], "limit", limits),
@@ -113,7 +105,7 @@ def _wait(found: _Found, name: str, unit: str, divisor: int) -> Metric:
     stored = {bound: count for (bound,), count in found.get(Counted.LOCK_WAIT_BUCKET, {}).items()}
     total = found.get(Counted.LOCK_WAIT_SUM, {}).get((), 0)
     family = HistogramMetricFamily(name, WAIT.format(unit))
-    family.add_metric([], buckets=_buckets(stored, BUCKETS, divisor), sum_value=total / divisor)
+    family.add_metric([], buckets=_buckets(stored, counters.BUCKETS, divisor), sum_value=total / divisor)
     return family
 
 
@@ -122,7 +114,7 @@ def _duration(found: _Found) -> Metric:
     counts, sums = found.get(Counted.TURN_DURATION_BUCKET, {}), found.get(Counted.TURN_DURATION_SUM, {})
     for lane in Lane.values:
         stored = {le: count for (of, le), count in counts.items() if of == lane}
-        buckets = _buckets(stored, DURATIONS, 1000)
+        buckets = _buckets(stored, counters.DURATIONS, 1000)
         family.add_metric([lane], buckets=buckets, sum_value=sums.get((lane,), 0) / 1000)
     return family
 
@@ -133,7 +125,7 @@ def _buckets(stored: Mapping[str, int], bounds: tuple[int, ...], divisor: int) -
     for bound in bounds:
         so_far += stored.get(str(bound), 0)
         buckets.append((str(bound) if divisor == 1 else f"{bound / divisor:g}", float(so_far)))
-    return [*buckets, (EVERYTHING, float(so_far + stored.get(EVERYTHING, 0)))]
+    return [*buckets, (counters.EVERYTHING, float(so_far + stored.get(counters.EVERYTHING, 0)))]
 
 
 class _Collector(Collector):
@@ -168,7 +160,7 @@ def _gauges() -> Iterable[Metric]:
     yield _gauge(
         "oldest_queued_turn_seconds", "Seconds that the oldest queued turn has waited.", ages, "lane"
     )
-    alive = sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS)
+    alive = sessions.live_workers()
     yield _gauge("workers", "Live workers.", len(alive))
     yield _gauge("beats", "Beats that listen.", automations.beats_seen())
     if (silent := counters.seconds_since_beat()) is not None:

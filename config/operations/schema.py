@@ -19,6 +19,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from config.installation import COMMAND
+from sessions_app.postgres.rows import fetch
 
 APPS = ("sessions_app", "automations")
 TABLE = "django_migrations"
@@ -53,10 +54,8 @@ def store_fingerprints(**_: Any) -> None:
     """Called after tables were migrated."""
     here = fingerprints()
     text = json.dumps({name: here[name] for name in _applied() if name in here})
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT quote_literal(%s)", [text])
-        [(quoted,)] = cursor.fetchall()
-        cursor.execute(f"COMMENT ON TABLE {TABLE} IS {quoted}")
+    [(quoted,)] = fetch("SELECT quote_literal(%s)", [text])
+    fetch(f"COMMENT ON TABLE {TABLE} IS {quoted}")
 
 
 def fingerprints() -> dict[str, str]:
@@ -80,9 +79,7 @@ def _applied() -> list[str]:
 
 
 def _stored() -> dict[str, str]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", [TABLE])
-        [(text,)] = cursor.fetchall()
+    [(text,)] = fetch("SELECT obj_description(to_regclass(%s), 'pg_class')", [TABLE])
     try:
         found: dict[str, str] = json.loads(text or "{}")
     except ValueError:  # somebody's own comment

@@ -5,25 +5,24 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import psycopg
-from django.db import connection
 from psycopg import errors
 
+from agent_core.exceptions import causes
 from agent_core.text.redact import redact
 from config.installation import COMMAND
 from sessions_app import hints
+from sessions_app.postgres.rows import fetch
 
 BROKER_SECONDS = 0.9  # /readyz answers within 2 s, the database's share included
 USED_WITH = ("redis", "amqp")  # with other kinds of brokers, a queue of its own for each check costs too much
 AMQP = ("amqp://", "amqps://", "pyamqp://")
 CHECK_QUEUE = "rondo.check"
-BLOCKED_SECONDS = (
-    60.0  # RabbitMQ keeps each connection that it has blocked, so another message is sent after these
-)
+# RabbitMQ keeps each connection that it has blocked, so another message is sent after these
+BLOCKED_SECONDS = 60.0
 LONGEST_REASON = 200
 _WRITE = """
 INSERT INTO sessions_app_counter AS c (name, labels, value) VALUES ('readiness_checks', '{}', 1)
@@ -124,17 +123,16 @@ class Blocked(Exception):
 
 def write_row() -> None:
     """Commit a row, as each turn does."""
-    with connection.cursor() as cursor:
-        cursor.execute(_WRITE)
+    fetch(_WRITE)
 
 
 def database_fault(error: Exception) -> tuple[str, str]:
     """Return what is wrong with the database, and the cure."""
-    for each in _causes(error):
+    for each in causes(error):
         for kind, fault, cure in _DATABASE:
             if isinstance(each, kind):
                 return fault, cure
-    said = "\n".join(map(str, _causes(error)))
+    said = "\n".join(map(str, causes(error)))
     for pattern, fault, cure in _CONNECTING:
         if re.search(pattern, said):
             return fault, cure
@@ -165,7 +163,7 @@ def broker_fault(error: Exception) -> tuple[str, str]:
     """Return what is wrong with the broker, and the cure."""
     if isinstance(error, Lost):
         return "the broker loses messages", "look for its limits on queues and memory, and into its log"
-    said = "\n".join(f"{type(each).__name__}: {each}" for each in _causes(error))
+    said = "\n".join(f"{type(each).__name__}: {each}" for each in causes(error))
     for pattern, fault, cure in _BROKER:
         if re.search(pattern, said):
             return fault, cure
@@ -205,13 +203,6 @@ def _note_blocked(_reason: str) -> None:
     """Note that the broker is blocked. The wait for its answer then ends by its limit."""
     global _blocked_until  # noqa: PLW0603 - one for the process: each message costs the broker a connection
     _blocked_until = time.monotonic() + BLOCKED_SECONDS
-
-
-def _causes(error: BaseException, depth: int = 8) -> Iterator[BaseException]:
-    yield error
-    cause = error.__cause__ or error.__context__
-    if cause is not None and depth:
-        yield from _causes(cause, depth - 1)
 
 
 def _reason(error: Exception) -> str:

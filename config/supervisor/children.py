@@ -43,9 +43,8 @@ FIRST_DELAY = 0.5  # seconds before a dead child is restarted; doubled with each
 LONGEST_DELAY = 15.0
 STEADY_SECONDS = 30.0  # a child that lived this long is restarted after FIRST_DELAY again
 CHECK_SECONDS = 0.25  # between two checks of all children
-SAME_REQUEST_SECONDS = (
-    2.0  # signals this close count as one request: `timeout` signals us and our group at once
-)
+# signals this close count as one request: `timeout` signals us and our group at once
+SAME_REQUEST_SECONDS = 2.0
 
 
 class StopOrder(IntEnum):

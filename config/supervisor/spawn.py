@@ -83,11 +83,26 @@ def account_for_fleet(data: Path, environ: Mapping[str, str], cwd: Path) -> Acco
     return account if done.returncode == 0 else Account()
 
 
-def packaged_program(package: str, program: str, parts: tuple[str, ...], account: Account) -> Path | None:
-    """`runnable_program` of an installed Python package; None if it is not installed. Raises SetupError."""
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedServer:
+    """A server that `up` runs as this account; `data` is its folder, `log` its log file."""
+
+    data: Path
+    log: Path
+    password: str
+    port: int
+    account: Account
+    program: Path
+
+
+def packaged_program(
+    package: str, program: str, parts: tuple[str, ...], account: Account, variable: str
+) -> Path:
+    """`runnable_program` of a Python package. SetupError, also if it is missing: `variable` names another server."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        return None
+        name = package.replace("_", "-")
+        raise SetupError(f"the package {name} is not installed; install it, or set {variable}")
     site, label = Path(spec.origin).parent.parent, f"{package}-{importlib.metadata.version(package)}"
     return runnable_program(program, site=site, parts=parts, label=label, account=account)
 

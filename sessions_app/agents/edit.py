@@ -20,12 +20,13 @@ from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.channels.webhook import check_setting
 from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
-from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict
+from sessions_app.exceptions import AgentExists, BadInput, RevisionConflict
 from sessions_app.limits import quotas
 from sessions_app.limits.policies import check_policy
 from sessions_app.mailbox.deposit import moving_undrained
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
 from sessions_app.models.agent import heartbeat_defaults
+from sessions_app.postgres.rows import existing
 
 
 class AgentDependent(Protocol):
@@ -50,11 +51,6 @@ _dependents: list[AgentDependent] = []
 def register_agent_dependent(dependent: AgentDependent) -> None:
     """Register something that belongs to agents."""
     _dependents.append(dependent)
-
-
-def agent_dependents() -> tuple[AgentDependent, ...]:
-    """Everything that is registered."""
-    return tuple(_dependents)
 
 
 def lock_dependents(agent_id: int) -> None:
@@ -97,9 +93,7 @@ def update_agent(
     with transaction.atomic():
         if changes.keys() & {"timezone", "heartbeat"}:
             lock_dependents(agent_id)
-        agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
-        if agent is None:
-            raise NotFound("there is no such agent")
+        agent = existing(Agent.objects.select_for_update(no_key=True).filter(pk=agent_id))
         zone, heartbeat = agent.timezone, agent.heartbeat
         if revision is not None and revision != agent.revision:
             raise RevisionConflict
@@ -118,7 +112,7 @@ def update_agent(
 
 def _notify_dependents(agent: Agent, zone: str, heartbeat: dict[str, Any]) -> None:
     """Report a changed time zone or heartbeat; `zone` and `heartbeat` are the values before."""
-    for dependent in agent_dependents():
+    for dependent in _dependents:
         if agent.timezone != zone:
             dependent.zone_changed(agent, zone)
         if agent.heartbeat != heartbeat:
@@ -285,7 +279,7 @@ def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
                 title="Primary",
                 title_given=True,
             )
-            for dependent in agent_dependents():
+            for dependent in _dependents:
                 dependent.made(agent)
     except IntegrityError as error:
         raise AgentExists(f"you already have an agent named {name!r}") from error

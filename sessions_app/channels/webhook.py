@@ -13,7 +13,6 @@ import json
 import secrets
 import ssl
 import time
-from functools import cache
 from urllib.parse import SplitResult
 
 from django.conf import settings
@@ -22,8 +21,9 @@ from agent_core.addresses import NoAddress, NotPublic, Reach, host_and_port, par
 from agent_core.text.formats import utc_text
 from agent_core.tools.http_request import REDIRECTS, HttpRequest, send_request
 from sessions_app.channels.base import BadAddress, Parcel, Unsent, check_destination
-from sessions_app.exceptions import BadInput, NotFound
+from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent
+from sessions_app.postgres.rows import existing
 
 PREFIX = "whsec_"
 KEY_BYTES = 32
@@ -42,16 +42,12 @@ def _new_secret() -> str:
 def secret_of(agent_id: int) -> str:
     """The key that signs an agent's webhooks, made when it is first needed and shown to its owner alone. NotFound."""
     Agent.objects.filter(pk=agent_id, signing_secret="").update(signing_secret=_new_secret())
-    found = Agent.objects.filter(pk=agent_id).values_list("signing_secret", flat=True).first()
-    if found is None:
-        raise NotFound("there is no such agent")
-    return found
+    return existing(Agent.objects.filter(pk=agent_id)).signing_secret
 
 
 def new_secret_of(agent_id: int) -> str:
     """Replace the key. An attempt that is running may still use the old one. NotFound."""
-    if not Agent.objects.filter(pk=agent_id).update(signing_secret=_new_secret()):
-        raise NotFound("there is no such agent")
+    Agent.objects.filter(pk=agent_id).update(signing_secret=_new_secret())
     return secret_of(agent_id)
 
 
@@ -95,7 +91,7 @@ class Webhook:
         try:
             parts = _readable(parcel.address)
             may = _reach().address_check(*host_and_port(parts))
-            answer = send_request(self._request(parcel, parts), may, deadline, _trust)
+            answer = send_request(self._request(parcel, parts), may, deadline)
         except NoAddress as error:
             raise Unsent(str(error), final=isinstance(error, NotPublic)) from None
         except ssl.SSLError as error:
@@ -161,11 +157,6 @@ def _readable(address: str) -> SplitResult:
         return parse_web_address(address)
     except NoAddress as error:
         raise Unsent(str(error), final=True) from None
-
-
-@cache
-def _trust() -> ssl.SSLContext:
-    return ssl.create_default_context()
 
 
 def _body(parcel: Parcel) -> bytes:

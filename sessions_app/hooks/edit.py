@@ -12,9 +12,10 @@ from django.db import transaction
 from agent_core.execution import new_id
 from sessions_app import permits
 from sessions_app.channels import base as channels
-from sessions_app.exceptions import BadInput, NotFound, RevisionConflict, TooManyHooks
+from sessions_app.exceptions import BadInput, RevisionConflict, TooManyHooks
 from sessions_app.hooks import tokens
 from sessions_app.models import BACKGROUND, Agent, Hook, Session
+from sessions_app.postgres.rows import existing
 from sessions_app.queue.threads import must_be_open
 from sessions_app.single_line import check_line
 
@@ -43,9 +44,7 @@ def add_hook(new: NewHook) -> Hook:
     hook = Hook(id=new_id(), **asdict(new))
     _check_name(hook)
     _check_route(hook)
-    agent = Agent.objects.select_for_update(no_key=True).filter(pk=new.agent_id).first()
-    if agent is None:
-        raise NotFound("there is no such agent")
+    agent = existing(Agent.objects.select_for_update(no_key=True).filter(pk=new.agent_id))
     hook.allow_tools = permits.check_allowed_tools(new.allow_tools, (), agent.mcp_servers)
     if Hook.objects.filter(agent=new.agent_id).count() >= MOST_HOOKS:
         raise TooManyHooks(f"an agent has at most {MOST_HOOKS} hooks")
@@ -94,9 +93,7 @@ def delete_hook(hook_id: str, *, revision: int | None = None) -> None:
 
 
 def _locked(hook_id: str, revision: int | None = None) -> Hook:
-    hook = Hook.objects.select_for_update(no_key=True).filter(pk=hook_id).first()
-    if hook is None:
-        raise NotFound("there is no such hook")
+    hook = existing(Hook.objects.select_for_update(no_key=True).filter(pk=hook_id))
     if revision is not None and revision != hook.revision:
         raise RevisionConflict
     return hook

@@ -60,9 +60,8 @@ def authenticate(hook_id: str, proof: Proof) -> Caller:
     Hooks of an inactive account count as disabled.
     """
     found: Any = _hooks().filter(pk=hook_id, enabled=True, agent__owner__is_active=True).first()
-    hook: Any = found or Hook(
-        pk=hook_id
-    )  # no token matches it; an unknown hook must take as long as a known one
+    # no token matches the new one; an unknown hook must take as long as a known one
+    hook: Any = found or Hook(pk=hook_id)
     token = proof.token or tokens.token_of(hook)
     known = tokens.is_token_of(hook, token)
     signature = sign(token.encode(), proof.message_id, proof.timestamp, proof.body)

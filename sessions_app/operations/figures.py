@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection
+from django.conf import settings
 from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.functions import Now
 
@@ -26,6 +26,7 @@ from sessions_app.models import (
     TurnState,
     Worker,
 )
+from sessions_app.postgres.rows import fetch
 
 NEWEST_TURNS = 5_000  # turns of the last 24 hours whose tokens are counted
 MOST_FAILED = 2_000  # failed turns that are looked at
@@ -47,9 +48,10 @@ SELECT error_code, count(*) FROM (
 ) AS newest WHERE finished_at > now() - make_interval(secs => %s) GROUP BY error_code"""
 
 
-def live_workers(lost_after: float) -> list[list[str]]:
-    """The queues of each worker whose last heartbeat is at most `lost_after` seconds old."""
-    alive = Worker.objects.filter(heartbeat_at__gt=Now() - timedelta(seconds=lost_after))
+def live_workers() -> list[list[str]]:
+    """The queues of each worker that does not count as lost."""
+    lost_after = timedelta(seconds=settings.RONDO_WORKER_LOST_SECONDS)
+    alive = Worker.objects.filter(heartbeat_at__gt=Now() - lost_after)
     return list(alive.values_list("shards", flat=True))
 
 
@@ -106,9 +108,7 @@ def dead_deliveries() -> QuerySet[Delivery]:
 
 def failed_turns(since: timedelta) -> Counter[str]:
     """The turns that failed within this time by error code, among the newest MOST_FAILED failures."""
-    with connection.cursor() as cursor:
-        cursor.execute(_FAILED, [MOST_FAILED, since.total_seconds()])
-        return Counter(dict(cursor.fetchall()))
+    return Counter(dict(fetch(_FAILED, [MOST_FAILED, since.total_seconds()])))
 
 
 def waiting_executions() -> QuerySet[ExecutionState]:
@@ -136,11 +136,8 @@ class AgentTokens:
 
 def tokens_by_agent(most: int) -> Sequence[AgentTokens]:
     """The agents that used most tokens in the last 24 hours, in at most the NEWEST_TURNS."""
-    with connection.cursor() as cursor:
-        cursor.execute(_TOKENS, [NEWEST_TURNS])
-        rows = cursor.fetchall()
     by_agent: dict[tuple[int, str, str], list[tuple[int, Used]]] = {}
-    for agent_id, name, owner, owner_id, model, turns, given, made in rows:
+    for agent_id, name, owner, owner_id, model, turns, given, made in fetch(_TOKENS, [NEWEST_TURNS]):
         used = Used(owner_id=owner_id, model=model, input_tokens=int(given), output_tokens=int(made))
         by_agent.setdefault((agent_id, name, owner), []).append((int(turns), used))
     found = sorted(by_agent.items(), key=lambda each: -_tokens(used for _, used in each[1]))[:most]

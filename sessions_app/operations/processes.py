@@ -14,6 +14,7 @@ from django.db import connection
 
 from sessions_app.failures import OUTAGES, log_failure
 from sessions_app.models import Process, ProcessKind
+from sessions_app.postgres.rows import fetch
 
 log = structlog.get_logger(__name__)
 
@@ -77,9 +78,8 @@ class Presence:
             if self._ended.is_set():
                 return  # its row has been removed
             try:
-                with connection.cursor() as cursor:
-                    cursor.execute(_FORGET, {"forgotten": FORGOTTEN_AFTER})
-                    cursor.execute(_REPORT, self._row)
+                fetch(_FORGET, {"forgotten": FORGOTTEN_AFTER})
+                fetch(_REPORT, self._row)
                 self._was_refused = False
             except Exception as error:  # noqa: BLE001 - the database is away, or a bug: the process must go on
                 if not self._was_refused:

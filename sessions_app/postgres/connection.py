@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 import structlog
@@ -24,8 +24,6 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
 
 from sessions_app.exceptions import PooledConnection
-
-T = TypeVar("T")
 
 CLIENT = {  # libpq parameters of every connection; a Unix socket uses the first only
     "connect_timeout": 5,

@@ -49,9 +49,8 @@ class PagedQuery(Generic[M]):
 
     parts: Sequence[QuerySet[M]]
     order: tuple[str, ...]
-    load: Callable[[list[Any]], Iterable[M]] | None = (
-        None  # returns rows by their ids; by default those of the parts
-    )
+    # returns rows by their ids; by default those of the parts
+    load: Callable[[list[Any]], Iterable[M]] | None = None
     extra_size: Any = None  # an expression for the bytes that `load` adds to a row
     backwards: bool = False
 
@@ -156,9 +155,8 @@ def bytes_of(rows: QuerySet[Any], *columns: str) -> Expression:
     size = octets(*(F(each) for each in columns))
     if not rows.query.is_sliced:
         rows = rows.order_by()
-        size = Func(
-            size, function="sum", output_field=IntegerField()
-        )  # not Django's Sum, which would group the rows
+        # not Django's Sum, which would group the rows
+        size = Func(size, function="sum", output_field=IntegerField())
     return Coalesce(Subquery(rows.values(size=size)), Value(0), output_field=IntegerField())
 
 

@@ -1,4 +1,4 @@
-"""Read single rows: of a queryset, or as a model's instance from the columns of a statement."""
+"""Read rows: of a queryset, of a statement, or as a model's instance from the columns of a statement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from django.db import DEFAULT_DB_ALIAS, models
+from django.db import DEFAULT_DB_ALIAS, connection, models
+
+from sessions_app.exceptions import NotFound
 
 M = TypeVar("M", bound=models.Model)
 
@@ -19,6 +21,21 @@ def get_or_none(rows: models.QuerySet[M]) -> M | None:
     key until it finds the row.
     """
     return next(iter(rows.order_by()), None)
+
+
+def existing(rows: models.QuerySet[M]) -> M:
+    """Return the row of a unique key. NotFound, which names the model."""
+    found = get_or_none(rows)
+    if found is None:
+        raise NotFound(f"there is no such {rows.model._meta.verbose_name}")
+    return found
+
+
+def fetch(statement: str, parameters: Any = None) -> list[Any]:
+    """Execute SQL on Django's connection and return its rows; none for a statement that returns nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchall() if cursor.description else []
 
 
 def instance_of(model: type[M], values: Sequence[Any]) -> M:

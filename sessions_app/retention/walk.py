@@ -16,11 +16,12 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 from django.apps import apps
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Case, F, Q, QuerySet, When
 from django.db.models.functions import Now
 
 from sessions_app.models import Pruning, Session
+from sessions_app.postgres.rows import fetch
 from sessions_app.postgres.statements import Statement, table
 
 LIMIT = sa.bindparam("limit", type_=sa.Integer())
@@ -90,8 +91,7 @@ def due_walks(spare: float) -> list[Walk]:
 def prune_batch(walk: Walk, limit: int = BATCH) -> WalkStep:
     """Prune one batch and commit it with the position that it reached."""
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(_BOUNDS)
+        fetch(_BOUNDS)
         Pruning.objects.bulk_create([Pruning(name=walk.name)], ignore_conflicts=True)
         # this lock keeps two batches of one walk from running at the same time
         row = Pruning.objects.select_for_update(no_key=True).get(pk=walk.name)
@@ -182,9 +182,8 @@ class OwnerWalk:
     owners: Statement
     over: Statement
     remove: Callable[[list[Any]], set[Any]]
-    first: str = str(
-        uuid.UUID(int=0)
-    )  # a key that sorts before all others; by default the owners are sessions
+    # a key that sorts before all others; by default the owners are sessions
+    first: str = str(uuid.UUID(int=0))
     read_key: Callable[[str], Any] = uuid.UUID
 
     def step(self, position: dict[str, Any], limit: int, *, dry: bool) -> WalkStep:

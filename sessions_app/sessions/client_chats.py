@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 
 from sessions_app.exceptions import IdempotencyMismatch
 from sessions_app.models import Agent, ClientChat, ClientMessage, Turn
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.postgres.rows import fetch
 from sessions_app.queue.receive import program_message, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_places
@@ -102,5 +103,4 @@ def chat_title(user: AbstractBaseUser, agent: Agent, door: str, key: str) -> str
 
 def _lock(name: str) -> None:
     """Until COMMIT, so that of two requests for one chat the second sees what the first stored."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"client {name}"])
+    fetch("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"client {name}"])

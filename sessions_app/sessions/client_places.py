@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
 
 from agent_core.types import Image, Role
@@ -18,6 +18,7 @@ from sessions_app.limits import quotas
 from sessions_app.models import Agent, ClientChat, ClientMessage, Message, Session, Turn
 from sessions_app.models.message import BY_CLIENT
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.postgres.rows import fetch
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.reads import selectors
 from sessions_app.sessions.client_answers import answer_of
@@ -83,8 +84,7 @@ def branch_session(source: Session, up_to_seq: int) -> Session:
     if up_to_seq > MOST_COPIED:
         raise TooLarge(f"a branch copies at most {MOST_COPIED:,} messages; start a new chat")
     branch = open_session(source.agent)
-    with connection.cursor() as cursor:
-        cursor.execute(_COPY, [branch.pk, source.pk, up_to_seq])
+    fetch(_COPY, [branch.pk, source.pk, up_to_seq])
     branch.last_seq, branch.title, branch.stored_bytes = up_to_seq, source.title, source.stored_bytes
     branch.save(update_fields=["last_seq", "title", "stored_bytes"])
     quotas.count_stored(branch.owner_id, branch.stored_bytes)

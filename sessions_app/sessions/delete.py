@@ -39,6 +39,7 @@ from sessions_app.models import (
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.connection import no_time_limit
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.postgres.rows import existing, fetch
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.sessions.dependents import Blocker, blockers_of, session_dependents
 from sessions_app.turns.lock import SessionLocks
@@ -65,10 +66,7 @@ def delete_session(session_id: uuid.UUID, *, with_dependents: bool = False) -> D
 
     NotFound; SessionBusy if a running turn does not end in time; BadInput for a primary session.
     """
-    session = Session.objects.filter(pk=session_id).first()
-    if session is None:
-        raise NotFound("there is no such session")
-    must_be_deletable(session)
+    must_be_deletable(existing(Session.objects.filter(pk=session_id)))
     if not with_dependents and (blockers := blockers_of(session_id)):
         return Deletion(deleted=False, blockers=blockers)
     return _delete([session_id], with_dependents)
@@ -87,8 +85,7 @@ def delete_agent(agent_id: int, *, with_dependents: bool = False) -> Deletion:
 
     NotFound; SessionBusy if a running turn does not end in time.
     """
-    if not Agent.objects.filter(pk=agent_id).exists():
-        raise NotFound("there is no such agent")
+    existing(Agent.objects.filter(pk=agent_id))
     session_ids = list(Session.objects.filter(agent_id=agent_id).order_by("id").values_list("id", flat=True))
     if not with_dependents and (blockers := _blockers_of_all(session_ids, with_agent=True)):
         return Deletion(deleted=False, blockers=blockers)
@@ -146,9 +143,8 @@ def _delete(session_ids: list[uuid.UUID], with_dependents: bool, agent_id: int |
 
 def _close(session_ids: list[uuid.UUID]) -> datetime:
     """Close the sessions for input. Returns the instant that identifies this delete."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
-        since: datetime = cursor.fetchone()[0]
+    with transaction.atomic():
+        since: datetime = fetch("SELECT now()")[0][0]
         Session.objects.filter(pk__in=session_ids).begin_delete(since)
     return since
 
@@ -234,8 +230,7 @@ def _lock_sessions(session_ids: list[uuid.UUID], agent_id: int | None) -> None:
 
 def _lock_agent(agent_id: int, session_ids: list[uuid.UUID]) -> None:
     """Lock the agent, so that no session of it is opened. SessionBusy if one was opened since the ids were read."""
-    if not Agent.objects.select_for_update().filter(pk=agent_id).exists():
-        raise NotFound("there is no such agent")
+    existing(Agent.objects.select_for_update().filter(pk=agent_id))
     if Session.objects.filter(agent_id=agent_id).exclude(pk__in=session_ids).exists():
         raise SessionBusy("a session of the agent was opened just now; try again")
 

@@ -13,10 +13,10 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery, Value
 
 from sessions_app.channels.webhook import SystemEvents
-from sessions_app.exceptions import NotFound
 from sessions_app.models import Delivery, Message, Session, Turn
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.pages import MOST_SEARCHED, PagedQuery, found_in, how_many_fit, search_newest
+from sessions_app.postgres.rows import existing
 from sessions_app.reads.selectors import owned, shown_id, turns, with_deliveries
 from sessions_app.tokens.reach import in_sessions, limit_of
 
@@ -120,10 +120,7 @@ def deliveries_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Any
 
 def delivery(user: AbstractBaseUser, delivery_id: int) -> Any:
     """Return one delivery of the user. NotFound."""
-    found = _deliveries(user).filter(pk=delivery_id).first()
-    if found is None:
-        raise NotFound("there is no such delivery")
-    return found
+    return existing(_deliveries(user).filter(pk=delivery_id))
 
 
 def _deliveries(user: AbstractBaseUser) -> QuerySet[Any]:

@@ -32,6 +32,7 @@ from sessions_app.models import (
     TurnState,
 )
 from sessions_app.models.session import BACKGROUND, LONGEST_ADDRESS, WEB, rerouted
+from sessions_app.postgres.rows import existing
 from sessions_app.queue.cancel import cancel_waiting
 
 RESERVED_PREFIXES = ("unified:", "heartbeat:", "job:", "cron:")
@@ -143,9 +144,7 @@ def change_chat(
     Answers that were not sent yet go to the new address too. NotFound, BadInput.
     """
     with transaction.atomic():
-        session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
-        if session is None:
-            raise NotFound("there is no such session")
+        session = existing(Session.objects.select_for_update(no_key=True).filter(pk=session_id))
         before = session.own_route
         if address is not None:
             channels.check_destination(session.channel, address, session.agent_id)
@@ -178,9 +177,7 @@ def primary_session(agent: Agent) -> Session:
 def rename_session(session_id: uuid.UUID, title: str) -> None:
     """Change a session's title. Its revision stays, since that counts commits. NotFound."""
     with transaction.atomic():
-        session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
-        if session is None:
-            raise NotFound("there is no such session")
+        session = existing(Session.objects.select_for_update(no_key=True).filter(pk=session_id))
         session.title, session.title_given = title, bool(title)
         session.save(update_fields=["title", "title_given"])
 

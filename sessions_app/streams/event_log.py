@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import connection
-
 from sessions_app.events import Cursor
 from sessions_app.models import Event, Pruning
 from sessions_app.models.process import EVENTS
+from sessions_app.postgres.rows import fetch
 
 PAGE = 100  # events for one position and one read
 LARGEST_PAGE = 1024 * 1024  # bytes of their contents; a page has at least one event
@@ -87,9 +86,8 @@ def read_events(positions: Sequence[Position]) -> list[EventPage]:
 
 def now() -> Cursor:
     """Return the current cursor: all events that are committed later come after it."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
-        return Cursor(xid=int(cursor.fetchone()[0]), id=0)
+    [(xid,)] = fetch("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
+    return Cursor(xid=int(xid), id=0)
 
 
 def horizon() -> Cursor:

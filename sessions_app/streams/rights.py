@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 
 from sessions_app.exceptions import TooManyStreams
+from sessions_app.postgres.rows import fetch
 from sessions_app.streams.items import Topic
 from sessions_app.tokens.issue import valid_token
 from sessions_app.tokens.reach import share_of_limited
@@ -111,10 +111,8 @@ def lapsed(held: Sequence[tuple[Right, Topic]]) -> set[int]:
         [opened if isinstance(opened, uuid.UUID) else None for _, opened in held],
         [opened if isinstance(opened, int) else None for _, opened in held],
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(_HELD, parameters)
-        return {
-            number
-            for number, password, browser, holds in cursor.fetchall()
-            if not holds or (browser is not None and password != rights[number].password)
-        }
+    return {
+        number
+        for number, password, browser, holds in fetch(_HELD, parameters)
+        if not holds or (browser is not None and password != rights[number].password)
+    }

@@ -10,15 +10,16 @@ from typing import Any
 
 import structlog
 from django.contrib.auth.models import AbstractBaseUser, User
-from django.db import Error, connection, transaction
+from django.db import Error, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from agent_core.execution import new_id
-from sessions_app.exceptions import BadInput, NotFound, TooManyTokens
+from sessions_app.exceptions import BadInput, TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, TokenScope
 from sessions_app.models.access import LONGEST_NAME, SHOWN
 from sessions_app.postgres.notify import EVENTS, publisher
+from sessions_app.postgres.rows import existing, fetch
 from sessions_app.single_line import check_line
 from sessions_app.tokens.secret import LONGEST, PREFIX, hashed, new_secret
 
@@ -55,8 +56,7 @@ def make_token(user: AbstractBaseUser, new: NewToken, secret: str = "") -> tuple
     secret = secret or PREFIX + new_secret()
     with transaction.atomic():
         # tokens of one user are made one at a time, so that the count is exact
-        if not User.objects.select_for_update(no_key=True).filter(pk=user.pk).exists():
-            raise NotFound("there is no such user")
+        existing(User.objects.select_for_update(no_key=True).filter(pk=user.pk))
         if ApiToken.objects.filter(user=user.pk).count() >= MOST_TOKENS:
             raise TooManyTokens(f"a user has at most {MOST_TOKENS} tokens; revoke one")
         row = ApiToken(
@@ -105,17 +105,13 @@ def _check_end(end: datetime | None) -> None:
 def _limit_to_agent(user: AbstractBaseUser, agent: Agent | None) -> int | None:
     if agent is None:
         return None
-    if not Agent.objects.filter(pk=agent.pk, owner_id=user.pk).exists():
-        raise NotFound("there is no such agent")
-    return int(agent.pk)
+    return int(existing(Agent.objects.filter(pk=agent.pk, owner_id=user.pk)).pk)
 
 
 def _limit_to_session(user: AbstractBaseUser, session: Any) -> uuid.UUID | None:
     if session is None:
         return None
-    if not Session.objects.filter(pk=session.pk, owner_id=user.pk).exists():
-        raise NotFound("there is no such session")
-    return uuid.UUID(str(session.pk))
+    return existing(Session.objects.filter(pk=session.pk, owner_id=user.pk)).pk
 
 
 def find_token(secret: str) -> ApiToken | None:
@@ -138,8 +134,7 @@ def note_use(token: ApiToken) -> None:
     if token.last_used_at is not None and datetime.now(UTC) - token.last_used_at < USE_NOTED:
         return
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(_NOTE_USE, [token.pk, USE_NOTED.total_seconds()])
+        fetch(_NOTE_USE, [token.pk, USE_NOTED.total_seconds()])
     except Error as error:
         log.warning("token_use_not_noted", error=type(error).__name__)
 

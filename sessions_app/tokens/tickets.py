@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from sessions_app.exceptions import TooManyTickets
 from sessions_app.models import ApiToken, StreamTicket
+from sessions_app.postgres.rows import fetch
 from sessions_app.tokens.issue import valid_token
 from sessions_app.tokens.reach import share_of_limited
 from sessions_app.tokens.secret import LONGEST, hashed, new_secret
@@ -39,7 +40,5 @@ def redeem_ticket(ticket: str) -> ApiToken | None:
     """Return the ticket's token if both are valid now, and delete the ticket, which can be used only once."""
     if len(ticket) > LONGEST:
         return None
-    with connection.cursor() as cursor:
-        cursor.execute(_REDEEM, [hashed(ticket)])
-        found = cursor.fetchone()
-    return None if found is None else valid_token(found[0])
+    found = fetch(_REDEEM, [hashed(ticket)])
+    return valid_token(found[0][0]) if found else None

@@ -144,9 +144,8 @@ class WorkerProcess:
             self._send_heartbeat()
             return time.monotonic() + settings.RONDO_HEARTBEAT_SECONDS
         except psycopg.errors.LockNotAvailable:
-            log.warning(
-                "heartbeat_found_a_locked_table"
-            )  # the connection works; try again with the next tick
+            # the connection works; try again with the next tick
+            log.warning("heartbeat_found_a_locked_table")
             return 0.0
         except psycopg.Error:
             self._reconnect()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
+from django.db.models.functions import Now
 
 from agent_core.exceptions import Stale
 from sessions_app.exceptions import OwnerInactive
@@ -20,6 +22,7 @@ from sessions_app.limits import running_turns
 from sessions_app.models import Lane, Session, SessionState, Turn, TurnState, Worker
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher
+from sessions_app.postgres.rows import fetch
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.queue.kinds import kinds_without_model
 from sessions_app.turns.claim import ASKER, limits_of_silence, worker_is_gone
@@ -29,15 +32,14 @@ from sessions_app.turns.lock import Handle, SessionLocks
 
 log = structlog.get_logger(__name__)
 
-HINT_AGAIN_AFTER = (
-    2  # sweeps; a new row is not hinted at within its first sweep, since its own hint is on its way
-)
+# sweeps; a new row is not hinted at within its first sweep, since its own hint is on its way
+HINT_AGAIN_AFTER = 2
 ASK_EVERYONE_AFTER = 6  # sweeps; then workers of all shards are asked
 MOST_HINTS = 1_000  # sent by one sweep
-FORGET_WORKER_AFTER: Any = sa.literal_column("interval '1 hour'")
+FORGET_WORKER_AFTER = timedelta(hours=1)
 SWEEP_LOCK = 0x526F6E646F  # one sweep at a time in the whole fleet
 
-_turn, _session, _worker = table(Turn), table(Session), table(Worker)
+_turn, _session = table(Turn), table(Session)
 _SWEEP = seconds_parameter("sweep")
 _QUEUED: Any = sa.literal_column("'queued'")
 _COLUMNS = ("session_id", "lane", "id", "hinted_at", "queued_at")
@@ -95,20 +97,6 @@ def _abandoned() -> Statement:
     return _stamp(sa.and_(_turn.c.state == TurnState.RUNNING, nobody, silent))
 
 
-def _guests_of_ended() -> Statement:
-    """Release the guests of ended turns. The commit of a host misses one that joins it at the same instant."""
-    host = _turn.alias("host")
-    return Statement(
-        sa.update(_turn)
-        .where(
-            _turn.c.state == _QUEUED,
-            _turn.c.host_id == host.c.id,
-            host.c.state != sa.literal_column(f"'{TurnState.RUNNING}'"),
-        )
-        .values(host_id=sa.null())
-    )
-
-
 def _of_inactive_owners() -> Statement:
     """Cancel the running turns of inactive owners.
 
@@ -142,13 +130,6 @@ def _stamp(which: Any) -> Statement:
 
 
 WAITING, ABANDONED, CANCEL_INACTIVE = _waiting_sessions(), _abandoned(), _of_inactive_owners()
-RELEASE_GUESTS = _guests_of_ended()
-FORGET = Statement(
-    sa.delete(_worker).where(
-        _worker.c.heartbeat_at < sa.func.now() - FORGET_WORKER_AFTER,
-        _worker.c.id != ASKER,
-    )
-)
 
 
 def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
@@ -163,13 +144,16 @@ def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
         **limits_of_silence(),
     )
     stopped = []
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
-        if cursor.fetchone()[0]:
+    with transaction.atomic():
+        [(is_alone,)] = fetch("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
+        if is_alone:
             stopped = CANCEL_INACTIVE.all(without_model=kinds_without_model())
-            RELEASE_GUESTS.run()
+            # the commit of a host misses a guest that joins it at the same instant
+            guests = Turn.objects.filter(state=TurnState.QUEUED, host__isnull=False)
+            guests.exclude(host__state=TurnState.RUNNING).update(host=None)
             rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds())
-            FORGET.run(worker=worker_id)
+            gone = Worker.objects.filter(heartbeat_at__lt=Now() - FORGET_WORKER_AFTER)
+            gone.exclude(pk=worker_id).delete()
     if rows or stopped:
         log.info("swept", sessions=len(rows), stopped=len(stopped))
     for row in stopped:  # its worker listens; without one, the hint brings a worker that cancels it

@@ -9,8 +9,6 @@ from agent_core.types import (
     Ending,
     Entry,
     Role,
-    Step,
-    StepKind,
     ToolCall,
     ToolOutcome,
     ToolResult,
@@ -41,11 +39,9 @@ entries = st.builds(
 
 
 @settings(max_examples=30)
-@given(entries, st.sampled_from(StepKind), objects)
-def test_an_entry_and_a_step_survive_json(entry: Entry, kind: StepKind, data: dict[str, object]) -> None:
+@given(entries)
+def test_an_entry_survives_json(entry: Entry) -> None:
     assert Entry.from_json(json.loads(json.dumps(entry.to_json()))) == entry
-    step = Step(n=3, kind=kind, data=data)
-    assert Step.from_json(json.loads(json.dumps(step.to_json()))) == step
 
 
 def test_keys_of_a_newer_version_are_ignored() -> None:

@@ -159,7 +159,7 @@ def own_database(folder: Path, password: str) -> Iterator[tuple[dict[str, str], 
             },
             {
                 "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": postgres.USER,
-                "PGPASSWORD": password, "PGDATABASE": "postgres", "PATH": f"{server.programs}:{PATH}",
+                "PGPASSWORD": password, "PGDATABASE": "postgres", "PATH": f"{server.program.parent}:{PATH}",
             },
         )  # fmt: skip
     finally:

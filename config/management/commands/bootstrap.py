@@ -7,13 +7,14 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection, transaction
+from django.db import transaction
 
 from config.installation import COMMAND
 from interfaces.web.sign_in_links import issue
 from sessions_app.agents.edit import create_agent
 from sessions_app.exceptions import TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, SessionType, TokenScope
+from sessions_app.postgres.rows import fetch
 from sessions_app.sessions.open import open_session
 from sessions_app.tokens.issue import NewToken, make_token, revoke_tokens
 from sessions_app.tokens.secret import hashed
@@ -44,8 +45,7 @@ class Command(BaseCommand):
             key = _token_of(user, token, is_new=first)
         _create_demo(user)
         if first:  # without statistics PostgreSQL plans for empty tables
-            with connection.cursor() as cursor:
-                cursor.execute("ANALYZE")
+            fetch("ANALYZE")
         made = {
             "token": key,
             "admin_password_valid": first or user.check_password(password),

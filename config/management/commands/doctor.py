@@ -35,9 +35,8 @@ class Command(BaseCommand):
 
 def _mend() -> list[str]:
     mended: list[str] = []
-    with suppress(Error):  # a check reports the reason
-        for line in mend_last_slots():
-            mended.append(line)  # noqa: PERF402 - those before an error count
+    with suppress(Error):  # a check reports the reason; those that were mended before it count
+        mended.extend(mend_last_slots())
     return mended
 
 

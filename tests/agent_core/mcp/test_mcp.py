@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from agent_core import guarded_transport, process, tools
+from agent_core import addresses, process, tools
 from agent_core.addresses import MOST_EACH, Reach, resolve_host_on_loop
 from agent_core.exceptions import BadServer, ToolError, ToolFailed
 from agent_core.mcp import offer as mcp_tools
@@ -498,7 +498,7 @@ def test_the_connection_uses_the_checked_address_and_original_host_name(
 ) -> None:
     names_resolve_here(monkeypatch)
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
-    guarded_transport.trust.cache_clear()
+    addresses.trust.cache_clear()
     names: list[Any] = []
     reach = Reach(hosts=frozenset({"pages.test", "other.test"}))
     denied = "it denied access with status 401; check the headers"
@@ -510,7 +510,7 @@ def test_the_connection_uses_the_checked_address_and_original_host_name(
             assert set(names) == {"pages.test"}
             assert reason(f"https://other.test:{port}/mcp", reach) == "it cannot be reached"
     finally:
-        guarded_transport.trust.cache_clear()
+        addresses.trust.cache_clear()
 
 
 @pytest.mark.rule("10.0")

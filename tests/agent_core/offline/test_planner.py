@@ -11,25 +11,27 @@ from agent_core.memory import task_state
 from agent_core.offline.model import reply_with_delay
 from agent_core.planner import plan, texts
 from agent_core.planner.asking import MAKE_PLAN, REVISE_PLAN
-from agent_core.planner.texts import Known, Resume
+from agent_core.planner.texts import Resume
+from agent_core.planner.work import PlanRequest
 from agent_core.text import fence
-from tests.agent_core.fakes import spec, user
+from tests.agent_core.fakes import request, spec, user
 from tests.agent_core.planner.plans import fresh
 
 CRON = spec("cron", parameters={"type": "object", "properties": {"action": {}}})
 REQUEST = "First list my automations, then ask me which colour, then tell me both."
 
 
-def known(request: str = "do it") -> Known:
-    return Known(request=request, now="noon", tools=(CRON,))
+def asked(words: str = "do it", resume: Resume | None = None) -> PlanRequest:
+    turn = request(tools=(CRON,))
+    return PlanRequest(turn=turn, execution=fresh(words), resume=resume, may_ask_consent=True)
 
 
 def call_of(message: str, **more: Any) -> ModelCall:
     return ModelCall(system_prompt="s", entries=(user(message),), **({"tools": (CRON,)} | more))
 
 
-def planned(request: str, resume: Resume | None = None) -> list[dict[str, object]]:
-    message = texts.plan_message(fresh(request), known(request), resume)
+def planned(words: str, resume: Resume | None = None) -> list[dict[str, object]]:
+    message = texts.plan_message(fresh(words), asked(words, resume))
     call = call_of(message, form=MAKE_PLAN)
     found = plan.read_plan(reply_with_delay(call)[0], "make_plan", plan.Plan, {"cron"})
     return [{"type": str(step.type), "what": step.question or step.tool} for step in found.steps]
@@ -48,7 +50,7 @@ def test_a_request_in_parts_is_a_plan_and_after_the_reply_only_the_rest_is_plann
 def test_a_revision_goes_on_while_something_is_left() -> None:
     going = fresh().with_plan(plan.steps_of([plan.PlannedStep(type=StepType.RESPOND)], {}))
     for execution, action in ((going, "continue"), (fresh(), "finish")):
-        call = call_of(texts.revise_message(execution, known()), form=REVISE_PLAN)
+        call = call_of(texts.revise_message(execution, asked()), form=REVISE_PLAN)
         assert plan.read_plan(reply_with_delay(call)[0], "revise_plan", plan.Revision, ()).action == action
 
 

@@ -212,7 +212,7 @@ def test_what_a_database_cannot_store_does_not_get_in() -> None:
     assert [call.arguments for call in ports.ran] == [{"text": "ab?", "list": ["", {"k": 1.5}]}]
     assert [one.error_class for one in run.outputs()] == ["", "BadArguments", "BadArguments"]
     assert run.result.reply == "xy"
-    stored = json.dumps([step.to_json() for step in ports.steps], allow_nan=False)
+    stored = json.dumps([step.data for step in ports.steps], allow_nan=False)
     assert "\\u0000" not in stored
     assert "\x00" not in "".join(event.content.get("text", "") for event in run.events)
 
