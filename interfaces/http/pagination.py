@@ -34,7 +34,6 @@ class CursorPage(CursorPagination):
     page_size = 50
     _fitting = LONGEST_PAGE
     page_size_query_param = "page_size"
-    max_page_size = LONGEST_PAGE
 
     parameters = (
         ORDER,
