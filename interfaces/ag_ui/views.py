@@ -1,4 +1,4 @@
-"""Runs over HTTP: a RunAgentInput comes, and the events of its turn go out as they happen."""
+"""The address of the door. Runs over HTTP: a RunAgentInput comes, and the events of its turn go out as they happen."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ag_ui.encoder import EventEncoder
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.urls import path
 from drf_spectacular.utils import extend_schema
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -119,3 +120,6 @@ class RunResponse(StreamingHttpResponse):
 
 def _encoded(events: Iterable[core.BaseEvent]) -> bytes:
     return "".join(ENCODER.encode(event) for event in events).encode()
+
+
+urlpatterns = [path("<str:name>/", AgentRuns.as_view())]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
-from rest_framework.views import APIView
 
 from interfaces.http.auth import TokenAuthentication
 from interfaces.http.base import ApiView
+from interfaces.http.errors.problems import problem_in
 from sessions_app.exceptions import BadInput
 from sessions_app.sessions.client_answers import ClientAnswer
 
@@ -53,20 +53,10 @@ class DoorView(ApiView):
 
     def handle_exception(self, exc: Exception) -> Any:
         """The error that every view of ours answers, in the form of this API. Bugs are raised."""
-        response = APIView.handle_exception(self, exc)
-        problem = json.loads(response.content)
-        status = response.status_code
-        param = problem.get("param")
-        code = problem["code"]
-        shown = JsonResponse(error_body(status, code, problem["detail"], param), status=status)
-        _copy_headers(response, shown)
+        answer: Any = super().handle_exception(exc)
+        given, status = json.loads(answer.content), answer.status_code
+        body = error_body(status, given["code"], given["detail"], given.get("param"))
+        shown = problem_in(body, status, like=answer)
         if status in {409, 422}:
             shown["X-Should-Retry"] = "false"  # the official clients would repeat a 409
-        shown._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - Django's own mark
         return shown
-
-
-def _copy_headers(source: HttpResponse, target: HttpResponse) -> None:
-    for name in ("Retry-After", "WWW-Authenticate", "Allow"):
-        if name in source.headers:
-            target[name] = source.headers[name]

@@ -1,11 +1,11 @@
-"""The views: agents as models, and chat completions."""
+"""The addresses under `/v1/` and their views: agents as models, and chat completions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpResponseBase, JsonResponse, StreamingHttpResponse
-from django.urls import reverse
+from django.urls import path, re_path, reverse
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
@@ -13,7 +13,7 @@ from interfaces.http.auth import READ, TALK, right_of
 from interfaces.http.base import EventStreamRenderer
 from interfaces.openai_api.answers import Reply, StreamedAnswer, WholeAnswer
 from interfaces.openai_api.chunks import DONE, Completion, news_text
-from interfaces.openai_api.errors import DoorView
+from interfaces.openai_api.errors import DoorView, unknown_address
 from interfaces.openai_api.requests import CompletionRequest, read_request
 from interfaces.openai_api.tasks import answer_task
 from sessions_app.reads import selectors
@@ -24,6 +24,7 @@ from sessions_app.streams.reader import StreamReader
 
 if TYPE_CHECKING:
     from sessions_app.models import Agent
+
 
 DOOR = "openai"
 MOST_MODELS = 1_000
@@ -111,3 +112,11 @@ def _answer_at_once(given: CompletionRequest, text: str) -> HttpResponseBase:
     chunks = [completion.chunk({"role": "assistant", "content": text}), completion.chunk({}, "stop")]
     chunks += [completion.usage({})] if given.with_usage else []
     return StreamingHttpResponse([*chunks, DONE], content_type="text/event-stream")
+
+
+urlpatterns = [
+    path("chat/completions", ChatCompletions.as_view()),
+    path("models", ModelList.as_view()),
+    path("models/<str:name>", ModelDetail.as_view()),
+    re_path("", unknown_address),
+]
