@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from interfaces.terminal.choose import plain
+from interfaces.terminal.command import plain
 from sessions_app.models import EventType
 from sessions_app.single_line import one_line
 from sessions_app.streams.items import Item

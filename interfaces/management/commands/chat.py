@@ -12,8 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from agent_core.types import with_note
-from interfaces.terminal.choose import choose_agent, choose_session, plain
-from interfaces.terminal.command import errors_in_one_line
+from interfaces.terminal.command import choose_agent, choose_session, errors_in_one_line, plain
 from interfaces.terminal.talk import Talk
 from interfaces.terminal.terminal import Screen
 from sessions_app.exceptions import SessionsError
