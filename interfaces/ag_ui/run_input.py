@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ag_ui.core import DataSource, ImagePart, RunAgentInput, TextPart, UserMessage
+from ag_ui.core import DataSource, ImagePart, ResumeEntry, RunAgentInput, TextPart, UserMessage
 from pydantic import ValidationError
 
 from sessions_app.exceptions import BadInput
@@ -28,17 +28,9 @@ class Said:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
-    """The answer to a question. `payload` is not checked yet; it is None when the person cancelled."""
-
-    interrupt_id: str
-    payload: Any
-    is_cancelled: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a client asks for: a new message, an answer, or neither, to read the history.
+    """What a client asks for: a new message, an answer, whose payload is not checked yet, or neither, to read the
+    history.
 
     `known`: the ids of the person's messages that the client shows, in order.
     """
@@ -46,7 +38,7 @@ class Run:
     thread_id: str
     run_id: str
     said: Said | None
-    answered: Answered | None
+    answered: ResumeEntry | None
     known: tuple[str, ...]
 
 
@@ -98,15 +90,13 @@ def _said(message: UserMessage) -> Said:
     return Said(id=message.id, text="\n".join(texts), images=tuple(images))
 
 
-def _answer_in(given: RunAgentInput) -> Answered | None:
+def _answer_in(given: RunAgentInput) -> ResumeEntry | None:
     if not given.resume:
         return None
     if len(given.resume) > 1:
         raise BadInput("answer one interrupt with each run", code="bad_run")
-    entry = given.resume[0]
-    _check_id(entry.interrupt_id)
-    is_cancelled = entry.status == "cancelled"
-    return Answered(interrupt_id=entry.interrupt_id, payload=entry.payload, is_cancelled=is_cancelled)
+    _check_id(given.resume[0].interrupt_id)
+    return given.resume[0]
 
 
 def _check_id(text: str) -> None:

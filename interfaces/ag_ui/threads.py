@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ag_ui.core import ResumeEntry
 from django.contrib.auth.models import User
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
-from interfaces.ag_ui.run_input import Answered, Run, Said
+from interfaces.ag_ui.run_input import Run, Said
 from sessions_app.exceptions import BadInput, HistoryDiverged, NotFound, SessionExists
 from sessions_app.models import Turn
 from sessions_app.questions import question_reads, questions
@@ -95,21 +96,22 @@ def _compare(user: User, session: Any, run: Run) -> None:
         )
 
 
-def _answer(user: User, session: Any, run: Run, answered: Answered) -> Turn | None:
+def _answer(user: User, session: Any, run: Run, answered: ResumeEntry) -> Turn | None:
+    is_cancelled = answered.status == "cancelled"
     kind, _, rest = answered.interrupt_id.partition(":")
     # with the run, since an answer whose turn failed may be given again
     key = f"ag-ui-run:{hashlib.sha256(f'{run.run_id} {answered.interrupt_id}'.encode()).hexdigest()}"
     if kind == CONSENT:
         question = question_reads.question(user, rest)
         _must_be_here(session, question.session_id)
-        allowed = not answered.is_cancelled and _checked(Consent, answered.payload).approved
+        allowed = not is_cancelled and _checked(Consent, answered.payload).approved
         return questions.answer_consent(question, "yes" if allowed else "no", key)
     if kind != PLAN:
         raise NotFound("there is no such question")
     execution_id, _, question_id = rest.partition(":")
     execution = selectors.execution(user, execution_id)
     _must_be_here(session, execution.session_id)
-    if answered.is_cancelled:
+    if is_cancelled:
         questions.cancel_question(execution)
         return None
     text = _checked(PlanAnswer, answered.payload).answer

@@ -14,11 +14,10 @@ from interfaces.http.base import EventStreamRenderer
 from interfaces.openai_api.answers import Reply, StreamedAnswer, WholeAnswer
 from interfaces.openai_api.chunks import DONE, Completion, news_text
 from interfaces.openai_api.errors import DoorView, unknown_address
-from interfaces.openai_api.requests import CompletionRequest, read_request
+from interfaces.openai_api.requests import DOOR, CompletionRequest, read_request
 from interfaces.openai_api.tasks import answer_task
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_answers, client_chats
-from sessions_app.sessions.client_places import ClientHistory
 from sessions_app.streams.hub import beginning
 from sessions_app.streams.reader import StreamReader
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from sessions_app.models import Agent
 
 
-DOOR = "openai"
 MOST_MODELS = 1_000
 
 
@@ -66,7 +64,7 @@ class ChatCompletions(DoorView):
         """Answer the last message of a chat."""
         given = read_request(request)
         agent = selectors.agent(self.user, given.model, to_ask=True)
-        title = client_chats.chat_title(self.user, agent, DOOR, given.chat_key)
+        title = client_chats.chat_title(self.user, agent, DOOR, given.history.key)
         if (text := answer_task(given.shown, title)) is not None:
             return _answer_at_once(given, text)
         if not given.streams:
@@ -79,20 +77,8 @@ class ChatCompletions(DoorView):
             raise
 
     def _accept(self, request: Request, agent: Agent, given: CompletionRequest) -> Reply:
-        history = ClientHistory(
-            door=DOOR,
-            said=given.said,
-            text=given.text,
-            images=given.images,
-            before=given.before,
-            heard=given.heard,
-            key=given.chat_key,
-            end_user=given.end_user,
-            repeats=given.repeats,
-            request_key=given.request_key,
-        )
         since = beginning()  # before the message is stored: all events of its turn come later
-        accepted = client_chats.accept(self.user, agent, history)
+        accepted = client_chats.accept(self.user, agent, given.history)
         return Reply(
             accepted=accepted,
             completion=Completion(id=f"chatcmpl-{accepted.turn.pk}", model=given.model),
