@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from rest_framework.request import Request
 
 from interfaces.http import headers
-from interfaces.openai_api.errors import BadParam
 from sessions_app.exceptions import BadInput
 from sessions_app.sessions.client_places import ClientHistory
 from sessions_app.sessions.images import MOST_IMAGES, image_in_url, with_note
@@ -46,6 +45,13 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "web_search_options": (),
 }
+
+
+class BadParam(BadInput):
+    """A field of the request has a value that is not served; `param` names it."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(message, code="unsupported_value", param=param)
 
 
 @dataclass(frozen=True, kw_only=True)
