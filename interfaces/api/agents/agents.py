@@ -24,10 +24,10 @@ from interfaces.http.fields import (
     OneOf,
     Output,
     Text,
+    ToolNames,
     WholeNumber,
 )
 from interfaces.http.headers import revision_expected
-from sessions_app import permits
 from sessions_app.agents import edit
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.connections.usable import model_warnings
@@ -81,12 +81,7 @@ class AgentChanges(Input):
         help_text="`{url, headers, trusted}` by name, or null to remove it. Values of headers are never shown;"
         f" `{HIDDEN}` keeps the stored one.",
     )
-    allow_tools = Items(
-        child=Text(max_length=permits.LONGEST_NAME),
-        required=False,
-        max_length=permits.MOST_ALLOWED,
-        help_text=ALLOW_TOOLS,
-    )
+    allow_tools = ToolNames(help_text=ALLOW_TOOLS)
 
 
 class NewAgent(AgentChanges):

@@ -15,9 +15,8 @@ from rest_framework.response import Response
 from interfaces.api.shared import InSession, Revised, Texts
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, NO_STORE, ApiView, tagged_response
-from interfaces.http.fields import Flag, Input, Items, NonBlankText, OneOf, Output, Text, TextOrNull
+from interfaces.http.fields import Flag, Input, NonBlankText, OneOf, Output, Text, TextOrNull, ToolNames
 from interfaces.http.headers import etag, revision_expected
-from sessions_app import permits
 from sessions_app.exceptions import UnknownHook
 from sessions_app.hooks import edit, inbound
 from sessions_app.hooks.edit import LONGEST_NAME, NewHook, add_hook
@@ -41,12 +40,7 @@ class _HookFields(Input):
     address = Text(required=False, allow_blank=True, max_length=LONGEST_ADDRESS)
     signed = Flag(required=False, help_text="Whether only signed messages are accepted.")
     as_person = Flag(required=False, help_text=AS_PERSON)
-    allow_tools = Items(
-        child=Text(max_length=permits.LONGEST_NAME),
-        required=False,
-        max_length=permits.MOST_ALLOWED,
-        help_text=ALLOW_TOOLS,
-    )
+    allow_tools = ToolNames(help_text=ALLOW_TOOLS)
 
 
 class HookChanges(_HookFields):
