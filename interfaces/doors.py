@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Door(NamedTuple):
-    """Where a door is served: the prefix of its addresses, and the module that holds them.
+    """Where a door is served: the prefix of its addresses, and the module with its `urlpatterns`.
 
     `megabytes`: the size of a request body at most. Front ends send the images of a chat with each message.
     """
@@ -18,9 +18,9 @@ class Door(NamedTuple):
 
 
 DOORS = {
-    "mcp": Door("mcp", "interfaces.mcp_server.urls"),
-    "openai": Door("v1/", "interfaces.openai_api.urls", megabytes=8),
-    "ag-ui": Door("ag-ui/", "interfaces.ag_ui.urls", megabytes=8),
+    "mcp": Door("mcp", "interfaces.mcp_server.view"),
+    "openai": Door("v1/", "interfaces.openai_api.views", megabytes=8),
+    "ag-ui": Door("ag-ui/", "interfaces.ag_ui.views", megabytes=8),
 }
 NONE = "none"  # serves no door
 API = "/api/"

@@ -1,27 +1,13 @@
 """The admin. Its pages change rows through the functions that the API uses; all other fields are read-only."""
 
-from interfaces.admin import (
+from interfaces.admin import (  # noqa: F401 - each registers its pages
     agents,
     connections,
     hooks,
     internals,
     jobs,
-    memory,
     runs,
     sessions,
     turns,
     users,
 )
-
-__all__ = [
-    "agents",
-    "connections",
-    "hooks",
-    "internals",
-    "jobs",
-    "memory",
-    "runs",
-    "sessions",
-    "turns",
-    "users",
-]

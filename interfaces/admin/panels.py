@@ -109,9 +109,9 @@ def beginning(field: str, length: int, title: str) -> Callable[[Any], str]:
     return column
 
 
-def label(state: str, text: str = "") -> SafeString:
-    """A state as a coloured label with its name, or another text."""
-    shown = {"text": text or state, "type": LABELS.get(state), "size": "md"}
+def label(state: str) -> SafeString:
+    """A state as a coloured label with its name."""
+    shown = {"text": state, "type": LABELS.get(state), "size": "md"}
     return mark_safe(render_to_string("unfold/helpers/label.html", shown))  # noqa: S308 - it escapes the text
 
 

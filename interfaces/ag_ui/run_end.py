@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from agent_core.execution import Status
 from agent_core.types import Ended, Role
-from interfaces.ag_ui.threads import CLIENT_ID, CONSENT, PLAN, Consent, PlanAnswer
+from interfaces.ag_ui.run_begin import CLIENT_ID, CONSENT, PLAN, Consent, PlanAnswer
 from sessions_app.models import TurnState
 from sessions_app.questions.question_reads import waiting_questions
 from sessions_app.reads import selectors

@@ -1,4 +1,4 @@
-"""Runs over HTTP: a RunAgentInput comes, and the events of its turn go out as they happen."""
+"""The address of the door. Runs over HTTP: a RunAgentInput comes, and the events of its turn go out as they happen."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from ag_ui.encoder import EventEncoder
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.urls import path
 from drf_spectacular.utils import extend_schema
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from interfaces.ag_ui import run_end, threads
+from interfaces.ag_ui import run_end
+from interfaces.ag_ui.run_begin import read_run, session_of, start_turn
 from interfaces.ag_ui.run_events import RunEvents
-from interfaces.ag_ui.run_input import read_run
 from interfaces.http.auth import TALK, right_of
 from interfaces.http.base import ApiView, EventStreamRenderer
 from sessions_app.exceptions import NotFound, NoThreadFree
@@ -43,9 +44,9 @@ class AgentRuns(ApiView):
         """Queue the message or the answer, and stream what its turn does. Without either, send the history."""
         run = read_run(request.data)
         agent = selectors.agent(self.user, name, to_ask=True)
-        session = threads.session_of(self.user, agent, run.thread_id)
+        session = session_of(self.user, agent, run.thread_id)
         cursor = beginning()  # before the turn, so that nothing of it is missed
-        turn = threads.start_turn(self.user, session, run)
+        turn = start_turn(self.user, session, run)
         about = {"rondo": {"session": str(session.pk), "turn": turn and turn.pk}}
         started = core.RunStartedEvent(thread_id=run.thread_id, run_id=run.run_id, metadata=about)
         if turn is None:
@@ -119,3 +120,6 @@ class RunResponse(StreamingHttpResponse):
 
 def _encoded(events: Iterable[core.BaseEvent]) -> bytes:
     return "".join(ENCODER.encode(event) for event in events).encode()
+
+
+urlpatterns = [path("<str:name>/", AgentRuns.as_view())]

@@ -2,9 +2,9 @@
 
 from django.urls import path
 
-from interfaces.api.agents import agents, connections, documents, hooks, telegram, tokens
+from interfaces.api.agents import agents, connections, hooks, tokens
 from interfaces.api.automations import automations, messages, routines
-from interfaces.api.sessions import deliveries, executions, sessions, streams, turns
+from interfaces.api.sessions import executions, sessions, streams, turns
 
 urlpatterns = [
     path("sessions/", sessions.SessionList.as_view()),
@@ -12,7 +12,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/messages/", turns.SessionMessages.as_view()),
     path("sessions/<uuid:session_id>/turns/", turns.TurnList.as_view()),
     path("sessions/<uuid:session_id>/events/", streams.SessionEvents.as_view()),
-    path("sessions/<uuid:session_id>/deliveries/", deliveries.DeliveryList.as_view()),
+    path("sessions/<uuid:session_id>/deliveries/", sessions.DeliveryList.as_view()),
     path("sessions/<uuid:session_id>/mailbox/", sessions.Mailbox.as_view()),
     path("sessions/<uuid:session_id>/executions/", executions.ExecutionList.as_view()),
     path("sessions/<uuid:session_id>/memory/", executions.Memory.as_view()),
@@ -22,26 +22,26 @@ urlpatterns = [
     path("agents/", agents.AgentList.as_view()),
     path("agents/<str:name>/", agents.AgentDetail.as_view()),
     path("agents/<str:name>/events/", streams.AgentEvents.as_view()),
-    path("agents/<str:name>/documents/", documents.DocumentList.as_view()),
-    path("agents/<str:name>/documents/<str:document>/", documents.DocumentDetail.as_view()),
+    path("agents/<str:name>/documents/", agents.DocumentList.as_view()),
+    path("agents/<str:name>/documents/<str:document>/", agents.DocumentDetail.as_view()),
     path(
         "agents/<str:name>/documents/<str:document>/revisions/",
-        documents.DocumentRevisionList.as_view(),
+        agents.DocumentRevisionList.as_view(),
     ),
     path(
         "agents/<str:name>/documents/<str:document>/revisions/<int:revision>/",
-        documents.DocumentRevisionDetail.as_view(),
+        agents.DocumentRevisionDetail.as_view(),
     ),
     path("agents/<str:name>/preferences/", executions.Preferences.as_view()),
     path("agents/<str:name>/hooks/", hooks.HookList.as_view()),
     path("hooks/<slug:hook_id>/", hooks.HookDetail.as_view()),
     path("hooks/<slug:hook_id>/token/", hooks.HookToken.as_view()),
     path("hooks/<slug:hook_id>/messages/", hooks.HookMessages.as_view()),
-    path("agents/<str:name>/telegram/", telegram.AgentTelegram.as_view()),
-    path("agents/<str:name>/telegram/code/", telegram.TelegramCode.as_view()),
-    path("agents/<str:name>/telegram/chats/", telegram.TelegramChatList.as_view()),
-    path("agents/<str:name>/telegram/chats/<int:chat_id>/", telegram.TelegramChatDetail.as_view()),
-    path("agents/<str:name>/signing-secret/", deliveries.SigningSecret.as_view()),
+    path("agents/<str:name>/telegram/", hooks.AgentTelegram.as_view()),
+    path("agents/<str:name>/telegram/code/", hooks.TelegramCode.as_view()),
+    path("agents/<str:name>/telegram/chats/", hooks.TelegramChatList.as_view()),
+    path("agents/<str:name>/telegram/chats/<int:chat_id>/", hooks.TelegramChatDetail.as_view()),
+    path("agents/<str:name>/signing-secret/", sessions.SigningSecret.as_view()),
     path("connections/", connections.ConnectionList.as_view()),
     path("connections/<str:connection>/", connections.ConnectionDetail.as_view()),
     path("connections/<str:connection>/test/", connections.ConnectionTest.as_view()),
@@ -50,9 +50,9 @@ urlpatterns = [
     path("executions/<str:execution_id>/answer/", executions.ExecutionAnswer.as_view()),
     path("questions/<str:question_id>/", executions.QuestionDetail.as_view()),
     path("questions/<str:question_id>/answer/", executions.QuestionAnswer.as_view()),
-    path("deliveries/", deliveries.DeliveriesOfUser.as_view()),
-    path("deliveries/<int:delivery_id>/", deliveries.DeliveryDetail.as_view()),
-    path("deliveries/<int:delivery_id>/redeliver/", deliveries.Redelivery.as_view()),
+    path("deliveries/", sessions.DeliveriesOfUser.as_view()),
+    path("deliveries/<int:delivery_id>/", sessions.DeliveryDetail.as_view()),
+    path("deliveries/<int:delivery_id>/redeliver/", sessions.Redelivery.as_view()),
     path("tokens/", tokens.TokenList.as_view()),
     path("tokens/<slug:token_id>/", tokens.TokenDetail.as_view()),
     path("stream-tickets/", tokens.StreamTickets.as_view()),

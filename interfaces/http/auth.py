@@ -56,10 +56,6 @@ class TicketAuthentication(authentication.BaseAuthentication):
             token, "The ticket is not valid: it was used, has expired, or its token is not valid."
         )
 
-    def authenticate_header(self, request: Any) -> str:  # noqa: ARG002 - the signature is DRF's
-        """The `WWW-Authenticate` of a 401."""
-        return "Token"
-
 
 def _accepted(token: ApiToken | None, refusal: str) -> tuple[User, ApiToken]:
     if token is None:

@@ -10,6 +10,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from sessions_app import permits
 from sessions_app.single_line import one_line
 
 FIXED, UNKNOWN = "This field cannot be changed.", "This field is not known."
@@ -159,6 +160,15 @@ class Items(serializers.ListField):
         if errors:
             raise serializers.ValidationError(errors)
         return read
+
+
+class ToolNames(Items):
+    """Names of tools that are allowed."""
+
+    child = Text(max_length=permits.LONGEST_NAME)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(required=False, max_length=permits.MOST_ALLOWED, **options)
 
 
 class LineField(serializers.CharField):

@@ -13,8 +13,9 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from rest_framework.request import Request
 
 from interfaces.http.auth import TALK, right_of
+from interfaces.http.errors.problems import OUTAGES
 from interfaces.mcp_server import asking
-from interfaces.mcp_server.server import OUTAGES, mcp_server
+from interfaces.mcp_server.server import mcp_server
 from interfaces.mcp_server.tools import Caller
 from sessions_app.exceptions import NotFound, NoThreadFree, SessionsError
 from sessions_app.streams.reader import Run

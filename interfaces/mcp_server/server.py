@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable
 from functools import cache, partial, wraps
 from typing import Any
 
-import psycopg
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -28,9 +27,10 @@ from pydantic import ValidationError
 
 from automations.schedules.slots import ScheduleError
 from interfaces.http.auth import TALK
+from interfaces.http.errors.problems import OUTAGES
 from interfaces.mcp_server import appointment_tools, asking, conversation_tools, tasks
 from interfaces.mcp_server.progress import answer_by_person, progress_by_handle, stop
-from interfaces.mcp_server.tools import Answer, Caller, Client
+from interfaces.mcp_server.tools import Answer, Caller, Client, McpTool
 from sessions_app.exceptions import NotFound, NoThreadFree, SessionsError
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,6 @@ log = structlog.get_logger(__name__)
 INSTRUCTIONS = """\
 Rondo runs agents whose conversations keep their appointments. `ask` sends a message to an agent; `schedule` creates an
 automation of a conversation. `list_agents` and `list_sessions` show the names and ids that other tools take."""
-OUTAGES = OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError
 AWAY = (
     "The database does not answer, so it is not known whether this was carried out. Check first, or repeat it with"
     " the same idempotency_key."
@@ -52,24 +51,12 @@ KEY_META = (
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
-_WAITING = (asking.ask, asking.get_answer, asking.answer_question, asking.stop)
-_CONVERSATIONS = (
-    conversation_tools.list_agents,
-    conversation_tools.list_sessions,
-    conversation_tools.open_session,
-    conversation_tools.read_session,
-    conversation_tools.read_mailbox,
-)
-_APPOINTMENTS = (
-    appointment_tools.schedule,
-    appointment_tools.list_appointments,
-    appointment_tools.explain,
-    appointment_tools.skip_next,
-    appointment_tools.pause,
-    appointment_tools.resume,
-    appointment_tools.cancel_appointment,
-)
-TOOLS = {each.name: each for each in (*_WAITING, *_CONVERSATIONS, *_APPOINTMENTS)}
+TOOLS = {
+    each.name: each
+    for module in (asking, conversation_tools, appointment_tools)
+    for each in vars(module).values()
+    if isinstance(each, McpTool)
+}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The endpoint: checks a request as the API does, then the SDK answers it on the event loop.
+"""The address and its endpoint: checks a request as the API does, then the SDK answers it on the event loop.
 
 Each POST is complete in itself, so any web process answers it and no session is kept. The SDK is imported with the
 first request: a server that nobody uses costs no memory.
@@ -7,17 +7,18 @@ first request: a server that nobody uses costs no memory.
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
+from django.urls import path
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from interfaces.http.auth import READ, TokenAuthentication
 from interfaces.http.base import ApiView
+from interfaces.http.errors.problems import problem_in
 from interfaces.http.strict_json import TooManyValues, read_json
 
 WAITING_TOOLS = frozenset({"ask", "get_answer", "answer_question"})
@@ -25,13 +26,10 @@ SHOWS_QUESTIONS = "elicits-"  # begins the session ids of asking.py, which impor
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603  # codes of JSON-RPC
 
 
-def refused(status: int, code: int, text: str) -> HttpResponse:
-    """A JSON-RPC error that belongs to no request id."""
+def refused(status: int, code: int, text: str, like: HttpResponse | None = None) -> HttpResponse:
+    """A JSON-RPC error that belongs to no request id. `like`: the API's own answer."""
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
-    response = HttpResponse(json.dumps(body), status=status, content_type="application/json")
-    response["Cache-Control"] = "no-store"
-    response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - Django's mark: a refusal is no warning
-    return response
+    return problem_in(body, status, like)
 
 
 class BearerAuthentication(TokenAuthentication):
@@ -75,19 +73,11 @@ class McpView(ApiView):
 
         return SdkResponse(request, given, streams=is_streamed(request, given))
 
-    def handle_exception(self, exc: Exception) -> Response:
+    def handle_exception(self, exc: Exception) -> Any:
         """The API's refusal, as a JSON-RPC error with the same status and headers."""
         answer: Any = super().handle_exception(exc)
         code = INTERNAL_ERROR if answer.status_code >= 500 else INVALID_REQUEST
-        try:
-            text = json.loads(answer.content)["detail"]
-        except (ValueError, KeyError, TypeError):
-            text = "The request was refused."
-        response: Any = refused(answer.status_code, code, text)
-        for name in ("WWW-Authenticate", "Retry-After", "Allow"):
-            if name in answer.headers:
-                response[name] = answer.headers[name]
-        return cast("Response", response)
+        return refused(answer.status_code, code, json.loads(answer.content)["detail"], like=answer)
 
 
 def check_origin(request: Request) -> None:
@@ -111,3 +101,6 @@ def is_streamed(request: Request, given: Any) -> bool:
     shows_questions = request.headers.get("Mcp-Session-Id", "").startswith(SHOWS_QUESTIONS)
     takes = "text/event-stream" in request.headers.get("Accept", "")
     return takes and params.get("name") in WAITING_TOOLS and (wants_progress or shows_questions)
+
+
+urlpatterns = [path("", McpView.as_view(), name="mcp")]

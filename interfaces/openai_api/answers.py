@@ -15,8 +15,16 @@ import structlog
 from django.db import InterfaceError, OperationalError
 from django.http import JsonResponse, StreamingHttpResponse
 
-from interfaces.openai_api.chunks import DONE, KEEP_ALIVE, REFUSAL, Completion, data, finish_reason
-from interfaces.openai_api.errors import error_body, turn_error
+from interfaces.openai_api.chunks import (
+    DONE,
+    KEEP_ALIVE,
+    REFUSAL,
+    Completion,
+    data,
+    error_body,
+    finish_reason,
+    turn_error,
+)
 from sessions_app.exceptions import NoThreadFree, TooManyStreams
 from sessions_app.sessions import client_answers
 from sessions_app.sessions.client_answers import ClientAnswer

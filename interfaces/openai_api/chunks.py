@@ -1,4 +1,4 @@
-"""Completions and their chunks, in the form of the OpenAI API."""
+"""Completions, their chunks and errors, in the form of the OpenAI API: `{"error": {message, type, param, code}}`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
     from sessions_app.models import Message
+    from sessions_app.sessions.client_answers import ClientAnswer
 
 KINDS = {"scheduled_message": "Scheduled message", "heartbeat": "Heartbeat"}
 REFUSAL = "refusal"  # how a turn's answer may have ended
+TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+CODES = {"not_authenticated": "invalid_api_key", "throttled": "rate_limit_exceeded"}
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -57,6 +60,18 @@ def finish_reason(ended_by: str, *, refusal_in_text: bool = False) -> str:
 def data(content: Mapping[str, Any]) -> bytes:
     """A server-sent event."""
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode()
+
+
+def error_body(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    """The error as its object."""
+    kind = TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": CODES.get(code, code)}}
+
+
+def turn_error(answer: ClientAnswer, turn_id: int) -> dict[str, Any]:
+    """The error of a turn that has not succeeded: what people see of it, without the provider's own words."""
+    text = answer.error or f"The turn was {answer.state}."
+    return error_body(500, answer.error_code or answer.state, f"{text} (turn {turn_id})")
 
 
 def usage_of(usage: Mapping[str, Any]) -> dict[str, int]:

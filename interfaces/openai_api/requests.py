@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from rest_framework.request import Request
 
 from interfaces.http import headers
-from interfaces.openai_api.errors import BadParam
 from sessions_app.exceptions import BadInput
+from sessions_app.sessions.client_places import ClientHistory
 from sessions_app.sessions.images import MOST_IMAGES, image_in_url, with_note
 
 if TYPE_CHECKING:
     from agent_core.types import Image
 
+DOOR = "openai"
 CHAT_HEADERS = ("X-Rondo-Chat-Id", "X-OpenWebUI-Chat-Id", "X-Conversation-Id")
 CHAT_FIELDS = ("chat_id", "session_id", "conversation_id")  # of `metadata`
 NO_IDS = {"new", "null", "none", "undefined"}  # what front ends send before a chat has an id
@@ -46,26 +47,24 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
 }
 
 
+class BadParam(BadInput):
+    """A field of the request has a value that is not served; `param` names it."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(message, code="unsupported_value", param=param)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompletionRequest:
-    """A valid request. `said`: the messages of the person, the new one last, with marks for their images; `text` and
-    `images`: of the new one; `before`: roles and texts of those before it, without the client's instructions; `heard`:
-    the last answer that it repeats; `shown`: roles and texts of all messages.
+    """A valid request. `history`: with marks for images, without the client's instructions; `shown`: roles and texts of
+    all messages.
     """
 
     model: str
-    said: tuple[str, ...]
-    text: str
-    images: tuple[Image, ...]
-    before: tuple[tuple[str, str], ...]
-    heard: str
+    history: ClientHistory
     shown: tuple[tuple[str, str], ...]
-    chat_key: str
-    end_user: str
     streams: bool
     with_usage: bool
-    repeats: bool
-    request_key: str
 
 
 def read_request(request: Request) -> CompletionRequest:
@@ -80,20 +79,25 @@ def read_request(request: Request) -> CompletionRequest:
     options = data.get("stream_options") or {}
     if not isinstance(options, Mapping):
         raise BadParam("stream_options", "`stream_options` must be an object")
-    return CompletionRequest(
-        model=_text(data, "model", required=True),
+    model = _text(data, "model", required=True)
+    history = ClientHistory(
+        door=DOOR,
         said=tuple(each.marked for each in messages if each.role == "user"),
         text=messages[-1].text,
         images=_images(messages[-1], len(messages) - 1),
         before=tuple((each.role, each.noted) for each in messages[:-1] if each.role in SAID),
         heard=next((each.text for each in reversed(messages) if each.role == "assistant"), ""),
-        shown=tuple((each.role, each.text) for each in messages),
-        chat_key=_chat_key(request, data),
+        key=_chat_key(request, data),
         end_user=_text(data, "user"),
-        streams=_flag(data, "stream"),
-        with_usage=_flag(options, "include_usage"),
         repeats=request.headers.get("X-Stainless-Retry-Count", "0") not in {"", "0"},
         request_key=headers.idempotency_key(request) or "",
+    )
+    return CompletionRequest(
+        model=model,
+        history=history,
+        shown=tuple((each.role, each.text) for each in messages),
+        streams=_flag(data, "stream"),
+        with_usage=_flag(options, "include_usage"),
     )
 
 

@@ -1,32 +1,53 @@
-"""The views: agents as models, and chat completions."""
+"""The addresses under `/v1/` and their views: agents as models, and chat completions."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from django.http import HttpResponseBase, JsonResponse, StreamingHttpResponse
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.urls import path, re_path, reverse
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from interfaces.http.auth import READ, TALK, right_of
-from interfaces.http.base import EventStreamRenderer
+from interfaces.http.auth import READ, TALK, TokenAuthentication, right_of
+from interfaces.http.base import ApiView, EventStreamRenderer
+from interfaces.http.errors.problems import problem_in
 from interfaces.openai_api.answers import Reply, StreamedAnswer, WholeAnswer
-from interfaces.openai_api.chunks import DONE, Completion, news_text
-from interfaces.openai_api.errors import DoorView
-from interfaces.openai_api.requests import CompletionRequest, read_request
+from interfaces.openai_api.chunks import DONE, Completion, error_body, news_text
+from interfaces.openai_api.requests import DOOR, CompletionRequest, read_request
 from interfaces.openai_api.tasks import answer_task
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_answers, client_chats
-from sessions_app.sessions.client_places import ClientHistory
 from sessions_app.streams.hub import beginning
 from sessions_app.streams.reader import StreamReader
 
 if TYPE_CHECKING:
     from sessions_app.models import Agent
 
-DOOR = "openai"
+
 MOST_MODELS = 1_000
+
+
+LONGEST_SHOWN = 200  # characters of a text with an address
+
+
+class DoorView(ApiView):
+    """A view of this API: authenticated by a token alone, and not part of our own schema."""
+
+    authentication_classes = [TokenAuthentication]
+    schema = None
+
+    def handle_exception(self, exc: Exception) -> Any:
+        """The error that every view of ours answers, in the form of this API. Bugs are raised."""
+        answer: Any = super().handle_exception(exc)
+        given, status = json.loads(answer.content), answer.status_code
+        body = error_body(status, given["code"], given["detail"], given.get("param"))
+        shown = problem_in(body, status, like=answer)
+        if status in {409, 422}:
+            shown["X-Should-Retry"] = "false"  # the official clients would repeat a 409
+        return shown
 
 
 class ModelList(DoorView):
@@ -65,7 +86,7 @@ class ChatCompletions(DoorView):
         """Answer the last message of a chat."""
         given = read_request(request)
         agent = selectors.agent(self.user, given.model, to_ask=True)
-        title = client_chats.chat_title(self.user, agent, DOOR, given.chat_key)
+        title = client_chats.chat_title(self.user, agent, DOOR, given.history.key)
         if (text := answer_task(given.shown, title)) is not None:
             return _answer_at_once(given, text)
         if not given.streams:
@@ -78,20 +99,8 @@ class ChatCompletions(DoorView):
             raise
 
     def _accept(self, request: Request, agent: Agent, given: CompletionRequest) -> Reply:
-        history = ClientHistory(
-            door=DOOR,
-            said=given.said,
-            text=given.text,
-            images=given.images,
-            before=given.before,
-            heard=given.heard,
-            key=given.chat_key,
-            end_user=given.end_user,
-            repeats=given.repeats,
-            request_key=given.request_key,
-        )
         since = beginning()  # before the message is stored: all events of its turn come later
-        accepted = client_chats.accept(self.user, agent, history)
+        accepted = client_chats.accept(self.user, agent, given.history)
         return Reply(
             accepted=accepted,
             completion=Completion(id=f"chatcmpl-{accepted.turn.pk}", model=given.model),
@@ -111,3 +120,18 @@ def _answer_at_once(given: CompletionRequest, text: str) -> HttpResponseBase:
     chunks = [completion.chunk({"role": "assistant", "content": text}), completion.chunk({}, "stop")]
     chunks += [completion.usage({})] if given.with_usage else []
     return StreamingHttpResponse([*chunks, DONE], content_type="text/event-stream")
+
+
+@csrf_exempt
+def unknown_address(request: HttpRequest) -> JsonResponse:
+    """404 for an address under /v1/ that this API does not have."""
+    text = f"There is nothing at this address: {request.method} {request.path}"[:LONGEST_SHOWN]
+    return JsonResponse(error_body(404, "not_found", text), status=404)
+
+
+urlpatterns = [
+    path("chat/completions", ChatCompletions.as_view()),
+    path("models", ModelList.as_view()),
+    path("models/<str:name>", ModelDetail.as_view()),
+    re_path("", unknown_address),
+]

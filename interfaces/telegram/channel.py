@@ -62,8 +62,23 @@ class Telegram:
         return NAME
 
     def send(self, parcel: Parcel) -> int | None:
-        """Send it, with buttons if it asks for a yes. Returns the number of its last part."""
-        return send_parts(parcel)
+        """Send the parts that were not sent in an earlier attempt, the last with buttons if it asks for a yes. Unsent.
+
+        Returns the id of the last message.
+        """
+        deadline = time.monotonic() + parcel.seconds
+        chat, client = _receiver(parcel)
+        parts = split(parcel.shown_text)
+        sent = chat.partial_count if chat.partial_key == parcel.key else 0
+        turn = parcel.about.get("turn")
+        buttons = buttons_of(turn) if isinstance(turn, int) else []
+        message_id = None
+        for number, part in enumerate(parts[sent:], sent + 1):
+            is_last = number == len(parts)
+            message_id = _send_part(client, chat, part, buttons if is_last else [], deadline)
+            if not is_last:
+                TelegramChat.objects.filter(pk=chat.pk).update(partial_key=parcel.key, partial_count=number)
+        return message_id
 
     def receive_until(self, ended: threading.Event, stopping: threading.Event, tick: float) -> None:
         """Poll the updates of the bots that this process takes care of."""
@@ -72,26 +87,6 @@ class Telegram:
 
 def _chat(agent_id: int, address: str) -> TelegramChat | None:
     return TelegramChat.objects.filter(bot=agent_id, chat_id=int(address)).select_related("bot").first()
-
-
-def send_parts(parcel: Parcel) -> int | None:
-    """Send the parts that were not sent in an earlier attempt, within `parcel.seconds`. Unsent.
-
-    Returns the id of the last message.
-    """
-    deadline = time.monotonic() + parcel.seconds
-    chat, client = _receiver(parcel)
-    parts = split(parcel.shown_text)
-    sent = chat.partial_count if chat.partial_key == parcel.key else 0
-    turn = parcel.about.get("turn")
-    buttons = buttons_of(turn) if isinstance(turn, int) else []
-    message_id = None
-    for number, part in enumerate(parts[sent:], sent + 1):
-        is_last = number == len(parts)
-        message_id = _send_part(client, chat, part, buttons if is_last else [], deadline)
-        if not is_last:
-            TelegramChat.objects.filter(pk=chat.pk).update(partial_key=parcel.key, partial_count=number)
-    return message_id
 
 
 def _receiver(parcel: Parcel) -> tuple[TelegramChat, Client]:

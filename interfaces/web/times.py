@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import UTC, datetime
 
 from django import template
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
+
+from automations.schedules.zone_files import zone_or_utc
 
 register = template.Library()
 NEAR = {-1: "yesterday", 0: "today", 1: "tomorrow"}
@@ -25,17 +26,10 @@ def words(at: datetime, now: datetime) -> str:
     return f"{at:%a} {at.day} {at:%b}{year} {at:%H:%M}"
 
 
-def _zone(name: object) -> tzinfo:
-    try:
-        return ZoneInfo(str(name)) if name else UTC
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return UTC
-
-
 @register.simple_tag
 def when(at: datetime, zone: str = "") -> SafeString:
     """The instant on the clock of this zone, which is named. Without a zone: UTC, which page.js makes the browser's."""
-    return _element(at.astimezone(_zone(zone)), zone)
+    return _element(at.astimezone(zone_or_utc(str(zone))), zone)
 
 
 def _element(at: datetime, zone: str, *, named: bool = True) -> SafeString:
@@ -63,7 +57,7 @@ def with_times(text: str, zone: str) -> SafeString:
 
     The zone is named with each instant, unless the sentence names it.
     """
-    text, place = str(text), _zone(zone)
+    text, place = str(text), zone_or_utc(str(zone))
     parts, end = [], 0
     for found in _IN_TEXT.finditer(text):
         try:

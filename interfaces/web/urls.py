@@ -2,6 +2,7 @@
 
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path, register_converter
+from django.urls.converters import StringConverter
 
 from interfaces.web import account, conversation
 from interfaces.web.agent import channels, connections, documents, heartbeat, settings, tools
@@ -10,18 +11,10 @@ from interfaces.web.appointments import edit, panel, upcoming
 from interfaces.web.sign_in_links import enter_by_link
 
 
-class Key:
+class Key(StringConverter):
     """A key in an address: up to 200 characters without a slash or a control character, which databases refuse."""
 
     regex = r"[^/\x00-\x1f\x7f]{1,200}"
-
-    def to_python(self, value: str) -> str:
-        """The text."""
-        return value
-
-    def to_url(self, value: str) -> str:
-        """The text."""
-        return value
 
 
 register_converter(Key, "key")

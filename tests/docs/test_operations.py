@@ -16,8 +16,7 @@ from django.test import Client
 from jsonschema_rs import Draft202012Validator
 
 from interfaces.http.schema import openapi
-from interfaces.http.schema.naming import TAGS
-from interfaces.http.schema.openapi import answer_of
+from interfaces.http.schema.openapi import TAGS, answer_of
 from tests.api.conftest import new_caller
 from tests.bot_api import serving_bots
 from tests.docs.operations import Operation, World, operations, without_secrets

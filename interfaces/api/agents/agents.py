@@ -1,7 +1,8 @@
-"""Agents."""
+"""Agents, their documents and older revisions of these."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import extend_schema, extend_schema_field
@@ -24,14 +25,14 @@ from interfaces.http.fields import (
     OneOf,
     Output,
     Text,
+    ToolNames,
     WholeNumber,
 )
-from interfaces.http.headers import revision_expected
-from sessions_app import permits
-from sessions_app.agents import edit
+from interfaces.http.headers import etag, revision_expected
+from sessions_app.agents import documents, edit
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.connections.usable import model_warnings
-from sessions_app.models import Agent, Engine
+from sessions_app.models import Agent, Document, Engine
 from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.reads import selectors
 from sessions_app.sessions.delete import delete_agent
@@ -81,12 +82,7 @@ class AgentChanges(Input):
         help_text="`{url, headers, trusted}` by name, or null to remove it. Values of headers are never shown;"
         f" `{HIDDEN}` keeps the stored one.",
     )
-    allow_tools = Items(
-        child=Text(max_length=permits.LONGEST_NAME),
-        required=False,
-        max_length=permits.MOST_ALLOWED,
-        help_text=ALLOW_TOOLS,
-    )
+    allow_tools = ToolNames(help_text=ALLOW_TOOLS)
 
 
 class NewAgent(AgentChanges):
@@ -188,3 +184,111 @@ class AgentDetail(ApiView):
         agent = selectors.agent(self.user, name)
         revision_expected(self.request, agent.revision)
         return deleted(delete_agent(agent.pk, with_dependents=self.is_true("delete_automations")))
+
+
+class DocumentIn(Input):
+    example = {"content": "# About me\nI live in Berlin."}
+    content = Text(allow_blank=True)
+
+
+class DocumentOut(Output):
+    name = serializers.CharField()
+    content = serializers.CharField()
+    revision = serializers.IntegerField()
+
+
+class WrittenOut(DocumentOut):
+    parse = serializers.ChoiceField(
+        choices=["ok", "corrupted", "empty"],
+        required=False,
+        help_text="HEARTBEAT.md only: the result of parsing. A corrupted document is stored and changes no routine.",
+    )
+    problem = serializers.CharField(required=False, help_text="What is wrong with a corrupted document.")
+
+
+class OnePage(Output):
+    next = serializers.CharField(allow_null=True, help_text="Always null: there is one page.")
+    previous = serializers.CharField(allow_null=True)
+
+
+class DocumentsOut(OnePage):
+    results = DocumentOut(many=True)
+
+
+class DocumentRevisionOut(Output):
+    revision = serializers.IntegerField()
+    characters = serializers.IntegerField()
+    replaced_at = serializers.DateTimeField()
+
+
+class DocumentRevisionsOut(OnePage):
+    results = DocumentRevisionOut(many=True)
+
+
+class OldDocumentOut(DocumentRevisionOut):
+    content = serializers.CharField()
+
+
+class DocumentList(ApiView):
+    scopes = {"get": READ}
+
+    @extend_schema(operation_id="agents_documents_list", responses=DocumentsOut)
+    def get(self, _request: Request, name: str) -> Response:
+        """List the agent's documents. One that was never written is empty and has revision 0."""
+        found = selectors.documents(self.user, name)
+        return Response(DocumentsOut({"results": found, "next": None, "previous": None}).data)
+
+
+class DocumentDetail(ApiView):
+    scopes = {"get": READ, "put": MANAGE}
+    refuses = {"put": (409,)}
+
+    @extend_schema(responses=DocumentOut)
+    def get(self, _request: Request, name: str, document: str) -> Response:
+        """Get a document. HEARTBEAT.md shows the current routines."""
+        found = selectors.document(self.user, name, document)
+        return _tagged(found, DocumentOut(found).data)
+
+    @extend_schema(request=DocumentIn, responses=WrittenOut)
+    def put(self, _request: Request, name: str, document: str) -> Response:
+        """Replace a document; the next turn sees it. HEARTBEAT.md changes the routines that it lists."""
+        found = selectors.document(self.user, name, document)
+        revision = basis = None
+        if found.basis is None:
+            revision = revision_expected(self.request, found.revision)
+        else:
+            basis = revision_expected(self.request, found.basis)
+        content = self.read(DocumentIn, of=DocumentOut)["content"]
+        taken = documents.write_document(
+            found.agent_id, found.name, content, revision=revision, basis=basis
+        ).taken
+        now = selectors.document(self.user, name, document)
+        parsed = {"parse": taken.parse, "problem": taken.problem} if taken else {}
+        shown = DocumentOut(now).data | {name: text for name, text in parsed.items() if text}
+        return _tagged(now, WrittenOut(shown).data)
+
+
+def _tagged(document: Document, data: Mapping[str, Any]) -> Response:
+    """The answer with the ETag of a document: its revision, or its basis when it is more than text."""
+    tag = etag(document.revision) if document.basis is None else etag(document.basis, document.content)
+    return Response(data, headers={"ETag": tag})
+
+
+class DocumentRevisionList(ApiView):
+    scopes = {"get": READ}
+
+    @extend_schema(operation_id="agents_documents_revisions_list", responses=DocumentRevisionsOut)
+    def get(self, _request: Request, name: str, document: str) -> Response:
+        """List the last 20 older revisions, the newest first. To restore one, write its content to the document."""
+        found = documents.revisions_of(selectors.document(self.user, name, document))
+        return Response(DocumentRevisionsOut({"results": found, "next": None, "previous": None}).data)
+
+
+class DocumentRevisionDetail(ApiView):
+    scopes = {"get": READ}
+
+    @extend_schema(responses=OldDocumentOut)
+    def get(self, _request: Request, name: str, document: str, revision: int) -> Response:
+        """Get an older revision with its content."""
+        found = documents.get_revision(selectors.document(self.user, name, document), revision)
+        return Response(OldDocumentOut(found).data)

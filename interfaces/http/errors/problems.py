@@ -55,6 +55,13 @@ def unlogged(response: HttpResponse) -> HttpResponse:
     return response
 
 
+def problem_in(body: Mapping[str, Any], status: int, like: HttpResponse | None = None) -> HttpResponse:
+    """An error in the form of a door's protocol. `like`: the API's own answer, whose headers it has, too."""
+    given = {} if like is None else like.headers
+    headers = {name: given[name] for name in ("WWW-Authenticate", "Retry-After", "Allow") if name in given}
+    return unlogged(JsonResponse(body, status=status, headers=headers))
+
+
 def plain_problem(status: int) -> HttpResponse:
     """A problem that says what the first code of the status means."""
     code = code_of(status)

@@ -16,10 +16,86 @@ from agent_core.text.formats import status_phrase
 from interfaces.doors import API_VERSION, VERSION_HEADER
 from interfaces.http.errors.codes import CODES, PROBLEM
 from interfaces.http.fields import MOST_ERRORS
-from interfaces.http.schema.naming import TAGS, name_of, tag_of
 
 if TYPE_CHECKING:  # rest_framework imports this module while it is loaded
     from interfaces.http.base import ApiView
+
+
+ACTIONS = {"answer", "cancel", "explain", "preview", "redeliver", "skip", "test"}
+VERBS = {"GET": "get", "POST": "create", "PATCH": "update", "PUT": "replace", "DELETE": "delete"}
+ONE_THING = {"memory", "preferences"}  # no lists, whatever their names say
+TAGS = {
+    "agents": "Agents, their documents and preferences, and the events for all their windows.",
+    "sessions": "Conversations: messages, events, memory and mailbox.",
+    "turns": "What a message or an automation makes the agent do.",
+    "automations": "Schedules of a session: every run is a turn.",
+    "routines": "An agent's recurring tasks, which also stand in HEARTBEAT.md.",
+    "runs": "One slot of an automation, a routine or a scheduled message, and what became of it.",
+    "scheduled-messages": "Texts that are sent at a time, without a model.",
+    "schedules": "Check a schedule before it is used.",
+    "executions": "Plans of agents with the engine `planner`, and their questions.",
+    "questions": "Questions for consent before a tool is used.",
+    "deliveries": "Answers on their way to a channel.",
+    "hooks": "Addresses by which other systems post messages.",
+    "connections": "Providers of models, with your own keys.",
+    "telegram": "An agent's Telegram bot and its chats.",
+    "tokens": "Tokens of programs.",
+    "stream-tickets": "Tickets with which the EventSource of a browser opens a stream.",
+}
+
+
+_EXCEPTIONS = {
+    ("POST", "sessions/messages"): "send_message",
+    ("POST", "hooks/messages"): "post_hook_message",
+    ("POST", "hooks/token"): "replace_hook_token",
+    ("POST", "agents/signing-secret"): "replace_signing_secret",
+    ("GET", "agents/signing-secret"): "get_signing_secret",
+    ("POST", "agents/telegram"): "create_telegram_bot",
+    ("GET", "agents/telegram"): "get_telegram_bot",
+    ("PATCH", "agents/telegram"): "update_telegram_bot",
+    ("DELETE", "agents/telegram"): "delete_telegram_bot",
+    ("GET", "agents/telegram/chats"): "list_telegram_chats",
+    ("DELETE", "agents/telegram/chats/*"): "delete_telegram_chat",
+    ("POST", "agents/telegram/code"): "create_telegram_code",
+    ("GET", "agents/events"): "stream_agent_events",
+    ("GET", "sessions/events"): "stream_session_events",
+    ("GET", "sessions/mailbox"): "list_session_mailbox",
+    ("POST", "automations/skip"): "skip_automation_slots",
+    ("DELETE", "scheduled-messages/*"): "cancel_scheduled_message",
+}
+
+
+def tag_of(path: str) -> str:
+    """The tag of an operation: the last resource in its path that has one."""
+    segments = _segments(path)
+    return next((each for each in reversed(segments) if each in TAGS), segments[0])
+
+
+def id_of(method: str, path: str) -> str:
+    """The id of an operation, such as `list_agent_hooks`."""
+    segments, is_item = _segments(path), path.rstrip("/").endswith("}")
+    key = "/".join(segments) + ("/*" if is_item else "")
+    if found := _EXCEPTIONS.get((method, key)):
+        return found
+    *parents, last = segments
+    verb, thing = VERBS[method], _singular(last)
+    if last in ONE_THING:
+        thing = last
+    elif method == "GET" and not is_item and last.endswith("s"):
+        verb, thing = "list", last
+    owner = [_singular(each) for each in parents]
+    words = [last, *owner] if last in ACTIONS else [verb, *owner, thing]
+    return "_".join(words).replace("-", "_")
+
+
+def _segments(path: str) -> list[str]:
+    """The names in a path under /api/, without its parameters."""
+    return [each for each in path.strip("/").split("/")[1:] if not each.startswith("{")]
+
+
+def _singular(word: str) -> str:
+    return "delivery" if word == "deliveries" else word.removesuffix("s")
+
 
 _TEXT = {"type": "string"}
 _SECONDS = {"type": "integer", "minimum": 1}
@@ -133,11 +209,11 @@ class Schema(AutoSchema):
 
     def get_operation_id(self) -> str:
         """The id that follows from method and path."""
-        return name_of(self.method, self.path).id
+        return id_of(self.method, self.path)
 
     def get_summary(self) -> str:
-        """What the operation does, in a few words."""
-        return name_of(self.method, self.path).summary
+        """The id in words."""
+        return id_of(self.method, self.path).replace("_", " ").capitalize()
 
     def get_tags(self) -> list[str]:
         """The resource of the operation."""

@@ -15,8 +15,7 @@ from automations.models import CronJob
 from automations.runs.describe import when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
-from interfaces.terminal.choose import choose_agent, choose_session, plain
-from interfaces.terminal.command import errors_in_one_line
+from interfaces.terminal.command import choose_agent, choose_session, errors_in_one_line, plain
 from sessions_app.models import Session
 from sessions_app.sessions.open import primary_session
 

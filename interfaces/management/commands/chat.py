@@ -12,10 +12,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from agent_core.types import with_note
-from interfaces.terminal.choose import choose_agent, choose_session, plain
-from interfaces.terminal.command import errors_in_one_line
-from interfaces.terminal.talk import Talk
-from interfaces.terminal.terminal import Screen
+from interfaces.terminal.command import choose_agent, choose_session, errors_in_one_line, plain
+from interfaces.terminal.talk import Screen, Talk
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import TurnState
 from sessions_app.queue.receive import LONGEST_MESSAGE

@@ -2,8 +2,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from interfaces.terminal.choose import agent_called
-from interfaces.terminal.command import ImportCommand
+from interfaces.terminal.command import ImportCommand, agent_called
 from sessions_app.agents.workspace_import import import_workspace
 
 

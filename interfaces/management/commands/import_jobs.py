@@ -4,8 +4,7 @@ from typing import Any
 
 from automations.nanobot_import.import_store import import_store
 from automations.nanobot_import.store_file import LARGEST
-from interfaces.terminal.choose import agent_called
-from interfaces.terminal.command import ImportCommand
+from interfaces.terminal.command import ImportCommand, agent_called
 
 
 class Command(ImportCommand):

@@ -12,7 +12,7 @@ from automations.exceptions import RoutineNotFound
 from automations.models import Source
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
 from automations.routines.reads import routine_of, shown_routines
-from interfaces.terminal.choose import agent_called
+from interfaces.terminal.command import agent_called
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent
 

@@ -7,8 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from interfaces.terminal.choose import choose_session, plain
-from interfaces.terminal.command import errors_in_one_line
+from interfaces.terminal.command import choose_session, errors_in_one_line, plain
 from sessions_app.models import ApiToken, TokenScope
 from sessions_app.reads import selectors
 from sessions_app.tokens.issue import LONGEST_LIFE, NewToken, make_token, revoke_tokens

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,8 +17,7 @@ from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.pages import FormResult, given_revision, whole_number
 from sessions_app.agents.edit import update_agent
-from sessions_app.connections.prices import Cost, costs_of
-from sessions_app.connections.prices import Used as Tokens
+from sessions_app.connections.prices import Used, costs_of
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, MailboxEvent, Turn, TurnKind
 
@@ -28,27 +26,6 @@ LAST = 10  # beats that are listed
 MOST_COUNTED = 5_000  # turns whose tokens are added up
 UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
 SPANS = (("24 hours", timedelta(hours=24)), ("30 days", timedelta(days=30)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beat:
-    """One heartbeat, or slots that were not run. `outcome` is the class of its mark, `words` its name."""
-
-    at: datetime
-    outcome: str
-    words: str
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Used:
-    """What the heartbeat's turns of the last hours or days used. `is_more`: older ones were not counted."""
-
-    span: str
-    runs: int
-    usage: Usage
-    is_more: bool
-    cost: Cost
 
 
 def change_heartbeat(request: HttpRequest, agent: Agent) -> None:
@@ -88,7 +65,7 @@ def heartbeat(_request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[
     }
 
 
-def _last_beats(job: CronJob) -> list[Beat]:
+def _last_beats(job: CronJob) -> list[dict[str, Any]]:
     runs = list(RunRecord.objects.filter(job=job).order_by("-scheduled_for")[:LAST])
     ids = {event_id(run.turn_id, "None"): run.pk for run in runs if run.turn_id}
     found = MailboxEvent.objects.filter(event_id__in=ids, target__agent_id=job.agent_id)
@@ -96,15 +73,17 @@ def _last_beats(job: CronJob) -> list[Beat]:
     return [_beat(run, job, is_delivered=run.pk in delivered) for run in runs]
 
 
-def _beat(run: RunRecord, job: CronJob, *, is_delivered: bool) -> Beat:
+def _beat(run: RunRecord, job: CronJob, *, is_delivered: bool) -> dict[str, Any]:
+    """One heartbeat, or slots that were not run. `outcome` is the class of its mark, `words` its name."""
     outcome, words = run.state, RunState(run.state).label
     if run.state == RunState.SUCCEEDED:
         outcome, words = ("delivered", "Delivered") if is_delivered else ("suppressed", "Suppressed")
     text = describe_run(run, zone_or_utc(job.timezone))
-    return Beat(at=run.scheduled_for, outcome=outcome, words=words, text=text)
+    return {"at": run.scheduled_for, "outcome": outcome, "words": words, "text": text}
 
 
-def _used(agent: Agent) -> list[Used]:
+def _used(agent: Agent) -> list[dict[str, Any]]:
+    """What the heartbeat's turns of the last hours and days used. `is_more`: older ones were not counted."""
     turns = Turn.objects.filter(session__agent=agent, session__key=heartbeat_key(agent.name))
     of_heartbeat = turns.filter(kind=TurnKind.HEARTBEAT).order_by("-id")
     recent = list(of_heartbeat.values_list("queued_at", "usage", "model")[:MOST_COUNTED])
@@ -114,22 +93,22 @@ def _used(agent: Agent) -> list[Used]:
         used = [(Usage.from_json(usage), model) for at, usage, model in recent if at >= now - length]
         [cost] = costs_of([_by_model(used, agent.owner_id)])
         found.append(
-            Used(
-                span=span,
-                runs=len(used),
-                usage=sum((usage for usage, _ in used), Usage()),
-                is_more=not is_all and len(used) == len(recent),
-                cost=cost,
-            )
+            {
+                "span": span,
+                "runs": len(used),
+                "usage": sum((usage for usage, _ in used), Usage()),
+                "is_more": not is_all and len(used) == len(recent),
+                "cost": cost,
+            }
         )
     return found
 
 
-def _by_model(used: Iterable[tuple[Usage, str]], owner_id: int) -> Iterator[Tokens]:
+def _by_model(used: Iterable[tuple[Usage, str]], owner_id: int) -> Iterator[Used]:
     found: dict[str, Usage] = {}
     for usage, model in used:
         found[model] = found.get(model, Usage()) + usage
     for model, usage in found.items():
-        yield Tokens(
+        yield Used(
             owner_id=owner_id, model=model, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens
         )

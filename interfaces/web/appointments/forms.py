@@ -96,8 +96,8 @@ class MomentField(forms.DateTimeField):
         return before != (wall_time(given) if given else "")
 
 
-def _text(label: str, most: int, hint: str = "", *, rows: int = 3, required: bool = True) -> forms.CharField:
-    widget = forms.Textarea({"rows": rows} | ({"placeholder": hint} if hint else {}))
+def _text(label: str, most: int, hint: str = "", *, required: bool = True) -> forms.CharField:
+    widget = forms.Textarea({"rows": 3} | ({"placeholder": hint} if hint else {}))
     return forms.CharField(max_length=most, label=label, widget=widget, required=required)
 
 

@@ -31,7 +31,7 @@ def shown(person: Person) -> Any:
 
 
 def used(part: Any) -> list[tuple[str, int, int]]:
-    return [(each.span, each.runs, each.usage.input_tokens) for each in part["used"]]
+    return [(each["span"], each["runs"], each["usage"].input_tokens) for each in part["used"]]
 
 
 def says(text: str, taken: int = 0, given: int = 0) -> ModelReply:
@@ -43,10 +43,10 @@ def test_each_beat_shows_its_outcome(inside: Inside) -> None:
     beat(inside)
     beat(inside)
     part = shown(inside.person)
-    assert [each.outcome for each in part["beats"]] == ["delivered", "suppressed"]
-    assert all(each.text.startswith("Ran") for each in part["beats"])
+    assert [each["outcome"] for each in part["beats"]] == ["delivered", "suppressed"]
+    assert all(each["text"].startswith("Ran") for each in part["beats"])
     assert used(part) == [("24 hours", 2, 15), ("30 days", 2, 15)]
-    assert [each.usage.output_tokens for each in part["used"]] == [6, 6]
+    assert [each["usage"].output_tokens for each in part["used"]] == [6, 6]
     assert part["next"] == JobClock.objects.get(job__agent=inside.person.agent).next_run_at
     Turn.objects.update(queued_at=F("queued_at") - timedelta(days=2))
     assert used(shown(inside.person)) == [("24 hours", 0, 0), ("30 days", 2, 15)]
@@ -56,8 +56,8 @@ def test_a_failed_beat_says_why(inside: Inside) -> None:
     inside.model.answer_with(ModelRefused("not today"))
     beat(inside)
     [failed] = shown(inside.person)["beats"]
-    assert failed.outcome == "failed"
-    assert failed.text.startswith("Failed: ")
+    assert failed["outcome"] == "failed"
+    assert failed["text"].startswith("Failed: ")
 
 
 def test_a_sum_that_is_cut_says_so(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,8 @@ def test_a_sum_that_is_cut_says_so(inside: Inside, monkeypatch: pytest.MonkeyPat
     inside.model.answer_with(says("HEARTBEAT_OK"), says("HEARTBEAT_OK"))
     beat(inside)
     beat(inside)
-    assert [(each.runs, each.is_more) for each in shown(inside.person)["used"]] == [(1, True), (1, True)]
+    rows = shown(inside.person)["used"]
+    assert [(each["runs"], each["is_more"]) for each in rows] == [(1, True), (1, True)]
 
 
 def test_a_bad_form_changes_nothing(awake: Person) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_core.llm.protocol import ModelReply
-from interfaces.terminal.choose import plain
+from interfaces.terminal.command import plain
 from sessions_app.models import Agent, Engine, Session, Turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until

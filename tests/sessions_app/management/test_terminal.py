@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from interfaces.terminal.terminal import Answer, Screen
+from interfaces.terminal.talk import Answer, Screen
 from sessions_app.models import Event
 from sessions_app.streams.items import Item
 
