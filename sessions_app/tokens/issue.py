@@ -19,6 +19,7 @@ from sessions_app.exceptions import BadInput, NotFound, TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, TokenScope
 from sessions_app.models.access import LONGEST_NAME, SHOWN
 from sessions_app.postgres.notify import EVENTS, publisher
+from sessions_app.postgres.rows import get_or_none
 from sessions_app.single_line import check_line
 from sessions_app.tokens.secret import LONGEST, PREFIX, hashed, new_secret
 
@@ -130,7 +131,7 @@ def valid_token(token_id: str) -> ApiToken | None:
 
 def _valid(**which: str) -> ApiToken | None:
     in_time = Q(expires_at__isnull=True) | Q(expires_at__gt=Now())
-    return ApiToken.objects.select_related("user").filter(in_time, user__is_active=True, **which).first()
+    return get_or_none(ApiToken.objects.select_related("user").filter(in_time, user__is_active=True, **which))
 
 
 def note_use(token: ApiToken) -> None:
