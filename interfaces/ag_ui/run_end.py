@@ -13,7 +13,6 @@ from agent_core.execution import Status
 from agent_core.types import Ended, Role
 from interfaces.ag_ui.run_begin import CLIENT_ID, CONSENT, PLAN, Consent, PlanAnswer
 from sessions_app.models import TurnState
-from sessions_app.questions.question_reads import waiting_questions
 from sessions_app.reads import selectors
 from sessions_app.sessions.history import some_messages
 
@@ -53,7 +52,7 @@ def _interrupts(user: User, session_id: uuid.UUID, asked: set[str] | None) -> li
     if asked is not None and not asked:
         return []
     session = selectors.session(user, session_id)
-    waiting = waiting_questions(session).shown
+    waiting = session.waiting.shown
     return [_interrupt(each) for each in waiting if asked is None or each["question_id"] in asked]
 
 

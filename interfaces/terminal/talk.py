@@ -198,7 +198,7 @@ class Talk:
             return None
         found = selectors.session(self.agent.owner, self.session.pk)
         # not by the API's serializer: Django REST framework takes long to load
-        asked = question_reads.waiting_questions(found).shown
+        asked = found.waiting.shown
         answerable = [each for each in asked if each["calls"] or each["execution"]]
         return next((each for each in answerable if _name(each) not in self._left), None)
 

@@ -14,7 +14,7 @@ from agent_core.execution import AT_WORK, WAITING
 from agent_core.turn.consent import shown_value
 from interfaces.http.headers import is_fragment
 from interfaces.web import transcript
-from interfaces.web.conversations import Listing, conversations, mark_read, search, title_of
+from interfaces.web.conversations import Listing, conversations, latest, mark_read, search, title_of
 from interfaces.web.pages import fragment, leave_to, page, person, person_page, whole_number
 from interfaces.web.rendering import LONGEST, render_growing
 from sessions_app.exceptions import NotWaiting, QuestionTaken
@@ -57,9 +57,8 @@ def home(request: HttpRequest) -> HttpResponse:
         return page(request, "found.html", found=found, listing=found, query=query)
     if request.GET.get("before"):
         return page(request, "found.html", found=_listed(request))
-    latest = conversations(user).rows
-    if latest:
-        return leave_to(request, reverse("conversation", args=[latest[0].id]))
+    if newest := latest(user).first():
+        return leave_to(request, reverse("conversation", args=[newest.pk]))
     return page(request, "welcome.html")
 
 
@@ -69,7 +68,7 @@ def conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     user = person(request)
     cursor = str(now())  # before the messages are read, so that the page misses no event
     session = selectors.session(user, session_id)
-    turns, found = transcript.open_turns(user, session.pk), transcript.newest(user, session_id)
+    turns, found = transcript.open_turns(user, session.target_id), transcript.newest(user, session_id)
     committed = {entry.turn for entry in found.entries}  # a turn may end between the two reads
     waiting = [turn for turn in turns if turn.id not in committed]
     context = _state(session, waiting) | {"cursor": cursor, "page": found}
@@ -97,7 +96,7 @@ def updates(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
         raise Http404 from error
     if found is None:
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
-    state = _state(session, transcript.open_turns(user, session.pk))
+    state = _state(session, transcript.open_turns(user, session.target_id))
     return fragment(request, "parts/updates.html", **state, page=found)
 
 
@@ -145,7 +144,7 @@ def can_write(session: Any) -> bool:
 
 def _state(session: Any, turns: list[transcript.OpenTurn]) -> dict[str, Any]:
     """What the parts of a conversation show beside its messages."""
-    waiting = question_reads.waiting_questions(session)
+    waiting = session.waiting
     of_session = ExecutionState.objects.filter(session_id=session.target_id)
     mail = MailboxEvent.objects.filter(target=session.target_id, acknowledged_at=None, dropped_at=None)
     return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +13,6 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Left
 
 from sessions_app.models import Message, ReadMark, Session, SessionState, SessionType
-from sessions_app.questions.question_reads import a_question
 from sessions_app.reads.session_reads import shown_sessions
 from sessions_app.single_line import one_line
 
@@ -69,7 +67,7 @@ def conversations(user: User, *, before: str = "", shown: int = 0) -> Listing:
     least as many are loaded again, up to MOST_SHOWN.
     """
     most = MOST if before else min(max(shown, MOST), MOST_SHOWN)
-    rows = _latest(user)
+    rows = latest(user)
     if before:
         at, key = _place(before)
         rows = rows.filter(Q(updated_at__lt=at) | Q(updated_at=at, pk__lt=key))
@@ -93,15 +91,15 @@ def search(user: User, query: str) -> Listing:
     query = query.strip()[:LONGEST_QUERY].replace("\x00", "")
     if not query:
         return conversations(user)
-    titled = _latest(user).filter(title__icontains=query).values_list("pk", flat=True)[:MOST]
+    titled = latest(user).filter(title__icontains=query).values_list("pk", flat=True)[:MOST]
     newest = Message.objects.filter(
         session=OuterRef("pk"),
         seq__gt=OuterRef("last_seq") - SEARCHED_MESSAGES,
         role__in=["user", "assistant"],
     )
     said = newest.annotate(text=Left("content", LONGEST_SEARCHED)).filter(text__icontains=query)
-    latest = _latest(user).annotate(said=Subquery(said.order_by("-seq").values("text")[:1]))
-    found = {key: text for key, text in latest.values_list("pk", "said")[:SEARCHED] if text}
+    rows = latest(user).annotate(said=Subquery(said.order_by("-seq").values("text")[:1]))
+    found = {key: text for key, text in rows.values_list("pk", "said")[:SEARCHED] if text}
     ids = list(dict.fromkeys([*titled, *found]))[:MOST]
     return Listing(rows=_shown(user, ids, {key: _around(text, query) for key, text in found.items()}))
 
@@ -117,16 +115,14 @@ def mark_read(session_id: uuid.UUID, seq: int) -> None:
         )
 
 
-def _latest(user: User) -> QuerySet[Session]:
+def latest(user: User) -> QuerySet[Session]:
+    """The user's conversations, the latest first."""
     rows = Session.objects.filter(owner_id=user.pk, type__in=PEOPLE)
     return rows.exclude(state=SessionState.DELETING).order_by("-updated_at", "-id")
 
 
-def _shown(
-    user: User, ids: Sequence[uuid.UUID], texts: dict[uuid.UUID, str] | None = None
-) -> list[Conversation]:
-    lines = shown_sessions(user.pk).annotate(a_question=a_question())
-    rows = {row.pk: row for row in lines.filter(pk__in=ids)} if ids else {}
+def _shown(user: User, ids: list[uuid.UUID], texts: dict[uuid.UUID, str] | None = None) -> list[Conversation]:
+    rows = {row.pk: row for row in shown_sessions(user.pk, ids)} if ids else {}
     targets = {row.target_id for row in rows.values()}
     read = dict(ReadMark.objects.filter(pk__in=targets).values_list("pk", "seq"))
     found = texts or {}
@@ -142,7 +138,7 @@ def _line(row: Any, read: dict[uuid.UUID, int], text: str | None) -> Conversatio
         state=row.shown_state,
         is_primary=row.type == SessionType.PRIMARY,
         is_unread=(row.shown_seq or 0) > read.get(row.target_id, 0),
-        is_waiting=row.a_question is not None,
+        is_waiting=row.waiting_size > 0,
         at=row.updated_at,
     )
 

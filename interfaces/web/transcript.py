@@ -21,7 +21,7 @@ from interfaces.web.rendering import render
 from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
 from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT, ENDED_KEY
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.reads.selectors import owned, shown_id
+from sessions_app.reads.selectors import owned
 from sessions_app.sessions.history import some_messages
 from sessions_app.single_line import one_line
 
@@ -114,8 +114,8 @@ def after(user: User, session_id: uuid.UUID, place: str) -> MessagePage | None:
 
 
 def open_turns(user: User, session_id: uuid.UUID) -> list[OpenTurn]:
-    """The session's turns that run or wait, the running one first. NotFound."""
-    rows = Turn.objects.filter(session=owned(user, shown_id(user, session_id)), state__in=OPEN_STATES)
+    """The turns of a session of the user that run or wait, the running one first."""
+    rows = Turn.objects.filter(session=owned(user, session_id), state__in=OPEN_STATES)
     found = sorted(rows[:MOST_OPEN], key=lambda turn: (turn.state != TurnState.RUNNING, turn.pk))
     return [_open_turn(turn) for turn in found]
 

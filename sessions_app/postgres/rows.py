@@ -48,6 +48,15 @@ def instance_of(model: type[M], values: Sequence[Any]) -> M:
     return model.from_db(DEFAULT_DB_ALIAS, names, given)
 
 
+def instances_of(model: type[M], rows: Sequence[Any]) -> list[M]:
+    """Return an instance of each named tuple: first the columns of the model, then its further attributes."""
+    columns = len(model._meta.concrete_fields)
+    found = [instance_of(model, row[:columns]) for row in rows]
+    for instance, row in zip(found, rows, strict=True):
+        vars(instance).update(zip(row._fields[columns:], row[columns:], strict=True))
+    return found
+
+
 @cache
 def _fields(model: type[models.Model]) -> tuple[list[str], list[int]]:
     fields = model._meta.concrete_fields

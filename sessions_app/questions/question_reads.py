@@ -2,130 +2,136 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from typing import Any
 
+import sqlalchemy as sa
 from django.contrib.auth.models import AbstractBaseUser
-from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Case, F, OuterRef, Q, QuerySet, RowRange, Subquery, Sum, When, Window
-from django.db.models.functions import Coalesce, JSONObject
-from django.db.models.lookups import Exact, LessThanOrEqual
+from django.db.models import F, Q
+from sqlalchemy.dialects.postgresql import ARRAY
 
-from agent_core.execution import WAITING, Status
+from agent_core.execution import WAITING
 from sessions_app.exceptions import NotFound
-from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Session, Turn
-from sessions_app.postgres.pages import LARGEST_PAGE, bytes_of, how_many_fit, octets
-from sessions_app.queue.threads import with_target
+from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Turn
+from sessions_app.postgres.pages import LARGEST_PAGE
+from sessions_app.postgres.statements import Statement, table
 from sessions_app.tokens.reach import in_sessions
 
-MOST_WAITING = 20  # questions of one session that are listed
+MOST_SHOWN = 20  # questions of one session or execution
 
-
-def _plans() -> QuerySet[ExecutionState]:
-    rows = ExecutionState.objects.filter(session=OuterRef("target_id"), status__in=WAITING)
-    return rows.order_by("-asked_at")
-
-
-def _chats() -> QuerySet[ConsentQuestion]:
-    rows = ConsentQuestion.objects.filter(
-        session=OuterRef("target_id"), execution="", state=ConsentState.OPEN
-    )
-    return rows.order_by("-asked_seq")
-
-
-def a_question() -> Coalesce:
-    """Column: the id of an open question of the session, or of its execution; null without one."""
-    return Coalesce(*(Subquery(rows.values("pk")[:1]) for rows in (_plans(), _chats())))
-
-
-def waiting_plans() -> ArraySubquery:
-    """Column: the questions of waiting executions, newest first; those for consent with their calls."""
-    consents = ConsentQuestion.objects.filter(pk=OuterRef("question_id"), execution=OuterRef("pk"))
-    calls = Subquery(consents.values("calls")[:1])
-    columns = {
-        "execution": "id",
-        "question_id": "question_id",
-        "question": "question",
-        "status": "status",
-        "asked_at": "asked_at",
-    }
-    return _fitting(_plans(), [F("question"), calls], columns | {"calls": calls})
-
-
-def waiting_chats() -> ArraySubquery:
-    """Column: the open questions for consent of a chat, newest first."""
-    columns = {"question_id": "id", "question": "text", "asked_at": "asked_at", "calls": "calls"}
-    return _fitting(_chats(), [F("text"), F("calls")], columns)
-
-
-def _fitting(asked: QuerySet[Any], long: list[Any], columns: dict[str, Any]) -> ArraySubquery:
-    """Column: the questions to list, and one more. One that does not fit in a page with the earlier ones is null."""
-    size = octets(*long)
-    order: Any = asked.query.order_by
-    up_to = Window(Sum(size), order_by=order, frame=RowRange(start=None, end=0))
-    fits = Q(LessThanOrEqual(up_to, LARGEST_PAGE)) | Q(Exact(up_to, size))
-    shown = Case(When(fits, then=JSONObject(**columns, size=size)))
-    return ArraySubquery(asked.values(shown=shown)[: MOST_WAITING + 1])
+_plan, _asked = table(ExecutionState), table(ConsentQuestion)
+_SESSIONS: Any = sa.any_(sa.bindparam("sessions", type_=ARRAY(sa.Uuid())))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittingQuestions:
-    """The whole questions that fit in a page. `is_more`: there are others."""
+    """The newest whole questions that fit in a page. `is_more`: there are others."""
 
     shown: list[dict[str, Any]]
     is_more: bool
 
 
-def waiting_questions(session: Any) -> FittingQuestions:
-    """Return the open questions of plans and chats of a session that was read with them, newest first."""
-    of_a_chat = {"execution": None, "status": str(Status.WAITING_CONFIRMATION)}
-    chats = [each and of_a_chat | each for each in session.waiting_chats]
-    asked = [each for each in (*session.waiting_plans, *chats) if each is not None]
-    asked.sort(key=lambda each: datetime.fromisoformat(each["asked_at"]), reverse=True)
-    shown = asked[: how_many_fit(asked)][:MOST_WAITING]
-    return FittingQuestions(shown=shown, is_more=len(shown) < len(session.waiting_plans) + len(chats))
+def with_questions(sessions: list[Any]) -> list[Any]:
+    """Set `waiting` of rows of `shown_sessions`: the `FittingQuestions` that are open, the newest first."""
+    targets = {each.target_id for each in sessions if each.waiting_size}
+    found = _read(_WAITING, "session_id", sessions=list(targets)) if targets else {}
+    for each in sessions:
+        each.waiting = found.get(each.target_id, _NONE)
+    return sessions
 
 
-def size_of_waiting() -> Any:
-    """Expression: the bytes of the questions that wait in the session that a session shows."""
-    shown = Subquery(with_target(Session.objects.filter(pk=OuterRef(OuterRef("pk")))).values("target_id"))
-    plans = ExecutionState.objects.filter(session=shown, status__in=WAITING)
-    asked = ConsentQuestion.objects.filter(session=shown, state=ConsentState.OPEN)
-    return bytes_of(plans, "question") + bytes_of(asked, "text", "calls")
+def with_consents(executions: Iterable[Any]) -> list[Any]:
+    """Set `consents` of executions: the `FittingQuestions` for consent with their answers, the oldest first."""
+    rows = list(executions)
+    of = {"sessions": [each.session_id for each in rows], "executions": [each.pk for each in rows]}
+    found = _read(_CONSENTS, "execution", **of)
+    for each in rows:
+        asked = found.get(each.pk, _NONE)
+        each.consents = FittingQuestions(shown=asked.shown[::-1], is_more=asked.is_more)
+    return rows
 
 
-def _consents() -> QuerySet[ConsentQuestion]:
-    return ConsentQuestion.objects.filter(session=OuterRef("session"), execution=OuterRef("pk"))
-
-
-def size_of_consents() -> Any:
-    """Expression: the bytes of the questions for consent of an execution."""
-    return bytes_of(_consents(), "text", "calls")
-
-
-def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:
-    """Annotate the executions with `agent_name`, and `consents`, for `consents_of`."""
-    columns = {
-        "question_id": "id",
-        "question": "text",
-        "calls": "calls",
-        "state": "state",
-        "asked_at": "asked_at",
-        "answered_at": "answered_at",
-        "answered_by": "answered_by_id",
+def _read(statement: Statement, by: str, **params: Any) -> dict[Any, FittingQuestions]:
+    found = defaultdict(list)
+    for row in statement.all(**params):
+        found[getattr(row, by)].append(row._asdict() | {"calls": json.loads(row.calls or "[]")})
+    return {
+        key: FittingQuestions(shown=shown, is_more=len(shown) < shown[0]["total"])
+        for key, shown in found.items()
     }
-    asked = _consents().order_by("-asked_seq")
-    return rows.annotate(
-        agent_name=F("session__agent__name"),
-        consents=_fitting(asked, [F("text"), F("calls")], columns),
+
+
+def open_questions(session: Any) -> Any:
+    """Select the open questions of a session, by its id, with `size` in bytes; those for consent with their calls."""
+    consent = _asked.alias("consent")
+    statuses: list[Any] = [sa.literal_column(f"'{status}'") for status in WAITING]
+    of_plans = (
+        sa.select(
+            *(_plan.c.session_id, _plan.c.id.label("execution"), _plan.c.question_id, _plan.c.question),
+            *(_plan.c.status, _plan.c.asked_at, _plan.c.asked_seq, consent.c.calls),
+            _size(_plan.c.question, consent.c.calls),
+        )
+        .outerjoin(consent, sa.and_(consent.c.id == _plan.c.question_id, consent.c.execution == _plan.c.id))
+        .where(_plan.c.session_id == session, _plan.c.status.in_(statuses))
+        .correlate_except(_plan, consent)
+    )
+    of_chats = (
+        sa.select(
+            *(_asked.c.session_id, sa.null(), _asked.c.id, _asked.c.text),
+            *(sa.literal("waiting_confirmation"), _asked.c.asked_at, _asked.c.asked_seq, _asked.c.calls),
+            _size(_asked.c.text, _asked.c.calls),
+        )
+        .where(_asked.c.session_id == session, _asked.c.execution == "", _asked.c.state == ConsentState.OPEN)
+        .correlate_except(_asked)
+    )
+    return sa.union_all(of_plans, of_chats)
+
+
+def _size(*columns: Any) -> Any:
+    return sa.func.octet_length(sa.func.concat(*columns)).label("size")
+
+
+def _consents() -> Any:
+    """Select the questions for consent of `executions` of `sessions`, with `size` in bytes."""
+    return sa.select(
+        *(_asked.c.execution, _asked.c.id.label("question_id"), _asked.c.text.label("question")),
+        *(_asked.c.calls, _asked.c.state, _asked.c.asked_at, _asked.c.asked_seq, _asked.c.answered_at),
+        *(_asked.c.answered_by_id.label("answered_by"), _size(_asked.c.text, _asked.c.calls)),
+    ).where(
+        _asked.c.session_id == _SESSIONS,
+        _asked.c.execution == sa.any_(sa.bindparam("executions", type_=ARRAY(sa.Text()))),
     )
 
 
-def consents_of(execution: Any) -> FittingQuestions:
-    """Return the newest questions for consent of an execution that fit in a page, with their answers, oldest first."""
-    asked = [each for each in execution.consents if each is not None][:MOST_WAITING]
-    return FittingQuestions(shown=asked[::-1], is_more=len(asked) < len(execution.consents))
+def _fitting(asked: Any, by: str) -> Any:
+    """Of the questions of each `by`, select the newest that fit in a page, with the `total` number."""
+    rows = asked.subquery()
+    group = rows.c[by]
+    order = rows.c.asked_at.desc(), rows.c.execution.is_(None), rows.c.asked_seq.desc()
+    newest = partial(sa.over, partition_by=group, order_by=order)
+    numbered = sa.select(
+        rows,
+        newest(sa.func.row_number()).label("n"),
+        newest(sa.func.sum(rows.c.size), rows=(None, 0)).label("up_to"),
+        sa.over(sa.func.count(), partition_by=group).label("total"),
+    ).subquery()
+    fits = sa.or_(numbered.c.n == 1, numbered.c.up_to <= LARGEST_PAGE)
+    return sa.select(numbered).where(numbered.c.n <= MOST_SHOWN, fits).order_by(numbered.c.n)
+
+
+def _sizes() -> Any:
+    asked = _consents().subquery()
+    return sa.select(asked.c.execution, sa.func.sum(asked.c.size)).group_by(asked.c.execution)
+
+
+_NONE = FittingQuestions(shown=[], is_more=False)
+_WAITING = Statement(lambda: _fitting(open_questions(_SESSIONS), "session_id"))
+_CONSENTS = Statement(lambda: _fitting(_consents(), "execution"))
+CONSENT_SIZES = Statement(_sizes)
 
 
 def question(user: AbstractBaseUser, question_id: str) -> ConsentQuestion:

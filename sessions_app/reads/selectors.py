@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Case, CharField, F, Model, OuterRef, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce, JSONObject, NullIf
+from django.db.models import Case, CharField, F, OuterRef, QuerySet, Subquery, Value, When
+from django.db.models.functions import JSONObject, NullIf
 
 from sessions_app.agents.documents import view_of
 from sessions_app.exceptions import NotFound
@@ -21,32 +22,34 @@ from sessions_app.models import (
     ExecutionState,
     Hook,
     MailboxEvent,
-    Message,
     Session,
     TaskState,
     Turn,
 )
 from sessions_app.models.agent import DOCUMENTS
-from sessions_app.postgres.pages import PagedQuery, bytes_of, found_in, search_newest
-from sessions_app.questions.question_reads import size_of_consents, size_of_waiting, with_consents
-from sessions_app.queue.threads import with_target
-from sessions_app.reads.session_reads import in_state, shown_sessions, with_questions
+from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
+from sessions_app.postgres.rows import get_or_none
+from sessions_app.questions.question_reads import CONSENT_SIZES, with_consents, with_questions
+from sessions_app.reads.session_reads import (
+    REPLY_SIZES,
+    TARGET,
+    WAITING_SIZES,
+    in_state,
+    shown_sessions,
+    shown_turns,
+)
 from sessions_app.tokens import reach
 
-M = TypeVar("M", bound=Model)
+T = TypeVar("T")
 NO_SESSION = "there is no such session"
 LARGEST_ID = 2**63 - 1  # of the rows of a table
 
 
-def _first(rows: QuerySet[M], missing: str) -> M:
+def _first(rows: Iterable[T], missing: str) -> T:
     """Return the first row. NotFound with the text `missing` if there is none."""
-    return _found(rows.first(), missing)
-
-
-def _found(row: M | None, missing: str) -> M:
-    if row is None:
-        raise NotFound(missing)
-    return row
+    for row in rows:
+        return row
+    raise NotFound(missing)
 
 
 def agents(user: AbstractBaseUser, *, to_ask: bool = False) -> QuerySet[Agent]:
@@ -100,21 +103,19 @@ def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") 
     if state := fields.pop("shown_state", None):
         rows = in_state(rows, state, user.pk)
     rows = search_newest(rows, found_in(term, "title"), time="created_at").filter(**fields)
-    shown = with_questions(shown_sessions(user.pk))
     return PagedQuery(
         parts=[rows],
         order=("created_at", "pk"),
-        load=lambda ids: shown.filter(pk__in=ids),
-        extra_size=size_of_waiting(),
+        load=lambda ids: with_questions(shown_sessions(user.pk, ids)),
+        sizes=partial(WAITING_SIZES.all, owner=user.pk),
     )
 
 
 def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Any:
     """Return one session of the user; `lock` locks its row until the transaction ends. NotFound."""
-    rows = with_questions(shown_sessions(user.pk)).filter(pk=session_id)
     if lock:
-        rows = rows.select_for_update(no_key=True, of=("self",))
-    return _reached(user, rows)
+        get_or_none(Session.objects.select_for_update(no_key=True).filter(pk=session_id, owner_id=user.pk))
+    return with_questions([_reached(user, shown_sessions(user.pk, [session_id]))])[0]
 
 
 def only_session(user: AbstractBaseUser) -> Any | None:
@@ -123,21 +124,19 @@ def only_session(user: AbstractBaseUser) -> Any | None:
     return None if only is None else session(user, only)
 
 
-def _reached(user: AbstractBaseUser, rows: QuerySet[Session]) -> Any:
-    found = rows.order_by().first()
-    return _found(found if found is not None and reach.reaches_session(user, found) else None, NO_SESSION)
+def _reached(user: AbstractBaseUser, rows: Iterable[Any]) -> Any:
+    return _first((row for row in rows if reach.reaches_session(user, row)), NO_SESSION)
 
 
 def session_with_key(user: AbstractBaseUser, agent: Agent, key: str) -> Any:
     """Return the session of one of the user's agents with this key. NotFound."""
     rows = Session.objects.filter(owner_id=user.pk, agent=agent.pk, key=key).order_by().only("pk")
-    return session(user, _found(rows.first(), NO_SESSION).pk)
+    return session(user, _first(rows, NO_SESSION).pk)
 
 
 def shown_id(user: AbstractBaseUser, session_id: uuid.UUID) -> uuid.UUID:
     """Return the id of the session that this session of the user shows, which is often itself. NotFound."""
-    rows = Session.objects.filter(owner_id=user.pk, pk=session_id).only("pk", "agent")
-    shown: uuid.UUID = _reached(user, with_target(rows)).target_id
+    shown: uuid.UUID = _reached(user, TARGET.all(owner=user.pk, ids=[session_id])).target_id
     return shown
 
 
@@ -150,11 +149,6 @@ def key_subquery(rows: QuerySet[Any]) -> Subquery:
     return Subquery(rows.order_by().values("pk")[:1])
 
 
-def _shown_by(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
-    """Return the session that this session shows. NotFound."""
-    return owned(user, shown_id(user, session_id))
-
-
 def owned(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
     """Return one session of the user, by its id, as a subquery."""
     return key_subquery(Session.objects.filter(pk=session_id, owner_id=user.pk))
@@ -165,35 +159,16 @@ def turns(user: AbstractBaseUser, *parts: QuerySet[Turn], order: tuple[str, ...]
     return PagedQuery(
         parts=parts,
         order=order,
-        load=lambda ids: _turns(user).filter(pk__in=ids),
-        extra_size=bytes_of(_last_reply(), "content"),
-    )
-
-
-def _last_reply() -> QuerySet[Message]:
-    """Return the last answer of a turn, or of its host if it joined one, for a subquery."""
-    speaker = Coalesce(OuterRef("host_id"), OuterRef("pk"))
-    return Message.objects.filter(turn_id=speaker, role="assistant").exclude(content="").order_by("-seq")[:1]
-
-
-def _turns(user: AbstractBaseUser) -> QuerySet[Turn]:
-    """Return the user's turns, each with `agent_name`, `reply`, the last answer of the turn (of its host, if it joined
-    one), and `shown_deliveries`.
-    """
-    reply = _last_reply().values("content")
-    sent = with_deliveries("message__turn_id", Coalesce(OuterRef("host_id"), OuterRef("pk")))
-    return (
-        Turn.objects.filter(session__owner_id=user.pk)
-        .order_by()
-        .annotate(agent_name=F("session__agent__name"), reply=Subquery(reply), shown_deliveries=sent)
+        load=partial(shown_turns, user.pk),
+        sizes=REPLY_SIZES.all,
     )
 
 
 def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
     """Return one turn of the user. NotFound."""
-    found = _turns(user).filter(pk=turn_id).first() if turn_id <= LARGEST_ID else None
-    is_reached = found is not None and reach.reaches_contents(user, found.session_id)
-    return _found(found if is_reached else None, "there is no such turn")
+    rows = shown_turns(user.pk, [turn_id]) if turn_id <= LARGEST_ID else []
+    reached: list[Turn] = [row for row in rows if reach.reaches_contents(user, row.session_id)]
+    return _first(reached, "there is no such turn")
 
 
 def as_shown(user: AbstractBaseUser, queued: Turn) -> Turn:
@@ -222,22 +197,27 @@ def executions_of(
     user: AbstractBaseUser, session_id: uuid.UUID, status: str | None = None
 ) -> PagedQuery[ExecutionState]:
     """Return the executions of the session that is shown. NotFound. `status`: only those with this status."""
-    rows = ExecutionState.objects.filter(session=_shown_by(user, session_id))
-    mine = ExecutionState.objects.filter(session__owner_id=user.pk)
+    target = shown_id(user, session_id)
+    rows = ExecutionState.objects.filter(session=owned(user, target))
     return PagedQuery(
         parts=[rows.filter(status=status) if status else rows],
         order=("created_at", "id"),
-        load=lambda ids: with_consents(mine.filter(pk__in=ids)),
-        extra_size=size_of_consents(),
+        load=lambda ids: with_consents(_executions(user).filter(pk__in=ids)),
+        sizes=lambda ids: CONSENT_SIZES.all(sessions=[target], executions=ids),
     )
 
 
 def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:
     """Return one execution of the user. NotFound."""
-    mine = ExecutionState.objects.filter(reach.in_sessions(user), session__owner_id=user.pk)
-    rows: QuerySet[ExecutionState] = with_consents(mine)
-    rows = rows.none() if "\x00" in execution_id else rows.filter(pk=execution_id)
-    return _first(rows, "there is no such execution")
+    rows = _executions(user).filter(reach.in_sessions(user), pk=execution_id)
+    found: list[ExecutionState] = with_consents(() if "\x00" in execution_id else rows)
+    return _first(found, "there is no such execution")
+
+
+def _executions(user: AbstractBaseUser) -> QuerySet[Any]:
+    return ExecutionState.objects.filter(session__owner_id=user.pk).annotate(
+        agent_name=F("session__agent__name")
+    )
 
 
 def memory(user: AbstractBaseUser, session_id: uuid.UUID) -> TaskState:

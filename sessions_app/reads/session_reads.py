@@ -1,56 +1,62 @@
-"""Reads of sessions for the API, each of a user: how a session is shown, and which session it shows."""
+"""Reads of a user for the API: how sessions and turns are shown, and which session a session shows."""
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
-from django.db.models import Case, CharField, F, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce, Left
+import sqlalchemy as sa
+from django.db.models import QuerySet
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
-from sessions_app.models import Message, Session, SessionState, Turn, TurnState
+from sessions_app.models import (
+    PRIMARY_KEY,
+    Agent,
+    Delivery,
+    Message,
+    Session,
+    SessionState,
+    SessionType,
+    Turn,
+)
 from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.models.session import WEB
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.questions.question_reads import waiting_chats, waiting_plans
-from sessions_app.queue.threads import with_target
+from sessions_app.postgres.rows import instances_of
+from sessions_app.postgres.statements import Statement, table
+from sessions_app.questions.question_reads import open_questions
 
 ACTIVE, IDLE = "active", "idle"  # states of an open session, as it is shown
 LOOKED_BACK = 100  # newest messages of a history that are searched for its last visible words
 LONGEST_LOOK = 1_000  # characters of a message that are read for them
 
+_agent, _session, _turn = table(Agent), table(Session), table(Turn)
+_message, _delivery = table(Message), table(Delivery)
+_shown = _session.alias("shown")  # the session that one shows
+_speaker = sa.func.coalesce(_turn.c.host_id, _turn.c.id)  # the turn that answers
+_OWNER = sa.bindparam("owner", type_=sa.BigInteger())
+_SESSION_IDS = sa.bindparam("ids", type_=ARRAY(sa.Uuid()))
+_TURN_IDS = _turn.c.id == sa.any_(sa.bindparam("ids", type_=ARRAY(sa.BigInteger())))
 
-def shown_sessions(owner: Any) -> QuerySet[Any]:
-    """Return the user's sessions, each with `agent_name`, `target_id`, `shown_seq`, `last_words` and `shown_state`.
+
+def shown_sessions(owner: Any, ids: list[uuid.UUID]) -> list[Any]:
+    """Return these sessions of the user, each with `agent_name`, `target_id`, `shown_seq`, `last_words`, `shown_state`
+    and `waiting_size`, the bytes of its open questions.
 
     `target_id` is the session that it shows (see `with_target`). `shown_state` of an open one is active or idle.
     """
-    rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=owner))
-    last_seq = Subquery(Session.objects.filter(pk=OuterRef("target_id")).values("last_seq"))
-    return rows.annotate(
-        shown_state=shown_state(),
-        agent_name=F("agent__name"),
-        shown_seq=last_seq,
-        last_words=_last_words(),
-    )
+    return instances_of(Session, _SHOWN.all(owner=owner, ids=ids))
 
 
-def with_questions(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Annotate rows of `shown_sessions` with what `waiting_questions` reads."""
-    found: QuerySet[Any] = rows.annotate(waiting_plans=waiting_plans(), waiting_chats=waiting_chats())
-    return found
-
-
-def shown_state() -> Case:
-    """Expression: the state of a session as it is shown."""
-    return Case(
-        When(~Q(state=SessionState.OPEN), then=F("state")),
-        # two probes, because each partial index covers one state only
-        default=Coalesce(_active_if(TurnState.RUNNING), _active_if(TurnState.QUEUED), Value(IDLE)),
-        output_field=CharField(),
-    )
+def shown_turns(owner: Any, ids: list[int]) -> list[Any]:
+    """Return these turns of the user, each with `agent_name`, `reply`, the last answer of the turn (of its host, if it
+    joined one), and `shown_deliveries`.
+    """
+    return instances_of(Turn, _TURNS.all(owner=owner, ids=ids))
 
 
 def in_state(rows: QuerySet[Session], state: str, owner: Any) -> QuerySet[Session]:
-    """Of a user's sessions, those that are shown in this state (see `shown_state`).
+    """Of a user's sessions, those whose `shown_state` is this one.
 
     Not by that expression: PostgreSQL would compute it for each of the user's sessions.
     """
@@ -61,25 +67,108 @@ def in_state(rows: QuerySet[Session], state: str, owner: Any) -> QuerySet[Sessio
     return opened.filter(pk__in=busy) if state == ACTIVE else opened.exclude(pk__in=busy)
 
 
-def _active_if(state: TurnState) -> Subquery:
+def _select(*columns: Any) -> Any:
+    """Select these columns of some sessions of a user, of their agents and of the sessions that they show."""
+    primary = _session.alias("primary_session")
+    is_redirected = _agent.c.unified_session, _session.c.type == SessionType.SUB, _session.c.channel == WEB
+    of_agent = primary.c.agent_id == _agent.c.id, primary.c.key == PRIMARY_KEY
+    return (
+        sa.select(*columns)
+        .select_from(_session)
+        .join(_agent, _agent.c.id == _session.c.agent_id)
+        .outerjoin(primary, sa.and_(*is_redirected, *of_agent))
+        .join(_shown, _shown.c.id == sa.func.coalesce(primary.c.id, _session.c.id))
+        .where(_session.c.id == sa.any_(_SESSION_IDS), _session.c.owner_id == _OWNER)
+    )
+
+
+def _select_shown() -> Any:
+    state = sa.case(
+        (_session.c.state != SessionState.OPEN, _session.c.state),
+        # two probes, because each partial index covers one state only
+        else_=sa.func.coalesce(_active_if("running"), _active_if("queued"), IDLE),
+    )
+    return _select(
+        *_session.c,
+        _agent.c.name.label("agent_name"),
+        _shown.c.id.label("target_id"),
+        _shown.c.last_seq.label("shown_seq"),
+        _last_words().label("last_words"),
+        state.label("shown_state"),
+        _waiting_size(),
+    )
+
+
+def _active_if(state: str) -> Any:
     """Expression: `active` if the session has a turn in this state, else null.
 
     With EXISTS, or without the order of the queue's index, PostgreSQL may read the turns of all sessions at once.
     """
-    turns = Turn.objects.filter(session=OuterRef("pk"), state=state).order_by("lane", "due_at", "id")
-    return Subquery(turns.annotate(active=Value(ACTIVE)).values("active")[:1])
+    turns = sa.select(sa.literal(ACTIVE)).where(
+        _turn.c.session_id == _session.c.id, _turn.c.state == sa.literal_column(f"'{state}'")
+    )
+    return turns.order_by(_turn.c.lane, _turn.c.due_at, _turn.c.id).limit(1).scalar_subquery()
 
 
-def _last_words() -> Subquery:
+def _last_words() -> Any:
     """Expression: the beginning of the last message by a person or the assistant; null if it is too far back.
 
     It is searched in the history that the session shows. An automation's trigger does not count. The range of seqs
     bounds the search in a long history.
     """
-    said = Message.objects.filter(
-        session=OuterRef("target_id"),
-        seq__gt=OuterRef("shown_seq") - LOOKED_BACK,
-        role__in=["user", "assistant"],
-    ).exclude(metadata__has_key=BY_AUTOMATION)
-    text = said.annotate(text=Left("content", LONGEST_LOOK)).filter(text__regex=r"[^[:space:]]")
-    return Subquery(text.order_by("-seq").values("text")[:1])
+    text = sa.func.left(_message.c.content, LONGEST_LOOK)
+    said = sa.select(text).where(
+        _message.c.session_id == _shown.c.id,
+        _message.c.seq > _shown.c.last_seq - LOOKED_BACK,
+        _message.c.role != sa.literal_column("'tool'"),
+        sa.not_(_message.c.metadata.has_key(BY_AUTOMATION)),
+        text.regexp_match(r"[^[:space:]]"),
+    )
+    return said.order_by(_message.c.seq.desc()).limit(1).scalar_subquery()
+
+
+def _waiting_size() -> Any:
+    size = sa.select(sa.func.sum(open_questions(_shown.c.id).lateral("asked").c.size))
+    return sa.func.coalesce(size.scalar_subquery(), 0).label("waiting_size")
+
+
+def _of_reply(column: Any) -> Any:
+    """Expression: of the last answer of a turn."""
+    said = sa.select(column).where(
+        _message.c.turn_id == _speaker, _message.c.role == "assistant", _message.c.content != ""
+    )
+    return said.order_by(_message.c.seq.desc()).limit(1).scalar_subquery()
+
+
+def _select_turns() -> Any:
+    names = "id", "channel", "state", "attempts"
+    pairs = [part for name in names for part in (name, _delivery.c[name])]
+    shown = sa.func.json_build_object(*pairs, "last_error", sa.func.nullif(_delivery.c.last_error, ""))
+    sent = sa.func.json_agg(aggregate_order_by(shown, _delivery.c.id))
+    deliveries = (
+        sa.select(sa.func.coalesce(sent, sa.literal_column("'[]'::json")))
+        .join(_message, _message.c.id == _delivery.c.message_id)
+        .where(_message.c.turn_id == _speaker)
+    )
+    reply = _of_reply(_message.c.content)
+    return (
+        sa.select(
+            *(*_turn.c, _agent.c.name.label("agent_name"), reply.label("reply")),
+            deliveries.scalar_subquery().label("shown_deliveries"),
+        )
+        .join(_session, _session.c.id == _turn.c.session_id)
+        .join(_agent, _agent.c.id == _session.c.agent_id)
+        .where(_TURN_IDS, _session.c.owner_id == _OWNER)
+    )
+
+
+_SHOWN = Statement(_select_shown)
+_TURNS = Statement(_select_turns)
+TARGET = Statement(
+    lambda: _select(_session.c.id.label("pk"), _session.c.agent_id, _shown.c.id.label("target_id"))
+)
+# the bytes of what is shown with them, by their ids
+WAITING_SIZES = Statement(lambda: _select(_session.c.id, _waiting_size()))
+REPLY_SIZES = Statement(
+    lambda: sa.select(_turn.c.id, _of_reply(sa.func.octet_length(_message.c.content))).where(_TURN_IDS)
+)

@@ -126,7 +126,7 @@ def valid_token(token_id: str) -> ApiToken | None:
 
 def _valid(**which: str) -> ApiToken | None:
     in_time = Q(expires_at__isnull=True) | Q(expires_at__gt=Now())
-    return ApiToken.objects.select_related("user").filter(in_time, user__is_active=True, **which).first()
+    return get_or_none(ApiToken.objects.select_related("user").filter(in_time, user__is_active=True, **which))
 
 
 def note_use(token: ApiToken) -> None:

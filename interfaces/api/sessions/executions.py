@@ -21,7 +21,6 @@ from interfaces.http.query import Parameter
 from sessions_app.memory import preferences, task_state
 from sessions_app.models import ConsentState, TurnKind
 from sessions_app.questions import question_reads, questions
-from sessions_app.questions.question_reads import consents_of
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.reads import selectors
 
@@ -70,8 +69,8 @@ class ConsentOut(Output):
     question = serializers.CharField(help_text="The text of the question.")
     calls = AskedCallOut(many=True, help_text="The calls that a yes allows, in full.")
     state = serializers.ChoiceField(choices=ConsentState.choices)
-    asked_at = StoredMoment()
-    answered_at = StoredMoment(allow_null=True)
+    asked_at = serializers.DateTimeField()
+    answered_at = serializers.DateTimeField(allow_null=True)
     answered_by = serializers.IntegerField(allow_null=True, help_text="The turn with the answer.")
 
 
@@ -105,11 +104,16 @@ class ExecutionOut(InSession, Revised):
     question = TextOrNull(allow_null=True, help_text="The open question, or the last one.")
     question_id = TextOrNull(allow_null=True)
     asked_at = serializers.DateTimeField(allow_null=True, help_text="When the question was asked.")
-    consents = serializers.SerializerMethodField(
-        help_text="The newest questions for consent and their answers, oldest first: at most 20, of 1 MB together."
+    consents = ConsentOut(
+        many=True,
+        source="consents.shown",
+        read_only=True,
+        help_text="The newest questions for consent and their answers, oldest first: at most 20, of 1 MB together.",
     )
-    more_consents = serializers.SerializerMethodField(
-        help_text="Whether there are older ones that `consents` has no room for."
+    more_consents = serializers.BooleanField(
+        source="consents.is_more",
+        read_only=True,
+        help_text="Whether there are older ones that `consents` has no room for.",
     )
     reply = TextOrNull(allow_null=True)
     final_answer = TextOrNull(allow_null=True)
@@ -118,13 +122,6 @@ class ExecutionOut(InSession, Revised):
         allow_null=True, help_text="Why it was cancelled while it waited: clear, person or newer."
     )
     updated_at = serializers.DateTimeField()
-
-    @extend_schema_field(ConsentOut(many=True))
-    def get_consents(self, execution: Any) -> list[dict[str, Any]]:
-        return list(ConsentOut(consents_of(execution).shown, many=True).data)
-
-    def get_more_consents(self, execution: Any) -> bool:
-        return consents_of(execution).is_more
 
 
 class QuestionAnswerIn(Input):

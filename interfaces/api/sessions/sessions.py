@@ -31,7 +31,6 @@ from interfaces.http.fields import (
     LineField,
     OneOf,
     Output,
-    StoredMoment,
     Text,
     TextOrNull,
 )
@@ -43,7 +42,6 @@ from sessions_app.deliveries import outbox
 from sessions_app.deliveries.system_events import EventName
 from sessions_app.models import ChatType, Delivery, DeliveryState, Priority, Session, SessionType
 from sessions_app.models.session import WEB
-from sessions_app.questions.question_reads import waiting_questions
 from sessions_app.reads import selectors
 from sessions_app.sessions import history
 from sessions_app.sessions.delete import delete_session
@@ -95,14 +93,13 @@ class WaitingOut(Output):
     question_id = serializers.CharField(allow_null=True)
     question = serializers.CharField()
     status = serializers.ChoiceField(choices=[status.value for status in WAITING])
-    asked_at = StoredMoment()
+    asked_at = serializers.DateTimeField()
     calls = AskedCallOut(
         many=True, help_text="The calls that a yes allows; empty when the question is not about consent."
     )
 
     def to_representation(self, instance: Any) -> Any:
-        calls, question_id = instance["calls"] or [], instance["question_id"] or None
-        return super().to_representation(instance | {"calls": calls, "question_id": question_id})
+        return super().to_representation(instance | {"question_id": instance["question_id"] or None})
 
 
 class SessionOut(Output):
@@ -122,23 +119,21 @@ class SessionOut(Output):
         source="last_words",
         help_text=f"The first {LONGEST_PREVIEW} characters of the last message; not an automation's trigger.",
     )
-    waiting = serializers.SerializerMethodField(
-        help_text="Open questions of its agent, the newest first: at most 20, of 1 MB together, but at least one."
+    waiting = WaitingOut(
+        many=True,
+        source="waiting.shown",
+        read_only=True,
+        help_text="Open questions of its agent, the newest first: at most 20, of 1 MB together, but at least one.",
     )
-    more_waiting = serializers.SerializerMethodField(
-        help_text="Whether older questions wait that `waiting` has no room for."
+    more_waiting = serializers.BooleanField(
+        source="waiting.is_more",
+        read_only=True,
+        help_text="Whether older questions wait that `waiting` has no room for.",
     )
     warnings = serializers.SerializerMethodField(
         help_text="Why its answers cannot be delivered; empty when they can."
     )
     created_at = serializers.DateTimeField()
-
-    @extend_schema_field(WaitingOut(many=True))
-    def get_waiting(self, session: Any) -> list[dict[str, Any]]:
-        return list(WaitingOut(waiting_questions(session).shown, many=True).data)
-
-    def get_more_waiting(self, session: Any) -> bool:
-        return waiting_questions(session).is_more
 
     def get_warnings(self, session: Session) -> list[str]:
         reason = why_unserved(session.standing_route, session.agent_id)
