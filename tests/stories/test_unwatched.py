@@ -115,9 +115,8 @@ def test_what_is_said_in_a_chat_stays_out_of_heartbeats(awake: Person) -> None:
 
 @pytest.mark.rule("3.3", "3.4", "4.8")
 @pytest.mark.parametrize("engine", [Engine.CHAT, Engine.PLANNER])
-def test_preferences_and_history_reach_the_model(inside: Inside, engine: str) -> None:
+def test_preferences_and_history_reach_the_model(inside: Inside, session: Session, engine: str) -> None:
     put_preference(inside.person.agent, inside.person.user.pk, "Always answer in rhymes.")
-    session = inside.person.session()
     inside.model.answer_with(says("Noted: the colour of heather."))
     inside.say(session, SECRET)
     if engine == Engine.PLANNER:
@@ -131,9 +130,8 @@ def test_preferences_and_history_reach_the_model(inside: Inside, engine: str) ->
 
 
 @pytest.mark.rule("3.3", "3.4", "4.8")
-def test_a_planned_automation_is_shown_the_prompt_of_its_slot(inside: Inside) -> None:
+def test_a_planned_automation_is_shown_the_prompt_of_its_slot(inside: Inside, session: Session) -> None:
     inside.planner()
-    session = inside.person.session()
     run = fire(bound(session))
     inside.model.answer_with(plan(RESPOND), says("All is well."))
     inside.run(session)
@@ -172,9 +170,7 @@ def test_the_sweep_removes_only_long_dead_workers(transactional_db: None) -> Non
 
 
 @pytest.mark.rule("1.8")
-def test_a_briefly_stolen_lock_is_retaken_at_the_next_check(
-    transactional_db: None,
-) -> None:
+def test_a_briefly_stolen_lock_is_retaken_at_the_next_check(transactional_db: None) -> None:
     worker, passing, other = WorkerProcess([], 1), connected(), connected()
     worker.locks.reconnect()
     session_id = uuid.uuid4()

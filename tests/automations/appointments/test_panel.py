@@ -22,7 +22,7 @@ from automations.runs.describe import CANCELLED, SlotState, slot_state
 from automations.runs.skips import GapReason, run_id
 from sessions_app.connections.edit import add_connection
 from sessions_app.exceptions import BadInput
-from sessions_app.models import Agent, ConsentQuestion, ExecutionState
+from sessions_app.models import Agent, ConsentQuestion, ExecutionState, Session
 from sessions_app.sessions.open import primary_session
 from tests.automations.jobs.made import DAILY, new
 from tests.automations.messages import later
@@ -67,9 +67,7 @@ def test_a_slot_has_one_word_for_its_outcome() -> None:
         assert slot_state(RunRecord(scheduled_for=DAY, **fields)) is expected, fields
 
 
-def test_the_last_slots_come_oldest_first_in_the_zone(person: Person) -> None:
-    session = person.session()
-    job = new(session)
+def test_the_last_slots_come_oldest_first_in_the_zone(person: Person, session: Session, job: CronJob) -> None:
     add_runs(job, 25)
     [shown] = appointments_of(person.user, session.pk)
     assert (shown.kind, shown.id, shown.words) == ("automation", job.pk, "every day at 09:00 (Europe/Berlin)")
@@ -84,9 +82,7 @@ def test_the_last_slots_come_oldest_first_in_the_zone(person: Person) -> None:
     assert (shown.state, shown.enabled, shown.editable, shown.is_failing) == ("scheduled", True, True, False)
 
 
-def test_a_gap_is_one_slot_from_start_to_end(person: Person) -> None:
-    session = person.session()
-    job = new(session)
+def test_a_gap_is_one_slot_from_start_to_end(person: Person, session: Session, job: CronJob) -> None:
     gap: dict[str, Any] = {"slots_from": DAY, "slots_to": DAY + timedelta(days=2), "slots_count": 3}
     add_runs(job, state=RunState.SKIPPED, reason="missed", lag_ms=None, duration_ms=None, **gap)
     [slot] = appointments_of(person.user, session.pk)[0].last
@@ -94,8 +90,7 @@ def test_a_gap_is_one_slot_from_start_to_end(person: Person) -> None:
     assert (slot.state, slot.run_id) == ("missed", run_id(job.pk, DAY))
 
 
-def test_failing_appointments_come_first_then_by_time(person: Person) -> None:
-    session = person.session()
+def test_failing_appointments_come_first_then_by_time(person: Person, session: Session) -> None:
     soon, far = new(session, name="soon"), new(session, name="far", schedule={"kind": "at", "at": LATER})
     failed, faulty = new(session, name="failed"), new(session, name="faulty")
     paused = new(session, name="paused", enabled=False)
@@ -167,15 +162,11 @@ def test_a_unified_thread_also_shows_the_primary_sessions(person: Person) -> Non
     assert set(named(appointments_of(person.user, thread.pk))) == {"old", "new", "all"}
 
 
-def test_scheduled_messages_wait_are_sent_and_fail(person: Person) -> None:
-    session = person.session()
+def test_scheduled_messages_wait_are_sent_and_fail(person: Person, session: Session) -> None:
     message = later(session, "Happy\nnew year!")
     [shown] = appointments_of(person.user, session.pk)
     assert (shown.kind, shown.name, shown.state) == ("message", "Happy new year!", "scheduled")
-    assert (shown.now, shown.words) == (
-        "Will be sent: 2099-01-01 09:00.",
-        "once at 2099-01-01 09:00 (UTC)",
-    )
+    assert (shown.now, shown.words) == ("Will be sent: 2099-01-01 09:00.", "once at 2099-01-01 09:00 (UTC)")
     assert (shown.last, shown.editable, len(shown.next)) == ((), False, 1)
     rows = ScheduledMessage.objects.filter(pk=message.pk)
     rows.update(send_at=datetime.now(UTC) - timedelta(seconds=1))
@@ -211,8 +202,7 @@ def test_why_explains_jobs_routines_and_heartbeats() -> None:
     assert why(person.user, "routine", routine.pk).now == "Not run: the owner's account is inactive."
 
 
-def test_the_number_of_statements_is_constant(person: Person) -> None:
-    session = person.session()
+def test_the_number_of_statements_is_constant(person: Person, session: Session) -> None:
     there = {"provider": "ollama", "base_url": "https://models.example/v1"}
     add_connection(person.user, "work", there)
     Agent.objects.update(model="work:m", fallback_model="work:n")
@@ -329,8 +319,7 @@ def test_a_day_with_few_slots_is_listed_in_full_and_coming_ones_end_with_the_run
     assert len(found) == len({each.at for each in found}) == 4
 
 
-def test_paused_and_due_jobs_have_no_coming_slot(person: Person) -> None:
-    session = person.session()
+def test_paused_and_due_jobs_have_no_coming_slot(person: Person, session: Session) -> None:
     new(session, enabled=False)
     due = new(session, schedule={"kind": "every", "seconds": 86_400})
     now = datetime.now(UTC)
@@ -354,8 +343,7 @@ def test_the_entries_are_bounded(person: Person) -> None:
             upcoming(person.user, now, until)
 
 
-def test_messages_are_in_the_calendar(person: Person) -> None:
-    session = person.session()
+def test_messages_are_in_the_calendar(person: Person, session: Session) -> None:
     for day in (1, 2):
         at = datetime.now(UTC) + timedelta(days=day)
         later(session, f"text {day}", send_at=at.isoformat())
@@ -394,8 +382,7 @@ def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> 
 
 
 @pytest.mark.usefixtures("real_telegram")
-def test_attention_tells_of_answers_that_nobody_gets(person: Person) -> None:
-    session = person.session()
+def test_attention_tells_of_answers_that_nobody_gets(person: Person, session: Session) -> None:
     new(session, name="mute")
     type(session).objects.filter(pk=session.pk).update(channel="telegram", chat_id="42")
     [notice] = attention(person.user)

@@ -15,7 +15,7 @@ from sessions_app.models import Session
 from tests.races import in_thread
 
 DAILY = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
-EVERY = {"kind": "every", "seconds": 60}
+EVERY, HOURLY, EVERY_SECOND = ({"kind": "every", "seconds": each} for each in (60, 3600, 1))
 
 
 def new(session: Session, **fields: Any) -> CronJob:

@@ -31,8 +31,7 @@ def coming(job: CronJob, number: int) -> tuple[datetime, ...]:
     return preview(schedule_of(job), datetime.now(UTC), number).next
 
 
-def test_a_skipped_slot_is_recorded_and_the_next_one_runs(person: Person) -> None:
-    job = new(person.session())
+def test_a_skipped_slot_is_recorded_and_the_next_one_runs(person: Person, job: CronJob) -> None:
     first, second = coming(job, 2)
     skipped = skip_slots(job.pk, slots=1)
     assert clock_of(job).next_run_at == second
@@ -44,8 +43,7 @@ def test_a_skipped_slot_is_recorded_and_the_next_one_runs(person: Person) -> Non
     assert clock_of(job).last_slot is None, "a slot that is to come is no fault for `doctor`"
 
 
-def test_several_slots_are_one_gap_that_later_skips_extend(person: Person) -> None:
-    job = new(person.session())
+def test_several_slots_are_one_gap_that_later_skips_extend(job: CronJob) -> None:
     slots = coming(job, 6)
     skip_slots(job.pk, slots=3)
     skip_slots(job.pk, slots=2)
@@ -97,9 +95,8 @@ def test_skipping_the_last_slot_ends_the_job(person: Person) -> None:
         skip_slots(job.pk, slots=1)
 
 
-def test_no_new_plan_brings_a_skipped_slot_back(person: Person) -> None:
+def test_no_new_plan_brings_a_skipped_slot_back(job: CronJob) -> None:
     """Neither a resume, nor an edit of the schedule, nor new zone data."""
-    job = new(person.session())
     after = coming(job, 4)[3]
     skip_slots(job.pk, slots=3)
     update_job(job.pk, {"enabled": False})
@@ -121,8 +118,7 @@ def test_no_new_plan_brings_a_skipped_slot_back(person: Person) -> None:
     assert code_of(partial(update_job, job.pk, sooner)) == "never_fires"
 
 
-def test_the_database_refuses_a_clock_at_a_skipped_slot(person: Person) -> None:
-    job = new(person.session())
+def test_the_database_refuses_a_clock_at_a_skipped_slot(job: CronJob) -> None:
     first = coming(job, 1)[0]
     skip_slots(job.pk, slots=1)
     with pytest.raises(IntegrityError, match="jobclock_next_is_not_skipped"), transaction.atomic():
@@ -137,8 +133,7 @@ def test_a_run_that_was_fired_goes_on(person: Person) -> None:
     assert RunRecord.objects.get(job=job, state=RunState.QUEUED).turn is not None
 
 
-def test_bad_requests_to_skip_store_nothing(person: Person) -> None:
-    job = new(person.session())
+def test_bad_requests_to_skip_store_nothing(job: CronJob) -> None:
     for fields, code in (
         ({}, "bad_skip"),
         ({"slots": 1, "until": "2099-01-01T00:00:00Z"}, "bad_skip"),
@@ -151,8 +146,7 @@ def test_bad_requests_to_skip_store_nothing(person: Person) -> None:
     assert not RunRecord.objects.exists()
 
 
-def test_only_slots_that_would_run_can_be_skipped(person: Person) -> None:
-    job = new(person.session())
+def test_only_slots_that_would_run_can_be_skipped(person: Person, job: CronJob) -> None:
     with pytest.raises(RevisionConflict):
         skip_slots(job.pk, slots=1, revision=99)
     with pytest.raises(JobNotFound):

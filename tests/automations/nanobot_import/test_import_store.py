@@ -436,16 +436,6 @@ def told(*arguments: str) -> str:
     return out.getvalue()
 
 
-def test_the_command_prints_one_line_per_job_and_the_totals(person: Person) -> None:
-    dry = told(str(SAMPLE), "--agent", "demo", "--dry-run")
-    assert dry.endswith("A dry run: nothing was stored.\n")
-    assert imported() == []
-    lines = told(str(SAMPLE), "--agent", "demo").splitlines()
-    assert lines[0].startswith("bound    jobs[0] 3f9c2a1b 'tea': imported, as 3f9c2a1b, in web:9d1e, ")
-    assert "has passed" in lines[3]
-    assert lines[6] == "2 bound, 1 legacy, 1 system, 1 not stored, 1 refused, 0 already there."
-
-
 def test_the_command_speaks_json(person: Person, tmp_path: Path) -> None:
     answer = json.loads(told(str(SAMPLE), "--agent", "ada/demo", "--json"))
     assert answer["ok"] is True

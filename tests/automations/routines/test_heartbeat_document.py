@@ -279,9 +279,7 @@ def test_tasks_without_id_written_twice_are_the_same_routines(person: Person) ->
     assert JobClock.objects.get(job__name="Now").next_run_at is None
 
 
-def test_text_with_ids_is_stored_verbatim_and_read_with_state(
-    person: Person,
-) -> None:
+def test_text_with_ids_is_stored_verbatim_and_read_with_state(person: Person) -> None:
     content = document(HN)
     put(person, content)
     assert Document.objects.get(agent=person.agent, name=NAME).content == content
@@ -434,11 +432,7 @@ def test_a_repair_applies_the_broken_text_and_notifies_people(person: Person) ->
     assert corruption(person.agent.pk) is None
     assert {
         row.pk: routine_schedule_text(row) for row in agent_routines(person.agent.pk).filter(enabled=True)
-    } == {
-        "daily_hn": "0 10 * * *",
-        "tea": "2h",
-        kept.pk: "3h",
-    }
+    } == {"daily_hn": "0 10 * * *", "tea": "2h", kept.pk: "3h"}
     assert [task["title"] for task in tasks(person)] == ["HN", "Tea", "Kept"]
     assert prose_of(person) == "Be brief.\n\nThe end."
     mail = MailboxEvent.objects.get()

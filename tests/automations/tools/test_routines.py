@@ -85,8 +85,7 @@ def test_tool_schemas_omit_what_the_turn_cannot_use(person: Person) -> None:
         call(slot, "cron", action="add", message="x", every_seconds=60)
 
 
-def test_add_in_a_conversation_makes_it_the_home(person: Person) -> None:
-    session = person.session()
+def test_add_in_a_conversation_makes_it_the_home(person: Person, session: Session) -> None:
     said = call(
         context(session), "add_routine", title="HN", description="Read it.", schedule="0 9 * * *", timezone=""
     )

@@ -26,15 +26,7 @@ from sessions_app.agents.documents import KEPT_REVISIONS, put_document
 from sessions_app.agents.edit import new_agent, update_agent
 from sessions_app.exceptions import BadInput, NotFound
 from sessions_app.memory.task_state import mark_consolidated, remember, unconsolidated
-from sessions_app.models import (
-    Delivery,
-    Document,
-    DocumentRevision,
-    Message,
-    Session,
-    Turn,
-    TurnKind,
-)
+from sessions_app.models import Delivery, Document, DocumentRevision, Message, Session, Turn, TurnKind
 from sessions_app.queue.kinds import CommitRefused
 from sessions_app.sessions.delete import delete_agent, delete_session
 from tests.api.conftest import Caller
@@ -377,9 +369,7 @@ def test_task_states_count_changes_and_refuse_invalid_values(dreamer: Person) ->
         remember(gone.pk, {"current_goal": "x"})
 
 
-def test_earlier_revisions_of_a_document_can_be_read_and_restored(
-    dreamer: Person,
-) -> None:
+def test_earlier_revisions_of_a_document_can_be_read_and_restored(dreamer: Person) -> None:
     call = Caller(user=dreamer.user, token=token_of(dreamer.user))
     path = f"/api/agents/{dreamer.agent.name}/documents/MEMORY.md/"
     assert call("GET", f"{path}revisions/").json()["results"] == []
