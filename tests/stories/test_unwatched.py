@@ -23,13 +23,13 @@ from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Counter, Delivery, Engine, Message, Session, Turn, TurnKind, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import primary_session
-from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.worker.process import WorkerProcess
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, says
-from tests.automations.messages import a_worker
+from tests.automations.jobs.made import planned_for
+from tests.automations.messages import a_worker, claimed
 from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.automations.turn_kinds.test_heartbeat import awake, beat_now, routine
 from tests.automations.turn_kinds.test_isolated import job_of
@@ -54,8 +54,7 @@ def value(name: Counted) -> int:
 
 
 def begun(session: Session, worker: uuid.UUID) -> Prepared:
-    turn = claim_next(session.pk, worker, auto_allowed=True)
-    assert turn is not None
+    turn = claimed(session, worker)
     return prepare_turn(turn, Journal(turn))
 
 
@@ -151,11 +150,9 @@ def test_resetting_a_clock_does_not_reopen_a_recorded_slot(person: Person) -> No
         JobClock.objects.filter(job=job).update(next_run_at=slot)
         RunRecord.objects.filter(job=job).delete()
         assert fire_due_jobs().queued == 0
-        clock = JobClock.objects.get(job=job)
-        assert clock.last_slot == slot
-        assert clock.next_run_at is not None
+        assert JobClock.objects.get(job=job).last_slot == slot
         assert slot is not None
-        assert clock.next_run_at > slot
+        assert planned_for(job) > slot
     assert not RunRecord.objects.filter(job=job).exists()
 
 

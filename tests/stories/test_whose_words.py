@@ -82,8 +82,7 @@ def test_only_a_persons_post_sets_the_last_route_and_title(inside: Inside, *, as
     said = Message.objects.filter(session=session, role="assistant").get()
     assert said.metadata["route"] == FROM_THERE, "the answer leaves by the hook's own route"
     inside.say(session, "Good morning.")
-    assert session.last_route is not None
-    assert session.last_route["channel"] == "web"
+    assert (session.last_route or {})["channel"] == "web"
     post(inside, system, "Build 8 failed.")
     assert session.last_route["channel"] == ("webhook" if as_person else "web")
 

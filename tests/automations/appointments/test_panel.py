@@ -17,14 +17,13 @@ from automations.firing.fire_messages import fire_due_messages
 from automations.jobs.edit import NewJob, bind_job, update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, MessageStatus, RunRecord, RunState, ScheduledMessage
-from automations.routines.edit import NewRoutine, add_routine
 from automations.runs.describe import CANCELLED, SlotState, slot_state
 from automations.runs.skips import GapReason, run_id
 from sessions_app.connections.edit import add_connection
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, ConsentQuestion, ExecutionState, Session
 from sessions_app.sessions.open import primary_session
-from tests.automations.jobs.made import DAILY, new
+from tests.automations.jobs.made import DAILY, add, new
 from tests.automations.messages import later
 from tests.conftest import Person, new_person
 
@@ -140,8 +139,8 @@ def test_a_one_time_job_that_failed_and_was_rescheduled_is_not_failing(person: P
 def test_each_conversation_shows_what_lives_in_it() -> None:
     person = new_person("ada", dreams=True)
     thread, primary = person.session(), primary_session(person.agent)
-    add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
-    add_routine(NewRoutine(agent_id=person.agent.pk, title="mine", schedule="1h", session_id=thread.pk))
+    add(person, "all", schedule="1h")
+    add(person, "mine", schedule="1h", session_id=thread.pk)
     new(thread, name="job")
     assert set(named(appointments_of(person.user, thread.pk))) == {"mine", "job"}
     shown = named(appointments_of(person.user, primary.pk))
@@ -158,7 +157,7 @@ def test_a_unified_thread_also_shows_the_primary_sessions(person: Person) -> Non
     new(thread, name="old")
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
     bind_job(NewJob(session_id=thread.pk, message="go", name="new", schedule=DAILY))
-    add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
+    add(person, "all", schedule="1h")
     assert set(named(appointments_of(person.user, thread.pk))) == {"old", "new", "all"}
 
 
@@ -191,7 +190,7 @@ def test_scheduled_messages_wait_are_sent_and_fail(person: Person, session: Sess
 def test_why_explains_jobs_routines_and_heartbeats() -> None:
     person = new_person("ada", dreams=True)
     job = new(person.session())
-    routine = add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
+    routine = add(person, "all", schedule="1h")
     heartbeat = CronJob.objects.get(system_event="heartbeat")
     assert why(person.user, "automation", job.pk) == explain(person.user, job.pk)
     assert why(person.user, "routine", routine.pk).words == "every hour"

@@ -13,9 +13,8 @@ from automations.firing import fire_jobs
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import JobClock, RunRecord, RunState
 from sessions_app.models import Session, TurnState
-from sessions_app.turns.claim import claim_next
 from tests.automations.firing.test_fire_jobs import due_job
-from tests.automations.messages import a_worker, finish
+from tests.automations.messages import run_turn
 from tests.many_rows import insert_many
 from tests.plans import Watch
 
@@ -68,9 +67,7 @@ def test_an_automations_turn_does_not_read_the_runs_of_others(
         with connection.cursor() as cursor:
             # earlier tests may have left statistics of an empty table: which index is taken is the question here
             cursor.execute("SET LOCAL enable_seqscan = off")
-        turn = claim_next(session.pk, a_worker(), auto_allowed=True)
-        assert turn is not None
-        finish(turn)
+        turn = run_turn(session)
     assert not watch.faults, watch.report()
     assert turn.state == TurnState.SUCCEEDED
     with connection.cursor() as cursor:

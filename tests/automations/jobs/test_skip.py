@@ -15,12 +15,21 @@ from automations.jobs.edit import MOST_SKIPPED, skip_slots, update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.retention.zones import ZoneWalk
-from automations.routines.edit import NewRoutine, add_routine
 from automations.schedules.describe import preview
 from automations.schedules.plan import jitter_of, schedule_of
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.models import Turn
-from tests.automations.jobs.made import DAILY, EVERY, at_once, clock_of, code_of, new, overdue
+from tests.automations.jobs.made import (
+    DAILY,
+    EVERY,
+    add,
+    at_once,
+    clock_of,
+    code_of,
+    new,
+    overdue,
+    planned_for,
+)
 from tests.conftest import Person, new_person
 
 pytestmark = pytest.mark.rule("4.5")
@@ -110,9 +119,7 @@ def test_no_new_plan_brings_a_skipped_slot_back(job: CronJob) -> None:
         assert ZoneWalk().step({}, 10, dry=False).position == {"zone": "Europe/Berlin", "after": ""}
     assert clock_of(job).next_run_at == after
     update_job(job.pk, {"schedule": DAILY | {"expr": "0 8 * * *"}})
-    moved = clock_of(job).next_run_at
-    assert moved is not None
-    assert moved >= after - timedelta(hours=1)
+    assert planned_for(job) >= after - timedelta(hours=1)
     soon = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
     sooner = {"schedule": {"kind": "at", "at": soon}}
     assert code_of(partial(update_job, job.pk, sooner)) == "never_fires"
@@ -151,7 +158,7 @@ def test_only_slots_that_would_run_can_be_skipped(person: Person, job: CronJob) 
         skip_slots(job.pk, slots=1, revision=99)
     with pytest.raises(JobNotFound):
         skip_slots("unknown", slots=1)
-    routine = add_routine(NewRoutine(agent_id=person.agent.pk, title="tidy", schedule="1h"))
+    routine = add(person, "tidy", schedule="1h")
     with pytest.raises(JobNotFound):
         skip_slots(routine.pk, slots=1)
     update_job(job.pk, {"paused_until": "2099-01-01T00:00:00Z"})

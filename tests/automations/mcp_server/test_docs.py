@@ -17,7 +17,7 @@ from mcp.client.stdio import stdio_client
 from config.mcp_bridge import mcp_parser
 from interfaces.mcp_server.server import TOOLS
 from tests.automations.mcp_server.conftest import Door
-from tests.docs.pages import blocks, section
+from tests.docs.pages import blocks, checkout, section
 from tests.up import ROOT, clean_environ, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.full]
@@ -26,11 +26,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, py
 @pytest.fixture
 def folder(ada: Door, tmp_path: Path) -> Path:
     """A folder with the data folder of an `up`."""
-    (tmp_path / ".rondo").mkdir()
-    (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
-    return tmp_path
+    return checkout(tmp_path, ada.url, ada.token)
 
 
 def configured(heading: str) -> Any:

@@ -30,7 +30,7 @@ from sessions_app.exceptions import NotFound
 from sessions_app.models import PRIMARY_KEY, Session, SessionState
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
-from tests.automations.jobs.made import at_once
+from tests.automations.jobs.made import at_once, planned_for
 from tests.automations.messages import later
 from tests.conftest import Person, new_person
 from tests.races import in_thread
@@ -351,8 +351,7 @@ def test_an_interval_keeps_its_beat(person: Person) -> None:
     lines = brought(person, *(a_job(id=name, state=state) for name, (state, _) in plans.items()))
     assert {line.outcome for line in lines} == {Outcome.IMPORTED}
     for name, (_, beat) in plans.items():
-        following = JobClock.objects.get(job__imported_id=name).next_run_at
-        assert following is not None
+        following = planned_for(CronJob.objects.get(imported_id=name))
         assert now < following <= datetime.now(UTC) + timedelta(seconds=60)
         assert (following - beat) % timedelta(seconds=60) == timedelta(0)
 

@@ -13,7 +13,7 @@ from automations.exceptions import DuplicateRoutine, RoutineNotFound, TooManyRou
 from automations.jobs.removed_routines import normalised
 from automations.models import CronJob, JobClock, RunRecord
 from automations.models.category import Category, category
-from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine, update_routine
+from automations.routines.edit import agent_routines, remove_routine, update_routine
 from automations.routines.plan import inferred_mode, interval_text, routine_schedule_text
 from automations.runs.report import report_to_home
 from interfaces.api.shared import deleted
@@ -23,15 +23,11 @@ from sessions_app.models import Agent, MailboxEvent, Session, SessionState, Sess
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_agent, delete_session
 from sessions_app.sessions.dependents import blockers_of
-from tests.automations.jobs.made import at_once, clock_of, code_of, new, planned_for
+from tests.automations.jobs.made import add, at_once, clock_of, code_of, new, planned_for
 from tests.conftest import Person, new_person
 from tests.races import UPDATE, gate, orphans
 
 pytestmark = pytest.mark.rule("6.4", "6.5")
-
-
-def add(person: Person, title: str = "Water", **fields: Any) -> CronJob:
-    return add_routine(NewRoutine(agent_id=person.agent.pk, title=title, **fields))
 
 
 def soon(**ahead: int) -> str:
@@ -387,8 +383,7 @@ def test_confirmed_deletion_removes_routines_and_their_pending_work_elsewhere(
 ) -> None:
     home, elsewhere = group, person.session()
     mine, without = homed(person, "A", home), homed(person, "B")
-    turn = waiting_run(elsewhere, mine).turn
-    assert turn is not None
+    turn = Turn.objects.get(runs=waiting_run(elsewhere, mine))
     said = delete_session(home.pk, with_dependents=True)
     assert (said.deleted, said.deleted_ids) == (True, (mine.pk,))
     assert list(CronJob.objects.values_list("pk", flat=True)) == [without.pk]

@@ -30,7 +30,7 @@ from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.tool_calls import JournalPorts
 from tests.automations import messages
 from tests.automations.jobs.made import HOURLY, new
-from tests.automations.messages import a_worker
+from tests.automations.messages import a_worker, claimed
 from tests.conftest import Person
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -47,14 +47,13 @@ def fire(job: CronJob) -> RunRecord:
     return RunRecord.objects.filter(job=job).latest("scheduled_for")
 
 
-def begin(session: Session) -> Prepared | None:
-    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
-    return None if turn is None else prepare_turn(turn, Journal(turn))
+def begin(session: Session) -> Prepared:
+    turn = claimed(session)
+    return prepare_turn(turn, Journal(turn))
 
 
 def run_turn(session: Session, result: TurnResult = ANSWER) -> Turn:
     prepared = begin(session)
-    assert prepared is not None
     commit(prepared, result)
     return prepared.turn
 
@@ -151,9 +150,11 @@ def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person
     job = bound(session)
     receive(session.pk, MessageInput(content="a long question"))
     busy = begin(session)
-    assert busy is not None
     run = fire(job)
-    assert begin(session) is None or Turn.objects.get(origin_run=run.pk).state == "queued"
+    assert (
+        claim_next(session.pk, a_worker(), auto_allowed=True) is None
+        or Turn.objects.get(origin_run=run.pk).state == "queued"
+    )
     assert Turn.objects.filter(session=session, state=TurnState.RUNNING).count() == 1
     waiting = selectors.automation(person.user, job.pk)
     assert (waiting.pending, waiting.state) == (True, "scheduled")
@@ -167,7 +168,6 @@ def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person
     commit(busy, ANSWER)
     assert not Message.objects.filter(session=session, content__contains="Check it.").exists()
     following = begin(session)
-    assert following is not None
     assert following.turn.pk == run.turn_id
     running = selectors.automation(person.user, job.pk)
     assert (running.pending, running.state) == (False, "running")
@@ -191,7 +191,6 @@ def test_a_run_follows_its_turn_to_a_closure_that_people_see(session: Session) -
         prepared = begin(session)
         run.refresh_from_db()
         assert (run.state, run.finished_at) == ("running", None)
-        assert prepared is not None
         commit(prepared, result)
         run.refresh_from_db()
         assert (run.state, run.finished_at is None) == (state, False)
