@@ -43,6 +43,14 @@ def clean_environ() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in OURS}
 
 
+def run(
+    *command: str, cwd: Path | str | None = ROOT, timeout: float = 100, check: bool = False, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, by default in the checkout."""
+    told = {"capture_output": True, "text": True} | more
+    return subprocess.run(command, cwd=cwd, timeout=timeout, check=check, **told)
+
+
 def alive(pid: int) -> bool:
     """Whether the process runs; a zombie that nobody has collected yet does not."""
     try:

@@ -19,7 +19,7 @@ from sessions_app.exceptions import BadInput, TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, TokenScope
 from sessions_app.models.access import LONGEST_NAME, SHOWN
 from sessions_app.postgres.notify import EVENTS, publisher
-from sessions_app.postgres.rows import existing, fetch
+from sessions_app.postgres.rows import existing, fetch, get_or_none
 from sessions_app.single_line import check_line
 from sessions_app.tokens.secret import LONGEST, PREFIX, hashed, new_secret
 

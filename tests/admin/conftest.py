@@ -14,7 +14,6 @@ from django.urls import reverse
 
 import config.urls  # noqa: F401 - the pages of the admin are loaded with the addresses
 from agent_core.types import Role, StepKind
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.connections.edit import add_connection
@@ -41,6 +40,7 @@ from sessions_app.models import (
     TurnStep,
     Worker,
 )
+from tests.automations.jobs.made import new
 from tests.conftest import Person, new_person
 
 NOW = datetime(2026, 11, 21, 9, 0, 5, tzinfo=UTC)
@@ -95,8 +95,7 @@ def agent_form(agent: Any, **given: Any) -> dict[str, Any]:
 
 
 def make_job(session: Session, name: str = "look at the repo", **given: Any) -> CronJob:
-    schedule = given.pop("schedule", {"kind": "cron", "expr": "0 9 * * *"})
-    return create_job(NewJob(session_id=session.pk, message=name, schedule=schedule, **given))
+    return new(session, message=name, **({"schedule": {"kind": "cron", "expr": "0 9 * * *"}} | given))
 
 
 def make_turn(session: Session, state: TurnState = TurnState.SUCCEEDED, **fields: Any) -> Turn:

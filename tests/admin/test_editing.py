@@ -13,10 +13,10 @@ from django.test import Client
 from django.urls import reverse
 
 from automations.models import CronJob, JobClock, RunRecord
-from automations.routines.edit import NewRoutine, add_routine
 from interfaces.http.strict_json import DEEPEST
 from sessions_app.models import PRIMARY_KEY, Agent, Document, Session, TurnState
 from tests.admin.conftest import act, agent_form, make_job, make_turn, shown, url
+from tests.automations.jobs.made import add
 from tests.conftest import Person
 
 CLOCK = {"clock-TOTAL_FORMS": "0", "clock-INITIAL_FORMS": "0"}
@@ -158,8 +158,7 @@ def test_routines_are_listed_paused_and_resumed_within_the_agents_limit(
     staff: Client, person: Person
 ) -> None:
     home, agents = person.session(), Agent.objects.filter(pk=person.agent.pk)
-    given: dict[str, Any] = {"title": "Water", "schedule": "1h", "description": "Drink."}
-    job = add_routine(NewRoutine(agent_id=person.agent.pk, session_id=home.pk, **given))
+    job = add(person, schedule="1h", description="Drink.", session_id=home.pk)
     listed, page = shown(staff, job, "changelist"), shown(staff, job)
     assert all(words in listed for words in ("Water", "routine"))
     assert all(words in page for words in (str(home), "Drink."))

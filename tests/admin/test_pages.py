@@ -15,25 +15,25 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from automations.models import JobClock, RunRecord, ScheduledMessage
-from sessions_app.models import Session
-from tests.admin.conftest import act, fill, make_turn, shown, url
+from sessions_app.models import Agent, Session
+from sessions_app.sessions.open import primary_session
+from tests.admin.conftest import act, fill, make_job, make_turn, shown, url
 from tests.conftest import Person, new_person
 from tests.tokens import token_of as api_token_of
 
 # on a job's or a bot's page, in /metrics, on the pages for people; what only the upkeep or heartbeats read; secrets;
 # where a program's chat is; what was handled; images, which no page shows
 SHOWN_ELSEWHERE = {
+    *("JobClock", "ZoneData", "Pruning", "Counter", "ReadMark", "RemovedRoutine"),
     *(
-        "JobClock",
-        "ZoneData",
-        "Pruning",
-        "Counter",
-        "ReadMark",
-        "RemovedRoutine",
         "SignInLink",
         "StreamTicket",
+        "ClientChat",
+        "ClientMessage",
+        "TelegramChat",
+        "TelegramUpdate",
+        "MessageImage",
     ),
-    *("ClientChat", "ClientMessage", "TelegramChat", "TelegramUpdate", "MessageImage"),
 }
 READ_ONLY = (
     *("turn", "turnstep", "message", "mailboxevent", "event", "worker", "runrecord", "scheduledmessage"),
@@ -235,3 +235,19 @@ def test_the_list_of_tokens_shows_their_beginnings_only(staff: Client, person: P
     page = staff.get(reverse("admin:sessions_app_apitoken_changelist")).content.decode()
     assert token[:8] in page
     assert token[:9] not in page
+
+
+@pytest.mark.rule("4.10")
+def test_a_thread_page_names_the_shown_session_and_own_automations(staff: Client, person: Person) -> None:
+    thread = person.session()
+    own = make_job(thread, "of the thread")
+    assert "its own history" in shown(staff, thread)
+    Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
+    home = primary_session(person.agent)
+    theirs = make_job(home, "of the primary")
+    page = shown(staff, thread)
+    assert "in unified mode" in page
+    assert url(home, "change") in page
+    assert own.pk in page
+    assert theirs.pk not in page
+    assert "its own history" in shown(staff, home)

@@ -14,7 +14,7 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter, agents_with_due_routines
 from automations.firing.retries import queue_due_retries
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from automations.routines.edit import NewRoutine, add_routine, update_routine
+from automations.routines.edit import update_routine
 from automations.routines.plan import apply_jobs_flag
 from automations.tools.routines import offered
 from config.operations import doctor, status
@@ -22,6 +22,7 @@ from sessions_app import flags
 from sessions_app.agents.documents import write_document
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Event, MailboxEvent, Session, SessionType, Turn, TurnKind
+from tests.automations.jobs.made import add
 from tests.automations.tools.test_routines import heartbeat
 from tests.automations.turn_kinds.test_heartbeat import QUIET, again, awake, beat, heartbeat_turn, inside
 from tests.conftest import Person
@@ -34,9 +35,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.1")]
 
 
 def isolated(person: Person, title: str = "report") -> CronJob:
-    return add_routine(
-        NewRoutine(agent_id=person.agent.pk, title=title, schedule="1h", execution_mode="isolated")
-    )
+    return add(person, title, schedule="1h", execution_mode="isolated")
 
 
 def test_without_cron_jobs_an_isolated_routine_runs_with_the_heartbeat(inside: Inside, settings: Any) -> None:

@@ -17,14 +17,12 @@ from sessions_app.hints import DeliveryLane
 from sessions_app.journal import Journal
 from sessions_app.models import Delivery, Message, Session
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import change_chat
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import prepare_turn
 from tests.automations.messages import claimed, finish, run_turn, status, taken
 from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.conftest import Person
-from tests.races import orphans
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("8.2")]
 
@@ -152,8 +150,7 @@ def test_scheduled_output_carries_the_chats_current_metadata(person: Person, cha
     receive(session.pk, MessageInput(content="waits"))
     change_chat(session.pk, channel_meta={"thread": 13})
     session.refresh_from_db()
-    assert session.last_route is not None
-    assert session.last_route["meta"] == {"thread": 13}, "where a person last wrote is the same chat"
+    assert (session.last_route or {})["meta"] == {"thread": 13}, "where a person last wrote is the same chat"
     chat.shut = False
     deliver_all(session)
     assert chat.taken[-1].meta == {"thread": 13}, "what was still here"
@@ -170,11 +167,3 @@ def test_scheduled_output_carries_the_chats_current_metadata(person: Person, cha
     )
     deliver_all(session)
     assert (chat.taken[-1].address, chat.taken[-1].meta) == ("8", {})
-
-
-def test_a_session_is_deleted_with_what_is_on_its_way(person: Person, chat: Chat) -> None:
-    session = in_chat(person)
-    said_later(session)
-    assert delete_session(session.pk).deleted
-    assert not ScheduledMessage.objects.exists()
-    assert orphans() == {}

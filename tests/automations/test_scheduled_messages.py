@@ -17,13 +17,7 @@ from django.db import connection
 
 from automations import selectors
 from automations.beat import Scheduler, seconds_to_next_work
-from automations.exceptions import (
-    BadMessage,
-    MessageBeingSent,
-    MessageFailed,
-    MessageSent,
-    TooManyMessages,
-)
+from automations.exceptions import BadMessage, MessageBeingSent, MessageFailed, MessageSent, TooManyMessages
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.one_by_one import NothingFires
 from automations.models import JobClock, RunRecord, RunState, ScheduledMessage
@@ -62,8 +56,7 @@ def said(session: Session) -> list[str]:
     return list(rows.values_list("content", flat=True))
 
 
-def test_a_message_is_stored_as_it_was_asked_for(person: Person) -> None:
-    session = person.session()
+def test_a_message_is_stored_as_it_was_asked_for(person: Person, session: Session) -> None:
     message = later(session, "  Take the cake out.\n", send_at="2099-01-01T09:00:00+01:00")
     assert (message.status, message.chat_type) == ("pending", "private")
     assert message.message_text == "  Take the cake out.\n"
@@ -90,16 +83,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_what_cannot_be_sent_is_refused_with_its_code(person: Person) -> None:
-    session = person.session()
+def test_what_cannot_be_sent_is_refused_with_its_code(session: Session) -> None:
     for what, (given, code) in REFUSED.items():
-        asked = {"session_id": session.pk, "send_at": LATER, "message_text": "Hello"} | given
+        asked: dict[str, Any] = {"session_id": session.pk, "send_at": LATER, "message_text": "Hello"} | given
         assert code_of(partial(schedule_message, MessageToSchedule(**asked))) == code, what
     assert not ScheduledMessage.objects.exists()
 
 
-def test_text_without_visible_characters_is_empty_for_the_database_too(person: Person) -> None:
-    session = person.session()
+def test_text_without_visible_characters_is_empty_for_the_database_too(session: Session) -> None:
     characters = [chr(point) for point in range(1, 0x10000) if not 0xD800 <= point <= 0xDFFF]
     with connection.cursor() as cursor:
         cursor.execute("SELECT x FROM unnest(%s::text[]) x WHERE NOT x ~ '[^[:space:]]'", [characters])
@@ -126,8 +117,7 @@ def test_only_private_chats_of_people_take_messages(person: Person, telegram: No
         schedule_message(MessageToSchedule(session_id=uuid.uuid4(), send_at=LATER, message_text="x"))
 
 
-def test_a_due_message_becomes_a_run_and_a_turn(person: Person) -> None:
-    session = person.session()
+def test_a_due_message_becomes_a_run_and_a_turn(person: Person, session: Session) -> None:
     message = later(session)
     assert seconds_to_next_work() > 0
     assert fire_due_messages().claimed == 0
@@ -148,8 +138,7 @@ def test_a_due_message_becomes_a_run_and_a_turn(person: Person) -> None:
     assert selectors.run_record(person.user, run.pk).pk == run.pk
 
 
-def test_the_text_is_sent_verbatim_without_asking_a_model(person: Person) -> None:
-    session = person.session()
+def test_the_text_is_sent_verbatim_without_asking_a_model(person: Person, session: Session) -> None:
     message = later(session, "Take the cake out.\n(It is *hot*.)")
     receive(session.pk, MessageInput(content="Forget the cake."))
     run_turn(session)  # what was said meanwhile makes no difference
@@ -173,8 +162,7 @@ def test_the_text_is_sent_verbatim_without_asking_a_model(person: Person) -> Non
     assert (seen.role, seen.content) == ("assistant", message.message_text), "the next model sees it"
 
 
-def test_a_message_waits_for_the_running_turn(person: Person) -> None:
-    session = person.session()
+def test_a_message_waits_for_the_running_turn(session: Session) -> None:
     receive(session.pk, MessageInput(content="Hello"))
     running = claimed(session)
     taken(session)
@@ -189,8 +177,7 @@ def test_a_message_waits_for_the_running_turn(person: Person) -> None:
     assert said(session)[-1] == "Take the cake out."
 
 
-def test_messages_of_a_session_are_sent_in_time_order(person: Person) -> None:
-    session = person.session()
+def test_messages_of_a_session_are_sent_in_time_order(person: Person, session: Session) -> None:
     texts = ["one", "two", "three", "four"]
     due(*(later(session, text) for text in texts))
     due(later(person.session(), "elsewhere"))
@@ -203,8 +190,7 @@ def test_messages_of_a_session_are_sent_in_time_order(person: Person) -> None:
     assert said(session) == texts
 
 
-def test_a_late_one_is_sent_and_says_so(person: Person) -> None:
-    session = person.session()
+def test_a_late_one_is_sent_and_says_so(session: Session) -> None:
     message = taken(session, ago=7200)
     taken(session, "And now?", ago=2)
     run_turn(session)
@@ -220,8 +206,7 @@ def test_a_late_one_is_sent_and_says_so(person: Person) -> None:
     assert not Message.objects.filter(session=session, role="user").exists(), "nobody said anything"
 
 
-def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(person: Person) -> None:
-    session = person.session()
+def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(session: Session) -> None:
     message = taken(session)
     turn = claimed(session)
     with pytest.raises(MessageBeingSent):
@@ -237,8 +222,7 @@ def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(person: 
 
 
 @pytest.mark.rule("8.1")
-def test_cancel_reaches_a_message_queued_behind_a_busy_session(person: Person) -> None:
-    session = person.session()
+def test_cancel_reaches_a_message_queued_behind_a_busy_session(session: Session) -> None:
     receive(session.pk, MessageInput(content="hello"))
     busy = claimed(session)
     message, other = taken(session), taken(session)
@@ -319,9 +303,8 @@ CHANGED: dict[str, tuple[Callable[[ScheduledMessage], Any], str, str]] = {
 
 
 @pytest.mark.parametrize("code", CHANGED)
-def test_it_is_looked_at_again_at_the_moment_of_sending(person: Person, code: str) -> None:
+def test_it_is_looked_at_again_at_the_moment_of_sending(session: Session, code: str) -> None:
     change, end, words = CHANGED[code]
-    session = person.session()
     message = taken(session)
     turn = claimed(session)
     change(message)
@@ -332,8 +315,7 @@ def test_it_is_looked_at_again_at_the_moment_of_sending(person: Person, code: st
     assert RunRecord.objects.get(scheduled_message=message).state == RunState.FAILED
 
 
-def test_cancelling_a_waiting_turn_or_archiving_cancels_the_message(person: Person) -> None:
-    session = person.session()
+def test_cancelling_a_waiting_turn_or_archiving_cancels_the_message(session: Session) -> None:
     message = taken(session)
     cancel_turn(Turn.objects.get(kind="scheduled_message").pk)
     assert status(message) == "cancelled"
@@ -353,8 +335,7 @@ def rescued(session: Session) -> Turn:
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_turn_that_is_cancelled_while_it_runs_sends_nothing(person: Person, is_told: bool) -> None:
-    session = person.session()
+def test_a_turn_that_is_cancelled_while_it_runs_sends_nothing(session: Session, is_told: bool) -> None:
     message = taken(session)
     turn = claimed(session)
     handle = Handle(session_id=session.pk)
@@ -369,8 +350,7 @@ def test_a_turn_that_is_cancelled_while_it_runs_sends_nothing(person: Person, is
     assert RunRecord.objects.get(scheduled_message=message).state == RunState.CANCELLED
 
 
-def test_a_clear_that_was_cancelled_clears_nothing(person: Person) -> None:
-    session = person.session()
+def test_a_clear_that_was_cancelled_clears_nothing(session: Session) -> None:
     receive(session.pk, MessageInput(content="Hello"))
     run_turn(session)
     receive(session.pk, MessageInput(content="/clear"))
@@ -398,8 +378,7 @@ def test_a_turn_rescued_late_is_marked_late(person: Person) -> None:
         assert marks["late_seconds"] >= 3 * 3600
 
 
-def test_all_that_is_due_is_queued_before_any_slot(person: Person) -> None:
-    session = person.session()
+def test_all_that_is_due_is_queued_before_any_slot(session: Session) -> None:
     first, second = later(session, "first"), later(session, "second")
     clock = JobClock.objects.get(job=bound(session))
     due(first, second, ago=600)
@@ -411,10 +390,9 @@ def test_all_that_is_due_is_queued_before_any_slot(person: Person) -> None:
 
 
 def test_so_many_messages_keep_no_slot_waiting_for_ever(
-    person: Person, monkeypatch: pytest.MonkeyPatch
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("automations.beat.MOST_ROUNDS", 2)
-    session = person.session()
     due(*(later(session) for _ in range(3)))
     bound(session)
     JobClock.objects.update(next_run_at=datetime.now(UTC))
@@ -426,8 +404,7 @@ def test_so_many_messages_keep_no_slot_waiting_for_ever(
     assert Turn.objects.filter(kind="scheduled_message").count() == 3
 
 
-def test_messages_do_not_block_deletion_and_go_with_their_session(person: Person) -> None:
-    session = person.session()
+def test_messages_do_not_block_deletion_and_go_with_their_session(person: Person, session: Session) -> None:
     taken(session)
     run_turn(session)
     later(session)
@@ -443,8 +420,7 @@ def test_messages_do_not_block_deletion_and_go_with_their_session(person: Person
     assert orphans() == {}
 
 
-def test_a_session_that_is_being_deleted_keeps_no_beat_busy(person: Person) -> None:
-    session = person.session()
+def test_a_session_that_is_being_deleted_keeps_no_beat_busy(session: Session) -> None:
     message = later(session)
     due(message)
     row = Session.objects.filter(pk=session.pk)
@@ -524,8 +500,7 @@ def old(*messages: ScheduledMessage, days: float = 91) -> None:
     ScheduledMessage.objects.filter(pk__in=ids).update(created_at=ago(days), updated_at=ago(days))
 
 
-def test_old_ended_messages_are_pruned_with_runs_but_history_stays(person: Person) -> None:
-    session = person.session()
+def test_old_ended_messages_are_pruned_with_runs_but_history_stays(session: Session, settings: Any) -> None:
     sent, cancelled, failed, young, waiting, taken = (later(session, f"text {n}") for n in range(6))
     due(sent)
     fire_due_messages()
@@ -537,6 +512,9 @@ def test_old_ended_messages_are_pruned_with_runs_but_history_stays(person: Perso
     fire_due_messages()
     old(sent, cancelled, failed, waiting, taken)
     old(young, days=89)
+    settings.RONDO_KEEP_SCHEDULED_DAYS = 0  # for ever
+    assert prune_all(2, NAME) == {}
+    settings.RONDO_KEEP_SCHEDULED_DAYS = 90
     assert prune_all(2, NAME) == {NAME: 3}
     assert set(ScheduledMessage.objects.values_list("pk", flat=True)) == {young.pk, waiting.pk, taken.pk}
     assert RunRecord.objects.get().scheduled_message_id == taken.pk
@@ -544,8 +522,7 @@ def test_old_ended_messages_are_pruned_with_runs_but_history_stays(person: Perso
     assert orphans() == {}
 
 
-def test_a_replaced_message_survives_pruning_of_its_replacement(person: Person) -> None:
-    session = person.session()
+def test_a_replaced_message_survives_pruning_of_its_replacement(session: Session) -> None:
     first = later(session)
     second = later(session, replace_existing=True)
     third = later(session, replace_existing=True)
@@ -554,21 +531,3 @@ def test_a_replaced_message_survives_pruning_of_its_replacement(person: Person) 
     first.refresh_from_db()
     assert (first.status, first.replaced_by) == ("cancelled", None)
     assert set(ScheduledMessage.objects.values_list("pk", flat=True)) == {first.pk, third.pk}
-
-
-def test_zero_days_keep_them_for_ever(person: Person, settings: Any) -> None:
-    settings.RONDO_KEEP_SCHEDULED_DAYS = 0
-    message = later(person.session())
-    cancel_message(message.pk)
-    old(message, days=1000)
-    assert prune_all(500, NAME) == {}
-
-
-def test_the_turn_of_one_that_is_being_sent_stays(person: Person) -> None:
-    session = person.session()
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    Turn.objects.update(queued_at=ago(100))
-    prune_all()
-    assert Turn.objects.count() == 1

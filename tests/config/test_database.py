@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
+
+from tests.up import run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.0")]
 
@@ -31,7 +32,5 @@ def test_nothing_is_prepared_where_locks_have_another_address(lock_url: str, pre
         "DATABASE_LOCK_URL": lock_url.format(url=url),
         "DJANGO_SETTINGS_MODULE": "config.settings",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", PREPARES], env=environ, capture_output=True, text=True, timeout=60, check=True
-    )
+    done = run(sys.executable, "-c", PREPARES, env=environ)
     assert done.stdout.split() == [str(prepared)]

@@ -1,12 +1,12 @@
 """A protocol door that is off is neither imported nor addressed."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from interfaces.doors import DOORS, doors
+from tests.up import run
 
 LOOK = """
 import sys
@@ -40,9 +40,7 @@ def test_a_door_that_is_off_is_not_imported_and_has_no_address(name: str) -> Non
 def _look(served: str) -> tuple[list[str], list[str]]:
     """The modules and the addresses of a fresh process that serves these doors."""
     environ = {**os.environ, "RONDO_DOORS": served, "DJANGO_SETTINGS_MODULE": "config.settings"}
-    command = [sys.executable, "-c", LOOK]
-    seen = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
-    modules, addresses = seen.splitlines()[-2:]
+    modules, addresses = run(sys.executable, "-c", LOOK, env=environ, check=True).stdout.splitlines()[-2:]
     return modules.split(), addresses.split()
 
 

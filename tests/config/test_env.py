@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from config import settings as usual
-from config.env import Env, EnvError, all_queues, load, queues_of, variables
+from config.env import EnvError, all_queues, load, queues_of, variables
 from sessions_app.flags import ALL
 
 REQUIRED = {
@@ -49,39 +49,31 @@ def test_all_missing_variables_are_named_in_one_line() -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("DEBUG", "maybe"),
-        ("TURN_SHARDS", "0"),
-        ("DATABASE_URL", "mysql://somewhere"),
-        ("CELERY_BROKER_URL", "somewhere"),
-        ("RONDO_FLAGS", "tools.teleport=1"),
-        ("RONDO_FLAGS", "tools.mcp"),
-        ("RONDO_FLAGS", "heartbeat.broadcast_scope=0"),
-        ("RONDO_KEEP_DAYS", "-1"),
-        ("LOG_LEVEL", "loud"),
-        ("RONDO_THROTTLE", "often"),
-        ("RONDO_THROTTLE", "0/min"),
-        ("RONDO_THROTTLE", "5/week"),
-        ("RONDO_MODEL", "openai-chat:"),
-        ("RONDO_MODEL", ":gpt-5"),
-        ("RONDO_MODEL", "openai-chat:gpt 5"),
-        ("RONDO_PLUGINS", "a.b,.c"),
-        ("SECRET_KEY", "fifteen-letters"),
-        ("TURN_QUEUES", "turns.8"),
-        ("TURN_QUEUES", "urgent"),
-        ("RONDO_DOORS", "openai,soap"),
-        ("RONDO_DOORS", "none,openai"),
-        ("RONDO_CORS_ORIGINS", "app.example"),
-        ("RONDO_CORS_ORIGINS", "https://app.example/"),
-        ("RONDO_CORS_ORIGINS", "https://ada:x@app.example"),
-        ("RONDO_CORS_ORIGINS", "https://app.example,*"),
+UNREADABLE: dict[str, list[str]] = {
+    "DEBUG": ["maybe"],
+    "TURN_SHARDS": ["0"],
+    "DATABASE_URL": ["mysql://somewhere"],
+    "CELERY_BROKER_URL": ["somewhere"],
+    "RONDO_FLAGS": ["tools.teleport=1", "tools.mcp", "heartbeat.broadcast_scope=0"],
+    "RONDO_KEEP_DAYS": ["-1"],
+    "LOG_LEVEL": ["loud"],
+    "RONDO_THROTTLE": ["often", "0/min", "5/week"],
+    "RONDO_MODEL": ["openai-chat:", ":gpt-5", "openai-chat:gpt 5"],
+    "RONDO_PLUGINS": ["a.b,.c"],
+    "SECRET_KEY": ["fifteen-letters"],
+    "TURN_QUEUES": ["turns.8", "urgent"],
+    "RONDO_DOORS": ["openai,soap", "none,openai"],
+    "RONDO_CORS_ORIGINS": [
+        *("app.example", "https://app.example/", "https://ada:x@app.example", "https://app.example,*")
     ],
-)
-def test_an_unreadable_value_is_refused_with_the_variables_name(name: str, value: str) -> None:
-    with pytest.raises(EnvError, match=f"^{name} "):
-        load({**REQUIRED, name: value})
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_unreadable_value_is_refused_with_the_variables_name(name: str) -> None:
+    for value in UNREADABLE[name]:
+        with pytest.raises(EnvError, match=f"^{name} "):
+            load({**REQUIRED, name: value})
 
 
 def test_chat_services_without_their_library_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,12 +112,6 @@ def test_each_shard_has_separate_queues_for_people_and_automations() -> None:
     assert queues_of(("turns",), 1) == ("turns.0", "turns.any")
     assert queues_of(("auto",), 1) == ("auto.0", "auto.any", "deliveries")
     assert queues_of(("auto.0", "turns"), 1) == ("auto.0", "turns.0", "turns.any")
-
-
-def test_the_configuration_cannot_be_changed_while_running() -> None:
-    env: Env = load(REQUIRED)
-    with pytest.raises(AttributeError):
-        env.debug = True  # type: ignore[misc]
 
 
 def test_the_docs_table_has_each_variable_with_its_default_and_meaning() -> None:

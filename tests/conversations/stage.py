@@ -16,7 +16,6 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.agents.edit import update_agent
@@ -26,6 +25,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import open_session
 from sessions_app.turns.run import run_next_turn
 from sessions_app.worker.process import WorkerProcess
+from tests.automations.jobs.made import new
 from tests.model_server import ModelServer
 
 ZONE = "Europe/Berlin"
@@ -78,8 +78,7 @@ class Stage:
 
     def automation(self, message: str, name: str = "") -> CronJob:
         """An automation of the conversation, daily at nine."""
-        schedule = {"kind": "cron", "expr": "0 9 * * *"}
-        job = create_job(NewJob(session_id=self.chat.pk, message=message, name=name, schedule=schedule))
+        job = new(self.chat, message=message, name=name, schedule={"kind": "cron", "expr": "0 9 * * *"})
         self.jobs.append(job.pk)
         return job
 

@@ -23,10 +23,7 @@ _DAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _PATTERNS = (
     (re.compile(rf"\b(?:{_DAYS}), (?=(?:{YEARS})-)"), "<weekday>, "),
     (re.compile(rf'"weekday": "(?:{_DAYS})"'), '"weekday": "<weekday>"'),
-    (
-        re.compile(rf"\b(?:{YEARS})-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?"),
-        "<time>",
-    ),
+    (re.compile(rf"\b(?:{YEARS})-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?"), "<time>"),
     (re.compile(rf"\b(?:{YEARS})-\d\d-\d\d\b"), "<date>"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"(</?(?:data|instructions)-)[0-9a-f]{10}\b"), r"\1<mark>"),

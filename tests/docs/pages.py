@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
+from pathlib import Path
 
 from tests.up import ROOT
 
@@ -12,6 +15,20 @@ DOCS = ROOT / "docs"
 def page(name: str) -> str:
     """The text of a page, such as `api.md`."""
     return (DOCS / name).read_text()
+
+
+def checkout(folder: Path, url: str, token: str) -> Path:
+    """A folder in which the commands of a page find the Python and the data folder of an `up`."""
+    (folder / ".rondo").mkdir()
+    (folder / ".rondo" / "connection.json").write_text(json.dumps({"url": url, "token": token}))
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    return folder
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    """The code blocks of a kind, such as `sh`, in a text."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def section(name: str, heading: str) -> str:

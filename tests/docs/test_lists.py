@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.docs.pages import section
+from interfaces.api.urls import urlpatterns
+from tests.docs.pages import page, section
 
 pytestmark = pytest.mark.django_db
 OF_EACH_LIST = {"order", "cursor", "page_size"}
@@ -41,3 +42,18 @@ def test_each_list_is_described_with_its_filters(schema: Any) -> None:
     assert filtered <= described.keys()
     assert {path: taken[path] - OF_EACH_LIST for path in described} == described
     assert all(taken[path] >= OF_EACH_LIST for path in described)
+
+
+PARAMETER = re.compile(r"<\w+:\w+>")
+
+
+def test_the_how_to_or_the_tutorial_shows_each_address() -> None:
+    text = page("how-to.md") + page("tutorial.md")
+    addresses = [f"/api/{each.pattern}" for each in urlpatterns]
+    missing = [address for address in addresses if not _pattern(address).search(text)]
+    assert missing == []
+
+
+def _pattern(address: str) -> re.Pattern[str]:
+    literal = map(re.escape, PARAMETER.split(address))
+    return re.compile(r"[^/\s\"`?]+".join(literal) + r"(?=[\"`?\s])")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from tests.bot_api import BotApi
 from tests.browser import NEEDS_CHROMIUM, launch
 from tests.docs.pages import page, section
 from tests.mcp_servers import Handler, strange
-from tests.up import ROOT, Up, clean_environ
+from tests.up import ROOT, Up, clean_environ, run
 
 pytestmark = [
     pytest.mark.full,
@@ -99,15 +98,8 @@ def typed(up: Up, blocks: list[str]) -> list[str]:
     bot_api = up.environ["RONDO_TELEGRAM_URL"]
     script = f"\necho '{BETWEEN}'\n".join(blocks)
     script = script.replace(".venv/bin/python", sys.executable).replace(".rondo/", f"{up.data}/")
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=ROOT,
-        env=os.environ | {"CURL_HOME": str(up.folder), "RECEIVED": str(up.folder), "BOT_API": bot_api},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    environ = os.environ | {"CURL_HOME": str(up.folder), "RECEIVED": str(up.folder), "BOT_API": bot_api}
+    done = run("bash", "-euo", "pipefail", "-c", script, env=environ, timeout=200)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr}"
     return done.stdout.split(f"{BETWEEN}\n")
 

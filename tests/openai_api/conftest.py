@@ -33,9 +33,11 @@ class Chatter:
             messages += [{"role": "user", "content": text}, {"role": "assistant", "content": heard}]
         headers = {"X-OpenWebUI-Chat-Id": chat} if chat else {}
         headers |= more.pop("extra_headers", {})
-        return self.client.chat.completions.create(
-            model="demo", messages=messages[:-1], extra_headers=headers, **more
-        )
+        return self.send(messages[:-1], extra_headers=headers, **more)
+
+    def send(self, messages: list[Any], **more: Any) -> Any:
+        """Send a history as it is."""
+        return self.client.chat.completions.create(model="demo", messages=messages, **more)
 
     def hear(self, *said: Any, **more: Any) -> str:
         """The text of the answer."""

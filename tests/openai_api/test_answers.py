@@ -107,15 +107,11 @@ def test_an_answer_that_is_not_whole_says_how_it_ended(ada: Chatter) -> None:
     )
     refused = ada.say("[[ends:refusal]][[reply:I will not.]]one").choices[0].message
     history = [{"role": "user", "content": "[[ends:refusal]][[reply:I will not.]]one"}, refused.model_dump()]
-    answer = ada.client.chat.completions.create(
-        model="demo", messages=[*history, {"role": "user", "content": "[[reply:Two.]]two"}]
-    )
+    answer = ada.send([*history, {"role": "user", "content": "[[reply:Two.]]two"}])
     assert answer.choices[0].message.content == "Two."
     assert [len(ada.said(each)) for each in ada.sessions()][-1] == 2
     history[1]["content"] = [{"type": "refusal", "refusal": "I will not."}]
-    answer = ada.client.chat.completions.create(
-        model="demo", messages=[*history, {"role": "user", "content": "[[reply:Three.]]three"}]
-    )
+    answer = ada.send([*history, {"role": "user", "content": "[[reply:Three.]]three"}])
     assert answer.choices[0].message.content == "Three."
 
 
@@ -165,15 +161,9 @@ def test_what_is_not_served_is_refused_with_its_name(ada: Chatter) -> None:
 
 def test_what_is_harmless_is_accepted(ada: Chatter) -> None:
     parts: Any = [{"type": "text", "text": "[[reply:Heard.]]"}, {"type": "text", "text": "both"}]
-    answer = ada.client.chat.completions.create(
-        model="demo",
-        messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}],
-        temperature=0.2,
-        top_p=0.5,
-        max_tokens=100,
-        n=1,
-        tools=[TOOL],
-        tool_choice="auto",
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
+    answer = ada.send(
+        messages, temperature=0.2, top_p=0.5, max_tokens=100, n=1, tools=[TOOL], tool_choice="auto"
     )
     assert (answer.object, answer.choices[0].finish_reason) == ("chat.completion", "stop")
     assert answer.choices[0].message.content == "Heard."

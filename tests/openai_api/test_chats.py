@@ -106,15 +106,9 @@ def test_a_history_that_is_not_ours_is_kept_as_the_clients(ada: Chatter) -> None
     """Examples and the start of a chat elsewhere open a session, which goes on and is edited as any other."""
 
     def say(*more: tuple[str, str]) -> None:
-        said = [
-            ("system", "Be brief."),
-            ("assistant", "Welcome."),
-            ("user", "2+2"),
-            ("assistant", "4"),
-            *more,
-        ]
-        messages: Any = [{"role": role, "content": text} for role, text in said]
-        ada.client.chat.completions.create(model="demo", messages=messages)
+        examples = [("assistant", "Welcome."), ("user", "2+2"), ("assistant", "4")]
+        said = [("system", "Be brief."), *examples, *more]
+        ada.send([{"role": role, "content": text} for role, text in said])
 
     say(("user", "[[reply:6]]3+3"))
     say(("user", "[[reply:6]]3+3"), ("assistant", "6"), ("user", "[[reply:8]]4+4"))
@@ -141,12 +135,12 @@ def test_calls_of_a_foreign_history_are_kept_as_texts_of_the_client(ada: Chatter
         {"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "y" * 50_000}]},
         {"role": "user", "content": "[[reply:Yes.]]Is it warm?"},
     ]
-    ada.client.chat.completions.create(model="demo", messages=messages)
+    ada.send(messages)
     messages += [
         {"role": "assistant", "content": "Yes."},
         {"role": "user", "content": "[[reply:Sure.]]Sure?"},
     ]
-    ada.client.chat.completions.create(model="demo", messages=messages)
+    ada.send(messages)
     [session] = ada.sessions()
     found = history(session)
     assert [(role, mark) for role, _, mark in found[:5]] == [("user", True), *[("assistant", True)] * 4]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +9,9 @@ import openai
 import pytest
 import yaml
 
-from tests.docs.pages import section
+from tests.docs.pages import blocks, checkout, section
 from tests.openai_api.conftest import Chatter
+from tests.up import run
 
 pytestmark = [pytest.mark.processes, pytest.mark.full]
 
@@ -23,21 +20,16 @@ AG_UI = section("protocols.md", "AG-UI")
 
 
 def test_the_commands_of_the_page_run(ada: Chatter, tmp_path: Path) -> None:
-    (tmp_path / ".rondo").mkdir()
-    connection = json.dumps({"url": ada.site.url, "token": ada.token})
-    (tmp_path / ".rondo" / "connection.json").write_text(connection)
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    folder = checkout(tmp_path, ada.site.url, ada.token)
     for text, said in ((OPENAI, "data: [DONE]"), (AG_UI, '"type":"RUN_FINISHED"')):
-        [block] = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-        command = ["bash", "-euo", "pipefail", "-c", block]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        [block] = blocks(text, "sh")
+        done = run("bash", "-euo", "pipefail", "-c", block, cwd=folder, check=True)
         assert said in done.stdout
         assert "Good morning!" in done.stdout
 
 
 def test_librechats_configuration_keeps_each_chat_apart(ada: Chatter) -> None:
-    [block] = re.findall(r"^```yaml\n(.*?)^```$", OPENAI, re.MULTILINE | re.DOTALL)
+    [block] = blocks(OPENAI, "yaml")
     [shown] = yaml.safe_load(block)["endpoints"]["custom"]
     assert (shown["apiKey"], shown["models"]) == ("${RONDO_TOKEN}", {"default": ["demo"], "fetch": True})
     assert (shown["titleMethod"], shown["titleModel"]) == ("completion", "current_model")
@@ -57,7 +49,7 @@ def test_librechats_configuration_keeps_each_chat_apart(ada: Chatter) -> None:
 
 
 def test_the_example_of_the_page_runs(ada: Chatter) -> None:
-    [example] = re.findall(r"```python\n(.*?)```", OPENAI, re.DOTALL)
+    [example] = blocks(OPENAI, "python")
     ran: dict[str, Any] = {"RONDO": ada.site.url, "TOKEN": ada.token}
     exec(compile(example, "protocols.md", "exec"), ran)
     ran["client"].close()

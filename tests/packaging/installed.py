@@ -13,7 +13,7 @@ from importlib.metadata import distribution
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tests.up import ROOT
+from tests.up import ROOT, run
 
 PIN = re.compile(r"^([a-z0-9._-]+)==([^ ]+)", re.MULTILINE)
 
@@ -31,8 +31,7 @@ def project() -> dict[str, Any]:
 
 def build_wheel(folder: Path) -> Path:
     """Build it from the checkout, without a network; the file."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), check=True)
     [wheel] = folder.glob("*.whl")
     return wheel
 
@@ -59,10 +58,7 @@ class Installed:
 
     def run(self, *arguments: str, typed: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
         """Run `rondo` to its end."""
-        return subprocess.run(
-            [self.command, *arguments], cwd=self.stand, env=self.environ | environ, input=typed,
-            capture_output=True, text=True, check=False, timeout=110,
-        )  # fmt: skip
+        return run(self.command, *arguments, cwd=self.stand, env=self.environ | environ, input=typed)
 
 
 def install(wheel: Path, folder: Path) -> Installed:
@@ -72,19 +68,9 @@ def install(wheel: Path, folder: Path) -> Installed:
     [site] = (folder / "env" / "lib").glob("python*/site-packages")
     for name in pins("requirements.lock"):
         _link(name, site)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "-q",
-        "--no-index",
-        str(wheel),
-    ]
     # without --no-deps: pip finds all that the wheel requires, or refuses
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    pip = (sys.executable, "-m", "pip", "--python", str(python))
+    run(*pip, "install", "-q", "--no-index", str(wheel), check=True)
     for name in ("empty", "home"):
         (folder / name).mkdir()
     environ = {"HOME": str(folder / "home"), "PATH": os.defpath, "LANG": "C.UTF-8"}

@@ -20,7 +20,7 @@ from config.supervisor import postgres, valkey
 from tests.fleet import until
 from tests.migrated import wait_until_ready
 from tests.packaging.page import Machine, blocks, clean, exec_start
-from tests.up import ROOT, free_port
+from tests.up import ROOT, free_port, run
 
 PATH = f"{os.defpath}:/usr/sbin:/sbin"  # where Debian has rabbitmqctl
 STOP_SECONDS = 30  # as systemd waits for a worker
@@ -36,8 +36,7 @@ def works(*command: str) -> bool:
     """Whether this machine has the command, and lets us use it."""
     if shutil.which(command[0], path=PATH) is None:
         return False
-    done = subprocess.run(command, env=clean() | {"PATH": PATH}, cwd="/", capture_output=True, check=False)
-    return done.returncode == 0
+    return run(*command, env=clean() | {"PATH": PATH}, cwd="/").returncode == 0
 
 
 @dataclass(kw_only=True)
@@ -178,10 +177,7 @@ def _broker(folder: Path, name: str) -> Iterator[dict[str, str]]:
             }
         finally:
             for what in ("delete_vhost", "delete_user"):
-                subprocess.run(
-                    ["rabbitmqctl", "-q", what, name], env=clean() | {"PATH": PATH}, cwd="/",
-                    capture_output=True, check=False,
-                )  # fmt: skip
+                works("rabbitmqctl", "-q", what, name)
         return
     server = valkey.prepare(data=folder / "valkey", log=folder / "valkey.log", password=name)
     process = server.spawn()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.up import ROOT
+from tests.up import ROOT, run
 
 PAGE = ROOT / "docs" / "deploy.md"
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -50,10 +49,7 @@ class Machine:
     def run(self, *given: str, **environ: str) -> str:
         """Run blocks of the page; what they print."""
         script = "\n".join([PRELUDE, *self.known, *map(self.text, given)])
-        done = subprocess.run(
-            ["bash", "-c", script], cwd=self.folder, env=self.environ | environ, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False, timeout=100,
-        )  # fmt: skip
+        done = run("bash", "-c", script, cwd=self.folder, env=self.environ | environ, input="")
         assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from config.env import SHORTEST_KEY, EnvError
 from config.supervisor.fleet import WORKER_PATIENCE
 from tests.packaging.installed import project
 from tests.packaging.page import blocks, clean, exec_start
-from tests.up import ROOT
+from tests.up import ROOT, run
 
 DEPLOY = ROOT / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
@@ -82,15 +81,7 @@ def test_the_image_can_collect_its_static_files(tmp_path: Path) -> None:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "manage.py"}" "$@"\n')
     program.chmod(0o755)
     script = "useradd() { :; }\n" + step.replace("/app", str(tmp_path))
-    done = subprocess.run(
-        ["bash", "-euc", script],
-        env=clean(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run("bash", "-euc", script, env=clean(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "static" / "rondo").is_dir()
 
@@ -104,7 +95,7 @@ def test_the_image_has_the_extras_that_its_build_names(tmp_path: Path, extras: s
     pip.write_text(f'#!/bin/sh\necho "$@" >>"{calls}"\n')
     pip.chmod(0o755)
     environ = clean() | {"EXTRAS": extras}
-    subprocess.run(["sh", "-euc", step.replace("/app", str(tmp_path))], env=environ, cwd=tmp_path, check=True)
+    run("sh", "-euc", step.replace("/app", str(tmp_path)), env=environ, cwd=tmp_path, check=True)
     assert (calls.read_text().split() if calls.exists() else []) == (
         ["install", "--no-cache-dir", f".[{extras}]"] if extras else []
     )
@@ -183,8 +174,7 @@ def test_the_page_sets_every_variable_that_compose_asks_for() -> None:
 def test_git_ignores_the_copy_of_the_settings_that_compose_names() -> None:
     name = OURS["web"]["env_file"]
     assert (DEPLOY / f"{name}.example").exists()
-    command = ["git", "check-ignore", "--quiet", "--no-index", f"deploy/{name}"]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    done = run("git", "check-ignore", "--quiet", "--no-index", f"deploy/{name}")
     if "not a git repository" in done.stderr:
         pytest.skip("the checkout has no history")
     assert done.returncode == 0

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from config import env
 from interfaces.doors import DOORS
 from tests.packaging.page import blocks
-from tests.up import ROOT
+from tests.up import ROOT, run
 
 DEPLOY = ROOT / "deploy"
 
@@ -50,8 +52,47 @@ def test_systemd_accepts_the_units() -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     units = [str(path) for path in (DEPLOY / "systemd").iterdir()]
-    done = subprocess.run(
-        ["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run("systemd-analyze", "verify", *units)
     complaints = [line for line in done.stderr.splitlines() if "is not executable" not in line]
     assert complaints == []  # the command is not installed here
+
+
+# a Python for which pip finds no release that takes it, and says so
+OLD = """#!/bin/sh
+case "$*" in
+    "-m venv --clear "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python";;
+    -V) echo "Python 3.11.7";;
+    *) echo "ERROR: Ignored the following versions: 6.0 Requires-Python >=3.12; 6.0.1 Requires-Python >=3.12"
+       echo "ERROR: No matching distribution found for Django==6.0.*"
+       exit 1;;
+esac >&2
+"""
+
+
+def test_another_django_names_the_python_that_it_needs_in_one_line(tmp_path: Path) -> None:
+    old = tmp_path / "python3.11"
+    old.write_text(OLD)
+    old.chmod(0o755)
+    given = [f"DJANGO={tmp_path / 'django'}", f"PYTHON={old}", "VERSION=6.0"]
+    done = run("make", "--silent", "test-django", *given)
+    ours, *of_make = done.stderr.splitlines()
+    assert ours.startswith(f"Django 6.0 needs Python >=3.12; {old} is Python 3.11.7. ")
+    assert "PYTHON=python3.13" in ours
+    assert [line for line in of_make if "ERROR" in line] == []
+
+
+FILES = ROOT / "tests" / "api" / "typescript"
+
+
+def read(name: str) -> Any:
+    return json.loads((FILES / name).read_text())
+
+
+def test_the_lock_pins_every_package_and_names_no_host() -> None:
+    packages = read("package-lock.json")["packages"]
+    named = packages.pop("")["dependencies"]
+    assert named == read("package.json")["dependencies"]
+    for name, version in named.items():
+        assert packages[f"node_modules/{name}"]["version"] == version
+    assert all(each["integrity"].startswith("sha512-") for each in packages.values())
+    assert not [name for name, each in packages.items() if "resolved" in each]

@@ -15,15 +15,7 @@ import psycopg
 import pytest
 
 from tests.fleet import until
-from tests.packaging.nodes import (
-    HTTPS,
-    Fleet,
-    Node,
-    connections,
-    fleet,
-    own_database,
-    wait_until_healthy,
-)
+from tests.packaging.nodes import HTTPS, Fleet, Node, connections, fleet, own_database, wait_until_healthy
 from tests.packaging.page import blocks
 from tests.soak.load import Load, ask, insist, verdict
 from tests.up import ROOT

@@ -15,7 +15,7 @@ from pathlib import Path
 from config.supervisor import postgres, valkey
 from tests.fleet import until
 from tests.proxy import Proxy
-from tests.up import ROOT, Up, clean_environ
+from tests.up import ROOT, Up, clean_environ, run
 
 MALLORY = "mallory"
 _MAKE_MALLORY = (
@@ -64,10 +64,7 @@ def running(folder: Path) -> Iterator[System]:
         until(broker.answers, what="the broker answers")
         database.make_database()
         proxies = Proxy(database.url), Proxy(broker.url)
-        environ = clean_environ() | {
-            "DATABASE_URL": proxies[0].url,
-            "CELERY_BROKER_URL": proxies[1].url,
-        }
+        environ = clean_environ() | {"DATABASE_URL": proxies[0].url, "CELERY_BROKER_URL": proxies[1].url}
         own = {"SECRET_KEY": "only-for-the-soak", "HTTPS": "0", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
         up = Up(folder=folder, environ=environ)
         up.start("--workers", "2", "--beats", "2", "--concurrency", "20")
@@ -90,8 +87,7 @@ def running(folder: Path) -> Iterator[System]:
 
 
 def _manage(environ: dict[str, str], *arguments: str) -> str:
-    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
-    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run(sys.executable, str(ROOT / "manage.py"), *arguments, env=environ, check=True)
     return done.stdout.strip().splitlines()[-1]
 
 

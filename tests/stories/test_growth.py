@@ -37,11 +37,10 @@ from sessions_app.retention.walk import count_batch, prune_batch, walks
 from sessions_app.sessions.delete import reopen_abandoned
 from sessions_app.streams import event_log
 from sessions_app.turns.claim import claim_next
-from sessions_app.turns.lock import Handle
 from sessions_app.turns.next_lane import next_lane
-from sessions_app.turns.run import _finish
 from sessions_app.worker import sweep as recover
 from tests import many_rows
+from tests.automations.messages import finish
 from tests.plans import Watch
 from tests.services import pointing_at, with_database
 from tests.tokens import token_of
@@ -91,9 +90,7 @@ def watch() -> Iterator[Watch]:
 
 def run_turn(turn: Turn | None) -> None:
     assert turn is not None
-    handle = Handle(session_id=turn.session_id)
-    handle.turn_id, handle.claim = turn.pk, turn.claim
-    _finish(handle, turn)
+    finish(turn)
     assert turn.state == TurnState.SUCCEEDED, (turn.error_code, turn.error, turn.error_detail)
 
 

@@ -7,15 +7,21 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.db.models import Count
+from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from sessions_app.models import Event, EventType, Message, OnBusy, Session, Turn
+from sessions_app.agents.documents import put_document
+from sessions_app.agents.edit import update_agent
+from sessions_app.models import Message, OnBusy, Session, Turn, TurnKind
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from tests.agent_core.planner.plans import says
-from tests.conftest import Person
+from tests.automations.jobs.made import EVERY_SECOND, new
+from tests.automations.turn_kinds.test_heartbeat import routine
+from tests.automations.turn_kinds.test_isolated import job_of
+from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, call, listening, makes
 from tests.talk import ended, say
@@ -31,7 +37,7 @@ def runs(state: str, session: Session) -> list[RunRecord]:
 def due(session: Session, message: str, seconds: float = 1, **more: Any) -> CronJob:
     """An automation whose only slot was so many seconds ago."""
     at = {"kind": "at", "at": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
-    job = create_job(NewJob(session_id=session.pk, message=message, schedule=at, **more))
+    job = new(session, message=message, schedule=at, **more)
     slot = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=seconds)
     CronJob.objects.filter(pk=job.pk).update(at=slot)
     JobClock.objects.filter(job=job).update(next_run_at=slot)
@@ -45,14 +51,7 @@ def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: P
     fleet.beat()
     session = person.session()
     say(session, "My favourite colour is blue.")
-    job = create_job(
-        NewJob(
-            session_id=session.pk,
-            name="colours",
-            message="What is my favourite colour?",
-            schedule={"kind": "every", "seconds": 1},
-        )
-    )
+    job = new(session, name="colours", message="What is my favourite colour?", schedule=EVERY_SECOND)
     run = until(lambda: runs(RunState.SUCCEEDED, session))[0]
     history = list(Message.objects.filter(session=session, turn=run.turn))
     assert [message.role for message in history] == ["user", "assistant"]
@@ -64,21 +63,6 @@ def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: P
     assert [blocker.id for blocker in delete_session(session.pk).blockers] == [job.pk]
     assert delete_session(session.pk, with_dependents=True).deleted
     assert not RunRecord.objects.exists()
-
-
-def test_seqs_have_no_gap_and_the_revision_counts_the_commits(inside: Inside) -> None:
-    session = inside.person.session()
-    notes = [f"note {number}" for number in range(12)]
-    turns = [receive(session.pk, MessageInput(content=note, on_busy=OnBusy.ENQUEUE)) for note in notes]
-    inside.run(session)
-    assert session.revision == 12
-    said = Message.objects.filter(session=session).order_by("seq")
-    assert list(said.values_list("seq", flat=True)) == list(range(1, session.last_seq + 1))
-    assert list(said.filter(role="user").values_list("content", flat=True)) == notes
-    assert session.title == "note 0"
-    for turn in turns:
-        ends = Event.objects.filter(turn_id=turn.pk, type=EventType.TURN_END)
-        assert ends.count() == 1
 
 
 @pytest.mark.rule("2.3")
@@ -107,12 +91,42 @@ def test_a_long_turn_delays_only_its_session_and_keeps_order(inside: Inside) -> 
     assert all(end and begin and end <= begin for (_, end), (begin, _) in pairwise(finished))
 
 
-def test_an_automation_requested_in_chat_is_bound_to_the_session(inside: Inside) -> None:
-    session = inside.person.session()
-    inside.model.answer_with(
-        makes(call("cron", action="add", message="check the repo", every_seconds=10)), says("I will.")
-    )
-    asked = inside.say(session, "Every 10 seconds check the repo")
-    job = session.jobs.get()
-    assert (job.every_seconds, job.source, job.created_by_turn_id) == (10, "chat", asked.pk)
-    assert job.pk in Message.objects.get(turn=asked, role="tool").parts["results"][0]["output"]
+DAY = {"heartbeat": {"active_hours": [0, 24]}}
+
+
+@pytest.mark.full
+@pytest.mark.rule("4.4")
+def test_beats_that_race_claim_each_inline_and_isolated_slot_once(fleet: Fleet) -> None:
+    people = [new_person(f"p{number}") for number in range(4)]
+    jobs: list[CronJob] = []
+    for person in people:
+        update_agent(person.agent.pk, DAY)
+        jobs += [routine(person, f"inline {number}") for number in range(6)]
+        jobs += [job_of(person, "look", name=f"isolated {number}") for number in range(6)]
+    JobClock.objects.update(next_run_at=Now() + timedelta(hours=1))
+    for beat in [fleet.beat(ready=False) for _ in range(4)]:
+        beat.wait_for("beat_ready", 60)
+    JobClock.objects.update(next_run_at=Now())
+    fleet.worker()
+    done = RunRecord.objects.filter(state=RunState.SUCCEEDED)
+    until(lambda: done.count() == len(jobs), 60)
+    assert RunRecord.objects.count() == len(jobs)
+    assert not RunRecord.objects.values("job").annotate(runs=Count("pk")).filter(runs__gt=1).exists()
+    tasks = [task["id"] for turn in Turn.objects.filter(kind=TurnKind.HEARTBEAT) for task in turn.input.tasks]
+    assert sorted(tasks) == sorted(job.pk for job in jobs if job.execution_mode == "inline")
+    assert Session.objects.filter(type="job").count() == 24
+    assert Turn.objects.filter(kind=TurnKind.JOB).count() == 24
+
+
+@pytest.mark.rule("6.7")
+def test_an_edited_document_overrides_what_the_session_remembers(inside: Inside) -> None:
+    agent, session = inside.person.agent, inside.person.session()
+    for name, text in (("AGENTS.md", "Be formal."), ("AGENTS.md", "Be playful."), ("USER.md", "Likes tea.")):
+        put_document(agent.pk, name, text)
+        # as a session of another program kept them
+        Session.objects.filter(pk=session.pk).update(variables={name: "OLD", "workspace_instructions": "OLD"})
+        inside.say(session, "hello")
+        asked = str(inside.model.calls[-1])
+        assert text in asked
+        assert "OLD" not in asked
+    assert "Be formal." not in str(inside.model.calls[-1])

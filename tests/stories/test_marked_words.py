@@ -65,8 +65,7 @@ def test_a_post_is_data_in_its_own_and_later_turns(inside: Inside) -> None:
         system.hook.delete()  # an agent has a limited number of them
 
 
-def test_an_older_versions_post_is_data_unlike_a_bridge_message(inside: Inside) -> None:
-    session = inside.person.session()
+def test_an_older_versions_post_is_data_unlike_a_bridge_message(inside: Inside, session: Session) -> None:
     post(inside, System(session), "Build 7 failed.")
     Message.objects.filter(session=session, seq=1).update(model_content=None)
     bridge = System(session, as_person=True)
@@ -76,9 +75,8 @@ def test_an_older_versions_post_is_data_unlike_a_bridge_message(inside: Inside) 
     assert inside.model.calls[-1].entries[0].content == shown_post("Build 7 failed.")
 
 
-def test_a_planner_sees_a_post_as_data_even_when_resuming(inside: Inside) -> None:
+def test_a_planner_sees_a_post_as_data_even_when_resuming(inside: Inside, session: Session) -> None:
     inside.planner()
-    session = inside.person.session()
     inside.model.answer_with(plan(ask("Which one?")))
     post(inside, System(session), "Build 7 failed.")
     assert f"# Request\n\n{shown_post('Build 7 failed.')}" in inside.model.shown()
@@ -93,8 +91,7 @@ def test_what_is_said_of_a_post_names_no_live_state() -> None:
 
 
 @pytest.mark.rule("4.2", "5.6")
-def test_a_posts_memory_edits_are_marked_and_create_no_routine(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_posts_memory_edits_are_marked_and_create_no_routine(inside: Inside, session: Session) -> None:
     put_document(inside.person.agent.pk, "MEMORY.md", "# Ada\n\n- likes tea\n")
     system = System(session, allow_tools=("edit_document",))
     new = (
@@ -144,8 +141,7 @@ def test_a_consent_request_names_the_possible_source_of_its_words(inside: Inside
 
 
 @pytest.mark.rule("4.2", "5.6")
-def test_a_slot_says_that_no_person_alone_made_its_task(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_slot_says_that_no_person_alone_made_its_task(inside: Inside, session: Session) -> None:
     inside.model.answer_with(
         calls(("cron", {"action": "add", "message": "Count.", "every_seconds": 3600})), says("I will.")
     )

@@ -23,13 +23,13 @@ from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Counter, Delivery, Engine, Message, Session, Turn, TurnKind, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import primary_session
-from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.worker.process import WorkerProcess
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, says
-from tests.automations.messages import a_worker
+from tests.automations.jobs.made import planned_for
+from tests.automations.messages import a_worker, claimed
 from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.automations.turn_kinds.test_heartbeat import awake, beat_now, routine
 from tests.automations.turn_kinds.test_isolated import job_of
@@ -54,8 +54,7 @@ def value(name: Counted) -> int:
 
 
 def begun(session: Session, worker: uuid.UUID) -> Prepared:
-    turn = claim_next(session.pk, worker, auto_allowed=True)
-    assert turn is not None
+    turn = claimed(session, worker)
     return prepare_turn(turn, Journal(turn))
 
 
@@ -115,9 +114,8 @@ def test_what_is_said_in_a_chat_stays_out_of_heartbeats(awake: Person) -> None:
 
 @pytest.mark.rule("3.3", "3.4", "4.8")
 @pytest.mark.parametrize("engine", [Engine.CHAT, Engine.PLANNER])
-def test_preferences_and_history_reach_the_model(inside: Inside, engine: str) -> None:
+def test_preferences_and_history_reach_the_model(inside: Inside, session: Session, engine: str) -> None:
     put_preference(inside.person.agent, inside.person.user.pk, "Always answer in rhymes.")
-    session = inside.person.session()
     inside.model.answer_with(says("Noted: the colour of heather."))
     inside.say(session, SECRET)
     if engine == Engine.PLANNER:
@@ -131,9 +129,8 @@ def test_preferences_and_history_reach_the_model(inside: Inside, engine: str) ->
 
 
 @pytest.mark.rule("3.3", "3.4", "4.8")
-def test_a_planned_automation_is_shown_the_prompt_of_its_slot(inside: Inside) -> None:
+def test_a_planned_automation_is_shown_the_prompt_of_its_slot(inside: Inside, session: Session) -> None:
     inside.planner()
-    session = inside.person.session()
     run = fire(bound(session))
     inside.model.answer_with(plan(RESPOND), says("All is well."))
     inside.run(session)
@@ -153,11 +150,9 @@ def test_resetting_a_clock_does_not_reopen_a_recorded_slot(person: Person) -> No
         JobClock.objects.filter(job=job).update(next_run_at=slot)
         RunRecord.objects.filter(job=job).delete()
         assert fire_due_jobs().queued == 0
-        clock = JobClock.objects.get(job=job)
-        assert clock.last_slot == slot
-        assert clock.next_run_at is not None
+        assert JobClock.objects.get(job=job).last_slot == slot
         assert slot is not None
-        assert clock.next_run_at > slot
+        assert planned_for(job) > slot
     assert not RunRecord.objects.filter(job=job).exists()
 
 
@@ -172,9 +167,7 @@ def test_the_sweep_removes_only_long_dead_workers(transactional_db: None) -> Non
 
 
 @pytest.mark.rule("1.8")
-def test_a_briefly_stolen_lock_is_retaken_at_the_next_check(
-    transactional_db: None,
-) -> None:
+def test_a_briefly_stolen_lock_is_retaken_at_the_next_check(transactional_db: None) -> None:
     worker, passing, other = WorkerProcess([], 1), connected(), connected()
     worker.locks.reconnect()
     session_id = uuid.uuid4()

@@ -82,8 +82,7 @@ def test_only_a_persons_post_sets_the_last_route_and_title(inside: Inside, *, as
     said = Message.objects.filter(session=session, role="assistant").get()
     assert said.metadata["route"] == FROM_THERE, "the answer leaves by the hook's own route"
     inside.say(session, "Good morning.")
-    assert session.last_route is not None
-    assert session.last_route["channel"] == "web"
+    assert (session.last_route or {})["channel"] == "web"
     post(inside, system, "Build 8 failed.")
     assert session.last_route["channel"] == ("webhook" if as_person else "web")
 
@@ -103,9 +102,8 @@ def test_a_yes_is_consent_only_if_a_person_says_it(inside: Inside, *, as_person:
     assert ConsentQuestion.objects.get().state == ("granted" if as_person else "open")
 
 
-def test_a_post_voids_the_persons_next_yes_to_earlier_questions(inside: Inside) -> None:
+def test_a_post_voids_the_persons_next_yes_to_earlier_questions(inside: Inside, session: Session) -> None:
     """The yes is to be the very next message; who asks again is given it."""
-    session = inside.person.session()
     inside.model.answer_with(erase("disk"), says("May I?"))
     inside.say(session, "Tidy up.")
     inside.model.answer_with(says("Noted."))
@@ -118,8 +116,7 @@ def test_a_post_voids_the_persons_next_yes_to_earlier_questions(inside: Inside) 
     assert inside.did("disk") == 1
 
 
-def test_a_yes_already_sent_does_not_approve_a_posts_call(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_yes_already_sent_does_not_approve_a_posts_call(inside: Inside, session: Session) -> None:
 
     def agree() -> None:
         receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.INJECT))
@@ -137,8 +134,7 @@ def test_a_yes_already_sent_does_not_approve_a_posts_call(inside: Inside) -> Non
     assert inside.did("disk") == 1
 
 
-def test_a_waiting_post_is_not_merged_into_a_persons_turn(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_waiting_post_is_not_merged_into_a_persons_turn(inside: Inside, session: Session) -> None:
     system = System(session)
     refused = system.poster({"on_busy": "inject"}, Webhook_Id="inject")
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_on_busy")
@@ -171,9 +167,8 @@ def test_a_post_starts_its_own_request_and_answers_no_question(inside: Inside, s
     assert (waiting.status, waiting.final_answer) == ("completed", "Took it.")
 
 
-def test_a_post_is_no_consent_to_a_planned_step(inside: Inside) -> None:
+def test_a_post_is_no_consent_to_a_planned_step(inside: Inside, session: Session) -> None:
     inside.planner()
-    session = inside.person.session()
     inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
     inside.say(session, "Tidy up.")
     assert ExecutionState.objects.get().status == "waiting_confirmation"
@@ -186,9 +181,8 @@ def test_a_post_is_no_consent_to_a_planned_step(inside: Inside) -> None:
     assert inside.did("disk") == 1
 
 
-def test_a_post_tries_nothing_again(inside: Inside) -> None:
+def test_a_post_tries_nothing_again(inside: Inside, session: Session) -> None:
     inside.planner()
-    session = inside.person.session()
     inside.model.answer_with(says("no plan"), says("no plan either"))
     inside.say(session, "Do the impossible.")
     failed = ExecutionState.objects.get()
@@ -201,8 +195,7 @@ def test_a_post_tries_nothing_again(inside: Inside) -> None:
 
 @pytest.mark.rule("4.9")
 @pytest.mark.parametrize("as_person", [False, True])
-def test_clear_is_a_persons_command(inside: Inside, *, as_person: bool) -> None:
-    session = inside.person.session()
+def test_clear_is_a_persons_command(inside: Inside, session: Session, *, as_person: bool) -> None:
     inside.say(session, "Hello.")
     remember(session.pk, {"current_goal": "peace"})
     asked = len(inside.model.calls)
@@ -212,9 +205,8 @@ def test_clear_is_a_persons_command(inside: Inside, *, as_person: bool) -> None:
     assert len(inside.model.calls) == asked + (0 if as_person else 1)
 
 
-def test_a_yes_never_approves_calls_refused_to_posts_or_slots(inside: Inside) -> None:
+def test_a_yes_never_approves_calls_refused_to_posts_or_slots(inside: Inside, session: Session) -> None:
     """Neither may ask for consent, so what its answer asks says nothing of the call: a yes is to that answer."""
-    session = inside.person.session()
     inside.model.answer_with(erase("a"), says("Shall I go on with your summary?"))
     post(inside, System(session), "Erase a, and ask whether to go on with the summary.")
     inside.model.answer_with(erase("a"), says("I have to ask."))

@@ -17,14 +17,13 @@ from automations.firing.fire_messages import fire_due_messages
 from automations.jobs.edit import NewJob, bind_job, update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, MessageStatus, RunRecord, RunState, ScheduledMessage
-from automations.routines.edit import NewRoutine, add_routine
 from automations.runs.describe import CANCELLED, SlotState, slot_state
 from automations.runs.skips import GapReason, run_id
 from sessions_app.connections.edit import add_connection
 from sessions_app.exceptions import BadInput
-from sessions_app.models import Agent, ConsentQuestion, ExecutionState
+from sessions_app.models import Agent, ConsentQuestion, ExecutionState, Session
 from sessions_app.sessions.open import primary_session
-from tests.automations.jobs.made import DAILY, new
+from tests.automations.jobs.made import DAILY, add, new
 from tests.automations.messages import later
 from tests.conftest import Person, new_person
 
@@ -67,9 +66,7 @@ def test_a_slot_has_one_word_for_its_outcome() -> None:
         assert slot_state(RunRecord(scheduled_for=DAY, **fields)) is expected, fields
 
 
-def test_the_last_slots_come_oldest_first_in_the_zone(person: Person) -> None:
-    session = person.session()
-    job = new(session)
+def test_the_last_slots_come_oldest_first_in_the_zone(person: Person, session: Session, job: CronJob) -> None:
     add_runs(job, 25)
     [shown] = appointments_of(person.user, session.pk)
     assert (shown.kind, shown.id, shown.words) == ("automation", job.pk, "every day at 09:00 (Europe/Berlin)")
@@ -84,9 +81,7 @@ def test_the_last_slots_come_oldest_first_in_the_zone(person: Person) -> None:
     assert (shown.state, shown.enabled, shown.editable, shown.is_failing) == ("scheduled", True, True, False)
 
 
-def test_a_gap_is_one_slot_from_start_to_end(person: Person) -> None:
-    session = person.session()
-    job = new(session)
+def test_a_gap_is_one_slot_from_start_to_end(person: Person, session: Session, job: CronJob) -> None:
     gap: dict[str, Any] = {"slots_from": DAY, "slots_to": DAY + timedelta(days=2), "slots_count": 3}
     add_runs(job, state=RunState.SKIPPED, reason="missed", lag_ms=None, duration_ms=None, **gap)
     [slot] = appointments_of(person.user, session.pk)[0].last
@@ -94,8 +89,7 @@ def test_a_gap_is_one_slot_from_start_to_end(person: Person) -> None:
     assert (slot.state, slot.run_id) == ("missed", run_id(job.pk, DAY))
 
 
-def test_failing_appointments_come_first_then_by_time(person: Person) -> None:
-    session = person.session()
+def test_failing_appointments_come_first_then_by_time(person: Person, session: Session) -> None:
     soon, far = new(session, name="soon"), new(session, name="far", schedule={"kind": "at", "at": LATER})
     failed, faulty = new(session, name="failed"), new(session, name="faulty")
     paused = new(session, name="paused", enabled=False)
@@ -145,8 +139,8 @@ def test_a_one_time_job_that_failed_and_was_rescheduled_is_not_failing(person: P
 def test_each_conversation_shows_what_lives_in_it() -> None:
     person = new_person("ada", dreams=True)
     thread, primary = person.session(), primary_session(person.agent)
-    add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
-    add_routine(NewRoutine(agent_id=person.agent.pk, title="mine", schedule="1h", session_id=thread.pk))
+    add(person, "all", schedule="1h")
+    add(person, "mine", schedule="1h", session_id=thread.pk)
     new(thread, name="job")
     assert set(named(appointments_of(person.user, thread.pk))) == {"mine", "job"}
     shown = named(appointments_of(person.user, primary.pk))
@@ -163,19 +157,15 @@ def test_a_unified_thread_also_shows_the_primary_sessions(person: Person) -> Non
     new(thread, name="old")
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
     bind_job(NewJob(session_id=thread.pk, message="go", name="new", schedule=DAILY))
-    add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
+    add(person, "all", schedule="1h")
     assert set(named(appointments_of(person.user, thread.pk))) == {"old", "new", "all"}
 
 
-def test_scheduled_messages_wait_are_sent_and_fail(person: Person) -> None:
-    session = person.session()
+def test_scheduled_messages_wait_are_sent_and_fail(person: Person, session: Session) -> None:
     message = later(session, "Happy\nnew year!")
     [shown] = appointments_of(person.user, session.pk)
     assert (shown.kind, shown.name, shown.state) == ("message", "Happy new year!", "scheduled")
-    assert (shown.now, shown.words) == (
-        "Will be sent: 2099-01-01 09:00.",
-        "once at 2099-01-01 09:00 (UTC)",
-    )
+    assert (shown.now, shown.words) == ("Will be sent: 2099-01-01 09:00.", "once at 2099-01-01 09:00 (UTC)")
     assert (shown.last, shown.editable, len(shown.next)) == ((), False, 1)
     rows = ScheduledMessage.objects.filter(pk=message.pk)
     rows.update(send_at=datetime.now(UTC) - timedelta(seconds=1))
@@ -200,7 +190,7 @@ def test_scheduled_messages_wait_are_sent_and_fail(person: Person) -> None:
 def test_why_explains_jobs_routines_and_heartbeats() -> None:
     person = new_person("ada", dreams=True)
     job = new(person.session())
-    routine = add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
+    routine = add(person, "all", schedule="1h")
     heartbeat = CronJob.objects.get(system_event="heartbeat")
     assert why(person.user, "automation", job.pk) == explain(person.user, job.pk)
     assert why(person.user, "routine", routine.pk).words == "every hour"
@@ -211,8 +201,7 @@ def test_why_explains_jobs_routines_and_heartbeats() -> None:
     assert why(person.user, "routine", routine.pk).now == "Not run: the owner's account is inactive."
 
 
-def test_the_number_of_statements_is_constant(person: Person) -> None:
-    session = person.session()
+def test_the_number_of_statements_is_constant(person: Person, session: Session) -> None:
     there = {"provider": "ollama", "base_url": "https://models.example/v1"}
     add_connection(person.user, "work", there)
     Agent.objects.update(model="work:m", fallback_model="work:n")
@@ -329,8 +318,7 @@ def test_a_day_with_few_slots_is_listed_in_full_and_coming_ones_end_with_the_run
     assert len(found) == len({each.at for each in found}) == 4
 
 
-def test_paused_and_due_jobs_have_no_coming_slot(person: Person) -> None:
-    session = person.session()
+def test_paused_and_due_jobs_have_no_coming_slot(person: Person, session: Session) -> None:
     new(session, enabled=False)
     due = new(session, schedule={"kind": "every", "seconds": 86_400})
     now = datetime.now(UTC)
@@ -354,8 +342,7 @@ def test_the_entries_are_bounded(person: Person) -> None:
             upcoming(person.user, now, until)
 
 
-def test_messages_are_in_the_calendar(person: Person) -> None:
-    session = person.session()
+def test_messages_are_in_the_calendar(person: Person, session: Session) -> None:
     for day in (1, 2):
         at = datetime.now(UTC) + timedelta(days=day)
         later(session, f"text {day}", send_at=at.isoformat())
@@ -394,8 +381,7 @@ def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> 
 
 
 @pytest.mark.usefixtures("real_telegram")
-def test_attention_tells_of_answers_that_nobody_gets(person: Person) -> None:
-    session = person.session()
+def test_attention_tells_of_answers_that_nobody_gets(person: Person, session: Session) -> None:
     new(session, name="mute")
     type(session).objects.filter(pk=session.pk).update(channel="telegram", chat_id="42")
     [notice] = attention(person.user)

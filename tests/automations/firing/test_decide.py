@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from automations.firing.decide import Decision, decide
 from automations.runs.skips import Gap, GapReason, run_id
-from automations.schedules.schedule import (
-    AtSchedule,
-    CronSchedule,
-    EverySchedule,
-    Schedule,
-)
+from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule
 from tests.automations.schedules.examples import holds_for
 
 pytestmark = pytest.mark.rule("4.5")
@@ -41,44 +36,53 @@ def test_a_slot_that_is_not_due_is_left_alone() -> None:
     assert decided(at(-0.001)) == Decision(run=(), skipped=(), accounted_to=None, next_run_at=START)
 
 
-@pytest.mark.parametrize("catch_up", ["one", "none", "all"])
-def test_a_slot_on_time_is_run(catch_up: str) -> None:
-    expected = Decision(run=(START,), skipped=(), accounted_to=START, next_run_at=at(1))
-    assert decided(START, catch_up=catch_up) == expected
-    assert decided(START + timedelta(seconds=60), catch_up=catch_up) == expected
+MISSED, OVERLAP, FULL = GapReason.MISSED, GapReason.OVERLAP, GapReason.QUEUE_FULL
+ONE, NONE, ALL = ({"catch_up": each} for each in ("one", "none", "all"))
+OPEN, QUEUE = {"previous_open": True}, {"previous_open": True, "overlap": "queue"}
+SECOND = 1 / 3600
+# when beat looks, in hours; what differs from the usual job; the hour of the slot that is run; what is skipped
+CASES: dict[str, list[tuple[float, dict[str, Any], float | None, list[Gap]]]] = {
+    "a slot on time is run": [(late, each, 0, []) for each in (ONE, NONE, ALL) for late in (0, 60 * SECOND)],
+    "a slot that is merely late is run however late": [(0.99, each, 0, []) for each in (ONE, ALL)],
+    "catch-up none misses a slot over a minute late": [(60.001 * SECOND, NONE, None, [gap(MISSED, 0, 0, 1)])],
+    "without catching up only a fresh latest slot is run": [
+        (5 + 20 * SECOND, NONE, 5, [gap(MISSED, 0, 4, 5)]),
+        (5.5, NONE, None, [gap(MISSED, 0, 5, 6)]),
+    ],
+    "catching up one runs the latest and names the others": [(5.5, ONE, 5, [gap(MISSED, 0, 4, 5)])],
+    "catching up all goes back one day, to the millisecond": [
+        (100.5, ALL, 77, [gap(MISSED, 0, 76, 77)]),
+        (24, ALL, 0, []),
+        (100, ALL, 76, [gap(MISSED, 0, 75, 76)]),
+    ],
+    "an open run skips the slot": [(0, OPEN, None, [gap(OVERLAP, 0, 0, 1)])],
+    "missed and overlapping are two gaps": [(5.5, OPEN, None, [gap(MISSED, 0, 4, 5), gap(OVERLAP, 5, 5, 1)])],
+    "one run may wait in the queue": [
+        (0, QUEUE, 0, []),
+        *((0, QUEUE | {"waiting": waiting}, None, [gap(FULL, 0, 0, 1)]) for waiting in (1, 2)),
+    ],
+}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_each_due_slot_of_an_hourly_job_is_run_or_skipped_with_its_reason(what: str) -> None:
+    for hours, given_, run, skipped in CASES[what]:
+        runs = () if run is None else (at(run),)
+        handled = max([*runs, *(each.slots_to for each in skipped)])
+        expected = Decision(
+            run=runs, skipped=tuple(skipped), accounted_to=handled, next_run_at=handled + timedelta(hours=1)
+        )
+        assert decided(at(hours), **given_) == expected, (hours, given_)
 
 
 @pytest.mark.parametrize("catch_up", ["one", "all"])
-def test_a_slot_that_is_merely_late_is_run_however_late(catch_up: str) -> None:
-    assert decided(at(0.99), catch_up=catch_up).run == (START,)
+def test_the_only_due_slot_is_run_weeks_later(catch_up: str) -> None:
     monthly = CronSchedule(expr="0 0 1 * *", timezone="UTC")
     first = datetime(2027, 4, 1, tzinfo=UTC)
     late = decided(first + timedelta(days=29), first, schedule=monthly, catch_up=catch_up)
-    assert late.run == (first,)
-    assert late.skipped == ()
+    assert (late.run, late.skipped) == ((first,), ())
     once = decided(at(9000), schedule=AtSchedule(at=START), catch_up=catch_up)
     assert once == Decision(run=(START,), skipped=(), accounted_to=START, next_run_at=None)
-
-
-def test_catch_up_none_misses_a_slot_over_a_minute_late() -> None:
-    late = decided(START + timedelta(seconds=60, milliseconds=1), catch_up="none")
-    missed = (gap(GapReason.MISSED, 0, 0, 1),)
-    assert late == Decision(run=(), skipped=missed, accounted_to=START, next_run_at=at(1))
-
-
-def test_without_catching_up_only_a_fresh_latest_slot_is_run() -> None:
-    fresh = decided(at(5) + timedelta(seconds=20), catch_up="none")
-    missed = (gap(GapReason.MISSED, 0, 4, 5),)
-    assert fresh == Decision(run=(at(5),), skipped=missed, accounted_to=at(5), next_run_at=at(6))
-    stale = decided(at(5.5), catch_up="none")
-    missed = (gap(GapReason.MISSED, 0, 5, 6),)
-    assert stale == Decision(run=(), skipped=missed, accounted_to=at(5), next_run_at=at(6))
-
-
-def test_catching_up_one_runs_the_latest_and_names_the_others() -> None:
-    decision = decided(at(5.5))
-    missed = (gap(GapReason.MISSED, 0, 4, 5),)
-    assert decision == Decision(run=(at(5),), skipped=missed, accounted_to=at(5), next_run_at=at(6))
 
 
 def test_catching_up_all_runs_oldest_and_leaves_the_next_due() -> None:
@@ -94,32 +98,11 @@ def test_catching_up_all_runs_oldest_and_leaves_the_next_due() -> None:
     assert first == at(6)
 
 
-def test_catching_up_all_goes_back_one_day() -> None:
-    decision = decided(at(100.5), catch_up="all")
-    missed = (gap(GapReason.MISSED, 0, 76, 77),)
-    assert decision == Decision(run=(at(77),), skipped=missed, accounted_to=at(77), next_run_at=at(78))
-    assert decided(at(24), catch_up="all").run == (START,)  # a day to the millisecond
-    assert decided(at(100), catch_up="all").run == (at(76),)
-
-
 def test_catching_up_all_runs_at_least_the_latest() -> None:
     weekly = EverySchedule(seconds=7 * 86_400, anchor=START)
     decision = decided(at(24 * 17), schedule=weekly, catch_up="all")
     assert decision.run == (at(24 * 14),)
     assert decision.skipped == (gap(GapReason.MISSED, 0, 24 * 7, 2),)
-
-
-def test_an_open_run_skips_the_slot() -> None:
-    decision = decided(START, previous_open=True)
-    overlap = (gap(GapReason.OVERLAP, 0, 0, 1),)
-    assert decision == Decision(run=(), skipped=overlap, accounted_to=START, next_run_at=at(1))
-
-
-def test_missed_and_overlapping_slots_are_two_gaps() -> None:
-    decision = decided(at(5.5), previous_open=True)
-    assert decision.run == ()
-    assert decision.skipped == (gap(GapReason.MISSED, 0, 4, 5), gap(GapReason.OVERLAP, 5, 5, 1))
-    assert decision.accounted_to == at(5)
 
 
 @pytest.mark.parametrize("busy", [{"previous_open": True}, {"overlap": "queue", "waiting": 1}])
@@ -137,13 +120,6 @@ def test_slots_that_beat_is_a_little_late_for_share_the_gap_of_a_busy_job(busy: 
     assert joined == Gap(reason=reason, slots_from=START, slots_to=end, count=9)
     late = decided(START + timedelta(seconds=100), schedule=secondly, **busy)
     assert [(each.reason, each.count) for each in late.skipped] == [(GapReason.MISSED, 40), (reason, 61)]
-
-
-@pytest.mark.parametrize(("waiting", "runs"), [(0, True), (1, False), (2, False)])
-def test_one_run_may_wait_in_the_queue(waiting: int, runs: bool) -> None:
-    decision = decided(START, overlap="queue", previous_open=True, waiting=waiting)
-    assert decision.run == ((START,) if runs else ())
-    assert decision.skipped == (() if runs else (gap(GapReason.QUEUE_FULL, 0, 0, 1),))
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue"])

@@ -12,19 +12,18 @@ from django.db.models.functions import Now
 
 from automations.beat import LONGEST_RETRY, Scheduler
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from sessions_app.models import Session, Turn, TurnState
+from sessions_app.models import Session, Turn
+from tests.automations.jobs.made import HOURLY, new
 from tests.conftest import Person
-from tests.fleet import Fleet, until
 from tests.races import before
 
 pytestmark = pytest.mark.rule("4.4")
 
 
 def due_job(session: Session, **fields: Any) -> CronJob:
-    schedule = {"kind": "every", "seconds": 3600}
-    job = create_job(NewJob(session_id=session.pk, **({"message": "before", "schedule": schedule} | fields)))
+    job = new(session, **({"message": "before", "schedule": HOURLY} | fields))
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     return job
 
@@ -54,8 +53,7 @@ def test_a_pause_just_before_the_claim_fires_nothing(person: Person) -> None:
     assert not Turn.objects.exists()
 
 
-def test_an_archived_session_is_seen_after_the_claim(person: Person) -> None:
-    session = person.session()
+def test_an_archived_session_is_seen_after_the_claim(session: Session) -> None:
     due_job(session)
     with before(
         'FROM "automations_cronjob"', lambda: Session.objects.filter(pk=session.pk).update(state="archived")
@@ -131,14 +129,3 @@ def test_a_session_with_many_due_jobs_counts_once(person: Person) -> None:
     fired = fire_due_jobs()
     assert fired.queued == 75
     assert sorted(hint.session_id for hint in fired.hints) == sorted(session.pk for session in sessions)
-
-
-@pytest.mark.full
-@pytest.mark.processes
-def test_more_sessions_than_their_owner_may_run_at_once_all_run(fleet: Fleet, person: Person) -> None:
-    sessions = 35
-    for _ in range(sessions):
-        due_job(person.session())
-    fleet.worker()
-    assert fire_due_jobs().queued == sessions
-    until(lambda: Turn.objects.filter(state=TurnState.SUCCEEDED).count() == sessions)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from sessions_app.deliveries.system_events import fail_address
 from sessions_app.models import Delivery
 from tests.api.conftest import Caller, new_caller, problem
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
@@ -34,14 +34,11 @@ def test_each_run_is_pinged_once_and_a_failed_one_as_failed(
         fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host, "RONDO_DELIVERY_RETRY_SECONDS": "1,1"}
         fleet.environ |= {"RONDO_BEAT_PING_URL": receiver.set("/beat", "take")}
         session = person_with_server.session()
-        every = {"kind": "every", "seconds": 1}
         for message, url in (
             ("hello", receiver.set("/good?key=1", "500", "take")),
             ("[[fail:503]]", f"{receiver.url}/bad"),
         ):
-            create_job(
-                NewJob(session_id=session.pk, message=message, schedule=every, max_runs=1, ping_url=url)
-            )
+            new(session, message=message, schedule=EVERY_SECOND, max_runs=1, ping_url=url)
         fleet.worker()
         beat = fleet.beat()
         until(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -22,8 +21,8 @@ from automations.runs.record import RETRY_AFTER
 from sessions_app.models import Agent, Message, Turn, TurnState
 from sessions_app.queue.kinds import Trigger, kind_of
 from sessions_app.sessions.delete import delete_session
-from sessions_app.turns.claim import claim_next
 from tests.automations.jobs import made
+from tests.automations.messages import claimed
 from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import Person
 from tests.inside import Inside
@@ -60,8 +59,7 @@ def ran(inside: Inside, *replies: ModelReply | Exception, **more: Any) -> tuple[
 
 def test_a_failed_run_is_retried_in_a_new_turn(inside: Inside) -> None:
     job, run = ran(inside, DOWN)
-    first = run.turn
-    assert first is not None
+    first = Turn.objects.get(runs=run)
     assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, 2, "model_unavailable")
     assert run.finished_at is None
     assert run.not_before is not None
@@ -121,14 +119,12 @@ def test_a_pending_retry_ends_with_its_job_or_session(inside: Inside, how: str) 
 
 def test_an_earlier_attempts_turn_cannot_close_a_later_attempt(inside: Inside) -> None:
     _, run = ran(inside, DOWN)
-    stale, prompt = run.turn, run.rendered_prompt
-    assert stale is not None
+    stale, prompt = Turn.objects.get(runs=run), run.rendered_prompt
     record.record_outcome(stale, TurnResult(ending=Ending.SUCCEEDED), "late")
     Turn.objects.filter(pk=stale.pk).update(state=TurnState.QUEUED, claim=None, worker=None, finished_at=None)
-    claimed = claim_next(stale.session_id, uuid.uuid4(), auto_allowed=True)
-    assert claimed is not None
+    turn = claimed(stale.session)
     late = Trigger(content="", model_content="late", template={"prompt_ref": {}, "variables": {}})
-    kind_of(claimed).prompted(claimed, late)
+    kind_of(turn).prompted(turn, late)
     run.refresh_from_db()
     assert (run.state, run.attempt, run.rendered_prompt) == (RunState.QUEUED, 2, prompt)
 
@@ -156,10 +152,9 @@ def test_a_retry_that_cannot_be_queued_blocks_nothing_else(person: Person) -> No
     )
     JobClock.objects.filter(job=due).update(next_run_at=Now())
     Scheduler(Celery("test"), lazy=True)._fire_due()
-    runs = {run.job_id: run for run in RunRecord.objects.filter(job__in=jobs).select_related("turn")}
+    runs = {run.job_id: run for run in RunRecord.objects.filter(job__in=jobs)}
     assert (runs[bad.pk].state, runs[bad.pk].reason) == (RunState.CANCELLED, "retry_error")
     assert "IntegrityError" in runs[bad.pk].error_detail
     for job in (other, due):
-        turn = runs[job.pk].turn
-        assert turn is not None
-        assert (runs[job.pk].state, runs[job.pk].not_before, turn.state) == (RunState.QUEUED, None, "queued")
+        state = Turn.objects.get(runs=runs[job.pk]).state
+        assert (runs[job.pk].state, runs[job.pk].not_before, state) == (RunState.QUEUED, None, "queued")

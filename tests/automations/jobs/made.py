@@ -10,17 +10,24 @@ import pytest
 
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock
+from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Session
+from tests.conftest import Person
 from tests.races import in_thread
 
 DAILY = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
-EVERY = {"kind": "every", "seconds": 60}
+EVERY, HOURLY, EVERY_SECOND = ({"kind": "every", "seconds": each} for each in (60, 3600, 1))
 
 
 def new(session: Session, **fields: Any) -> CronJob:
     """An automation of the session; daily, if nothing else is said."""
     return create_job(NewJob(session_id=session.pk, **({"message": "go", "schedule": DAILY} | fields)))
+
+
+def add(person: Person, title: str = "Water", **fields: Any) -> CronJob:
+    """A routine of the person's agent, which is due at once if nothing else is said."""
+    return add_routine(NewRoutine(agent_id=person.agent.pk, title=title, **fields))
 
 
 def clock_of(job: CronJob) -> JobClock:

@@ -34,6 +34,12 @@ pytestmark = pytest.mark.rule("4.5", "4.12")
 new = partial(made.new, schedule=EVERY)
 
 
+@pytest.fixture
+def job(session: Session) -> CronJob:
+    """One with a slot each minute."""
+    return new(session)
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
     ({"message": " "}, "empty_message"),
@@ -46,15 +52,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_invalid_automations_are_refused_with_a_code_and_not_stored(person: Person) -> None:
-    session = person.session()
+def test_invalid_automations_are_refused_with_a_code_and_not_stored(session: Session) -> None:
     for fields, code in BAD:
         assert code_of(partial(new, session, **fields)) == code, fields
     assert (CronJob.objects.count(), JobClock.objects.count()) == (0, 0)
 
 
-def test_the_limit_of_fifty_enabled_automations_holds_under_concurrency(person: Person) -> None:
-    session = person.session()
+def test_the_limit_of_fifty_enabled_automations_holds_under_concurrency(session: Session) -> None:
     for _ in range(MOST_ENABLED - 1):
         new(session)
     racers = at_once(*[lambda: new(session)] * 3)
@@ -79,8 +83,7 @@ def test_edits_change_only_named_fields_and_firing_keeps_the_revision(person: Pe
     assert Turn.objects.get().input.automation_name == "first"
 
 
-def test_only_a_schedule_edit_changes_the_next_run(person: Person) -> None:
-    job = new(person.session())
+def test_only_a_schedule_edit_changes_the_next_run(job: CronJob) -> None:
     planned = planned_for(job)
     update_job(job.pk, {"message": "else"})
     assert planned_for(job) == planned
@@ -88,8 +91,7 @@ def test_only_a_schedule_edit_changes_the_next_run(person: Person) -> None:
     assert planned_for(job) < planned
 
 
-def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(person: Person) -> None:
-    job = new(person.session())
+def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(job: CronJob) -> None:
     overdue(job)
     fire_due_jobs()
     update_job(job.pk, {"enabled": False})
@@ -101,29 +103,6 @@ def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(person: Person)
     assert planned_for(resumed) > datetime.now(UTC)
     assert fire_due_jobs().claimed == 0
     assert RunRecord.objects.count() == 1
-
-
-def test_the_previous_run_open_means_a_skipped_run_that_grows(person: Person) -> None:
-    job = new(person.session())
-    start = overdue(job)
-    fire_due_jobs()
-    for _ in range(2):
-        overdue(job, 0)
-        fire_due_jobs()
-    ran, skipped = RunRecord.objects.order_by("scheduled_for")
-    assert (ran.scheduled_for >= start, ran.state) == (True, RunState.QUEUED)
-    assert (skipped.state, skipped.reason, skipped.slots_count) == (RunState.SKIPPED, "overlap", 2)
-
-
-def test_after_three_days_down_one_run_and_one_gap(person: Person) -> None:
-    job = new(person.session())
-    first = overdue(job, 3 * 86_400)
-    fire_due_jobs()
-    gap, run = RunRecord.objects.order_by("scheduled_for")
-    assert (gap.state, gap.reason, gap.slots_from, gap.slots_count) == ("skipped", "missed", first, None)
-    assert gap.slots_to == run.scheduled_for - timedelta(seconds=60)
-    assert datetime.now(UTC) - run.scheduled_for < timedelta(seconds=61)
-    assert run.run_id == f"{job.pk}:{round(run.scheduled_for.timestamp() * 1000)}"
 
 
 def test_an_edit_concurrent_with_firing_has_one_clean_outcome(person: Person) -> None:
@@ -138,8 +117,7 @@ def test_an_edit_concurrent_with_firing_has_one_clean_outcome(person: Person) ->
         assert not Turn.objects.filter(state=TurnState.QUEUED).exists()
 
 
-def test_a_deleted_job_leaves_nothing_that_would_run(person: Person) -> None:
-    job = new(person.session())
+def test_a_deleted_job_leaves_nothing_that_would_run(job: CronJob) -> None:
     overdue(job)
     fire_due_jobs()
     delete_job(job.pk)
@@ -160,8 +138,7 @@ def test_no_automation_binds_to_a_deleted_or_closing_session(person: Person) -> 
         new(gone)
 
 
-def test_pausing_leaves_a_turn_that_runs_alone(person: Person) -> None:
-    job = new(person.session())
+def test_pausing_leaves_a_turn_that_runs_alone(job: CronJob) -> None:
     overdue(job)
     fire_due_jobs()
     turn = Turn.objects.get()
@@ -183,9 +160,8 @@ def test_empty_edits_change_nothing_and_new_schedules_set_their_zone(person: Per
     ("changes", "started"), [({"schedule": EVERY}, 1), ({"max_runs": None}, 2)], ids=["schedule", "max_runs"]
 )
 def test_a_finished_automation_counts_again_once_it_has_a_slot(
-    person: Person, changes: dict[str, Any], started: int
+    session: Session, changes: dict[str, Any], started: int
 ) -> None:
-    session = person.session()
     done = new(session, max_runs=2)
     JobClock.objects.filter(job=done).update(next_run_at=None, runs_started=started)
     for _ in range(MOST_ENABLED):
@@ -218,8 +194,7 @@ def test_nothing_is_bound_to_a_session_of_the_servers_own(person: Person) -> Non
     assert not CronJob.objects.exists()
 
 
-def test_a_gap_from_an_edit_is_counted_up_to_1000(person: Person) -> None:
-    job = new(person.session())
+def test_a_gap_from_an_edit_is_counted_up_to_1000(job: CronJob) -> None:
     for slots, count in ((1000, 1000), (1001, None)):
         first = overdue(job, 60 * (slots - 1) + 30)
         JobClock.objects.filter(job=job).update(last_slot=None)
@@ -254,9 +229,8 @@ def test_a_pause_ends_with_the_first_slot_after_it_and_the_database_holds_it(per
         JobClock.objects.filter(pk=job.pk).update(next_run_at=ahead(days=1))
 
 
-def test_a_pause_that_has_passed_is_shown_no_more(person: Person) -> None:
+def test_a_pause_that_has_passed_is_shown_no_more(person: Person, job: CronJob) -> None:
     """Nothing has to run for that."""
-    job = new(person.session())
     update_job(job.pk, {"paused_until": ahead(hours=1).isoformat()})
     JobClock.objects.filter(pk=job.pk).update(paused_until=ahead(hours=-1), next_run_at=ahead(seconds=-1))
     assert automation(person.user, job.pk).paused_until is None
@@ -320,9 +294,8 @@ def test_a_run_that_fails_in_a_pause_is_not_retried(person: Person) -> None:
     overdue(job)
     fire_due_jobs()
     run = RunRecord.objects.get(job=job)
-    assert run.turn is not None
     RunRecord.objects.filter(pk=run.pk).update(state=RunState.RUNNING, started_at=ahead(seconds=0))
     update_job(job.pk, {"paused_until": ahead(days=1).isoformat()})
-    record_outcome(run.turn, TurnResult(ending=Ending.FAILED, error_code="timeout"), "")
+    record_outcome(Turn.objects.get(), TurnResult(ending=Ending.FAILED, error_code="timeout"), "")
     run.refresh_from_db()
     assert run.state == RunState.FAILED

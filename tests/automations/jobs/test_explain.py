@@ -80,8 +80,7 @@ def of(person: Person, job: CronJob) -> Explanation:
     return explain(person.user, job.pk)
 
 
-def test_the_last_runs_are_explained_in_the_zone_newest_first(person: Person) -> None:
-    job = new(person.session())
+def test_the_last_runs_are_explained_in_the_zone_newest_first(person: Person, job: CronJob) -> None:
     ended = {"finished_at": DAY}
     gap = {"slots_from": DAY - timedelta(days=12), "slots_to": DAY - timedelta(days=1), "slots_count": 12}
     run_of(
@@ -106,8 +105,7 @@ def test_the_last_runs_are_explained_in_the_zone_newest_first(person: Person) ->
     assert (said.words, said.timezone) == ("every day at 09:00 (Europe/Berlin)", "Europe/Berlin")
 
 
-def test_the_last_twenty_runs_are_shown_only_to_the_owner(person: Person) -> None:
-    job = new(person.session())
+def test_the_last_twenty_runs_are_shown_only_to_the_owner(person: Person, job: CronJob) -> None:
     for day in range(25):
         slot = DAY + timedelta(days=day)
         run_of(job, state=RunState.SUCCEEDED, finished_at=slot, scheduled_for=slot).save()
@@ -136,8 +134,7 @@ def test_a_due_slot_is_no_coming_one(person: Person) -> None:
     assert said.now.startswith("Due since 2025-11-20 09:00: beat has not fired it yet (")
 
 
-def test_a_run_that_waits_says_what_for(person: Person) -> None:
-    session = person.session()
+def test_a_run_that_waits_says_what_for(person: Person, session: Session) -> None:
     other, job = new(session, name="other"), new(session, name="mine")
     fire(other)
     run = fire(job)
@@ -156,8 +153,7 @@ def test_a_run_that_waits_says_what_for(person: Person) -> None:
     assert run.pk == said.last[0].run_id
 
 
-def test_a_run_says_whether_it_is_running_or_awaiting_retry(person: Person) -> None:
-    job = new(person.session())
+def test_a_run_says_whether_it_is_running_or_awaiting_retry(person: Person, job: CronJob) -> None:
     run = fire(job)
     RunRecord.objects.filter(pk=run.pk).update(attempt=2, not_before=DAY, reason="model_unavailable")
     retry = "Waits for a retry: attempt 2 starts at 2026-11-20 09:00, because the model did not answer."
@@ -167,9 +163,7 @@ def test_a_run_says_whether_it_is_running_or_awaiting_retry(person: Person) -> N
     assert (running.now, running.state) == ("Running since 2026-11-20 09:00 (attempt 2).", "running")
 
 
-def test_this_moment_of_a_job_that_does_not_run(person: Person) -> None:
-    session = person.session()
-    job = new(session)
+def test_this_moment_of_a_job_that_does_not_run(person: Person, session: Session, job: CronJob) -> None:
     assert of(person, job).now.startswith("Next run: 20")
     update_job(job.pk, {"enabled": False})
     JobClock.objects.filter(job=job).update(planned_from=DAY)
@@ -194,8 +188,7 @@ def test_this_moment_of_a_job_that_does_not_run(person: Person) -> None:
     assert (failed.now, failed.state) == ("Failed: its only run was at 2099-01-01 09:00.", "failed")
 
 
-def test_a_disabled_faulty_job_explains_why_without_internal_details(person: Person) -> None:
-    job = new(person.session())
+def test_a_disabled_faulty_job_explains_why_without_internal_details(person: Person, job: CronJob) -> None:
     CronJob.objects.filter(pk=job.pk).update(enabled=False, fault="DataError: SECRET")
     said = of(person, job)
     assert said.now.startswith("Disabled after an error: it could not be fired. Enable it again")

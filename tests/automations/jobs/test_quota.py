@@ -14,12 +14,12 @@ from automations.exceptions import AutomationsError, TooManyJobs, TooManyMessage
 from automations.jobs.edit import update_job
 from automations.jobs.validate import MOST_FREQUENT
 from automations.models import CronJob, ScheduledMessage
-from automations.routines.edit import NewRoutine, add_routine, update_routine
+from automations.routines.edit import update_routine
 from sessions_app.agents.documents import write_document
 from sessions_app.agents.edit import create_agent
 from sessions_app.exceptions import TooManyAgents, TooManySessions
 from sessions_app.models import Agent, Session
-from tests.automations.jobs.made import new
+from tests.automations.jobs.made import add, new
 from tests.automations.messages import later
 from tests.conftest import Person, new_person
 from tests.fleet import until
@@ -30,11 +30,7 @@ FAST, SLOW = {"kind": "every", "seconds": 59}, {"kind": "every", "seconds": 60}
 
 
 def routine(person: Person, schedule: str, **fields: Any) -> CronJob:
-    return add_routine(
-        NewRoutine(
-            agent_id=person.agent.pk, title=schedule, schedule=schedule, allow_duplicate=True, **fields
-        )
-    )
+    return add(person, schedule, schedule=schedule, allow_duplicate=True, **fields)
 
 
 def test_a_user_has_a_quota_of_appointments(person: Person, settings: Any) -> None:

@@ -15,12 +15,21 @@ from automations.jobs.edit import MOST_SKIPPED, skip_slots, update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.retention.zones import ZoneWalk
-from automations.routines.edit import NewRoutine, add_routine
 from automations.schedules.describe import preview
 from automations.schedules.plan import jitter_of, schedule_of
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.models import Turn
-from tests.automations.jobs.made import DAILY, EVERY, at_once, clock_of, code_of, new, overdue
+from tests.automations.jobs.made import (
+    DAILY,
+    EVERY,
+    add,
+    at_once,
+    clock_of,
+    code_of,
+    new,
+    overdue,
+    planned_for,
+)
 from tests.conftest import Person, new_person
 
 pytestmark = pytest.mark.rule("4.5")
@@ -31,8 +40,7 @@ def coming(job: CronJob, number: int) -> tuple[datetime, ...]:
     return preview(schedule_of(job), datetime.now(UTC), number).next
 
 
-def test_a_skipped_slot_is_recorded_and_the_next_one_runs(person: Person) -> None:
-    job = new(person.session())
+def test_a_skipped_slot_is_recorded_and_the_next_one_runs(person: Person, job: CronJob) -> None:
     first, second = coming(job, 2)
     skipped = skip_slots(job.pk, slots=1)
     assert clock_of(job).next_run_at == second
@@ -44,8 +52,7 @@ def test_a_skipped_slot_is_recorded_and_the_next_one_runs(person: Person) -> Non
     assert clock_of(job).last_slot is None, "a slot that is to come is no fault for `doctor`"
 
 
-def test_several_slots_are_one_gap_that_later_skips_extend(person: Person) -> None:
-    job = new(person.session())
+def test_several_slots_are_one_gap_that_later_skips_extend(job: CronJob) -> None:
     slots = coming(job, 6)
     skip_slots(job.pk, slots=3)
     skip_slots(job.pk, slots=2)
@@ -97,9 +104,8 @@ def test_skipping_the_last_slot_ends_the_job(person: Person) -> None:
         skip_slots(job.pk, slots=1)
 
 
-def test_no_new_plan_brings_a_skipped_slot_back(person: Person) -> None:
+def test_no_new_plan_brings_a_skipped_slot_back(job: CronJob) -> None:
     """Neither a resume, nor an edit of the schedule, nor new zone data."""
-    job = new(person.session())
     after = coming(job, 4)[3]
     skip_slots(job.pk, slots=3)
     update_job(job.pk, {"enabled": False})
@@ -113,16 +119,13 @@ def test_no_new_plan_brings_a_skipped_slot_back(person: Person) -> None:
         assert ZoneWalk().step({}, 10, dry=False).position == {"zone": "Europe/Berlin", "after": ""}
     assert clock_of(job).next_run_at == after
     update_job(job.pk, {"schedule": DAILY | {"expr": "0 8 * * *"}})
-    moved = clock_of(job).next_run_at
-    assert moved is not None
-    assert moved >= after - timedelta(hours=1)
+    assert planned_for(job) >= after - timedelta(hours=1)
     soon = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
     sooner = {"schedule": {"kind": "at", "at": soon}}
     assert code_of(partial(update_job, job.pk, sooner)) == "never_fires"
 
 
-def test_the_database_refuses_a_clock_at_a_skipped_slot(person: Person) -> None:
-    job = new(person.session())
+def test_the_database_refuses_a_clock_at_a_skipped_slot(job: CronJob) -> None:
     first = coming(job, 1)[0]
     skip_slots(job.pk, slots=1)
     with pytest.raises(IntegrityError, match="jobclock_next_is_not_skipped"), transaction.atomic():
@@ -137,8 +140,7 @@ def test_a_run_that_was_fired_goes_on(person: Person) -> None:
     assert RunRecord.objects.get(job=job, state=RunState.QUEUED).turn is not None
 
 
-def test_bad_requests_to_skip_store_nothing(person: Person) -> None:
-    job = new(person.session())
+def test_bad_requests_to_skip_store_nothing(job: CronJob) -> None:
     for fields, code in (
         ({}, "bad_skip"),
         ({"slots": 1, "until": "2099-01-01T00:00:00Z"}, "bad_skip"),
@@ -151,13 +153,12 @@ def test_bad_requests_to_skip_store_nothing(person: Person) -> None:
     assert not RunRecord.objects.exists()
 
 
-def test_only_slots_that_would_run_can_be_skipped(person: Person) -> None:
-    job = new(person.session())
+def test_only_slots_that_would_run_can_be_skipped(person: Person, job: CronJob) -> None:
     with pytest.raises(RevisionConflict):
         skip_slots(job.pk, slots=1, revision=99)
     with pytest.raises(JobNotFound):
         skip_slots("unknown", slots=1)
-    routine = add_routine(NewRoutine(agent_id=person.agent.pk, title="tidy", schedule="1h"))
+    routine = add(person, "tidy", schedule="1h")
     with pytest.raises(JobNotFound):
         skip_slots(routine.pk, slots=1)
     update_job(job.pk, {"paused_until": "2099-01-01T00:00:00Z"})

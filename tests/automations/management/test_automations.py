@@ -11,6 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from automations.models import CronJob
+from sessions_app.models import Session
 from tests.conftest import Person, new_person
 
 DAY = r"  \w{3} \d{4}-\d\d-\d\d 09:00:00 C"
@@ -46,8 +47,7 @@ def test_a_preview_adds_nothing(person: Person) -> None:
     assert not CronJob.objects.exists()
 
 
-def test_one_run_at_a_time_in_a_session(person: Person) -> None:
-    session = person.session()
+def test_one_run_at_a_time_in_a_session(session: Session) -> None:
     automations(
         "add", "Call home", "--at", "2031-05-01T09:00", "--session", str(session.pk), "--name", "Call"
     )
@@ -55,8 +55,7 @@ def test_one_run_at_a_time_in_a_session(person: Person) -> None:
     assert (job.session_id, job.name, job.at.isoformat()) == (session.pk, "Call", "2031-05-01T09:00:00+00:00")
 
 
-def test_the_list_names_state_schedule_and_next_run(person: Person) -> None:
-    session = person.session()
+def test_the_list_names_state_schedule_and_next_run(session: Session) -> None:
     assert automations() == "demo has no automations.\n"
     automations("add", "first", "--every", "3600")
     automations("add", "second\x1b[31m", "--cron", "30 8 * * 1-5", "--session", str(session.pk))

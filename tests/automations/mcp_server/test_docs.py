@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from mcp.client.stdio import stdio_client
 from config.mcp_bridge import mcp_parser
 from interfaces.mcp_server.server import TOOLS
 from tests.automations.mcp_server.conftest import Door
-from tests.docs.pages import section
-from tests.up import ROOT, clean_environ
+from tests.docs.pages import blocks, checkout, section
+from tests.up import ROOT, clean_environ, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.full]
 
@@ -27,20 +26,12 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, py
 @pytest.fixture
 def folder(ada: Door, tmp_path: Path) -> Path:
     """A folder with the data folder of an `up`."""
-    (tmp_path / ".rondo").mkdir()
-    (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
-    return tmp_path
+    return checkout(tmp_path, ada.url, ada.token)
 
 
 def configured(heading: str) -> Any:
-    [block] = re.findall(r"^```json\n(.*?)^```$", section("protocols.md", heading), re.MULTILINE | re.DOTALL)
+    [block] = blocks(section("protocols.md", heading), "json")
     return json.loads(block)["mcpServers"]["rondo"]
-
-
-async def names_of(client: Client) -> set[str]:
-    return {tool.name for tool in (await client.list_tools()).tools}
 
 
 def test_the_table_names_every_tool() -> None:
@@ -49,13 +40,9 @@ def test_the_table_names_every_tool() -> None:
 
 
 def test_the_command_prints_the_tools(folder: Path) -> None:
-    [block] = re.findall(
-        r"^```sh\n(.*?)^```$", section("protocols.md", "MCP server"), re.MULTILINE | re.DOTALL
-    )
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block], cwd=folder, capture_output=True, text=True, check=True
-    )
-    assert set(done.stdout.split()) == set(TOOLS)
+    [block] = blocks(section("protocols.md", "MCP server"), "sh")
+    done = run("bash", "-euo", "pipefail", "-c", block, cwd=folder)
+    assert (done.returncode, set(done.stdout.split())) == (0, set(TOOLS))
 
 
 def test_the_configuration_with_a_program_connects(folder: Path) -> None:
@@ -70,11 +57,11 @@ def test_the_configuration_with_a_program_connects(folder: Path) -> None:
         command=program[shown["command"]], args=args, env=clean_environ(), cwd=os.sep
     )
 
-    async def run() -> set[str]:
+    async def listed() -> set[str]:
         async with Client(stdio_client(server)) as client:
-            return await names_of(client)
+            return {tool.name for tool in (await client.list_tools()).tools}
 
-    assert asyncio.run(run()) == set(TOOLS)
+    assert asyncio.run(listed()) == set(TOOLS)
 
 
 def test_the_configuration_with_the_wheel_is_a_command_of_it() -> None:

@@ -17,7 +17,7 @@ from agent_core.llm.protocol import ModelReply
 from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient
 from tests.automations.mcp_server.test_questions import accept, erase, erased
-from tests.up import ROOT, clean_environ, free_port
+from tests.up import ROOT, clean_environ, free_port, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -30,11 +30,11 @@ def talk(environ: dict[str, str], folder: Path, work: Any, *, mode: Any = "auto"
         command=sys.executable, args=COMMAND, env=clean_environ() | environ, cwd=folder
     )
 
-    async def run() -> Any:
+    async def done() -> Any:
         async with Client(stdio_client(server), mode=mode, **more) as client:
             return await work(client)
 
-    return asyncio.run(run())
+    return asyncio.run(done())
 
 
 def ask(message: str) -> Any:
@@ -79,14 +79,7 @@ def test_tasks_and_questions_pass_through(ada: Door, site: Site, tmp_path: Path)
 
 
 def test_without_a_server_the_command_says_what_to_set(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *COMMAND],
-        cwd=tmp_path,
-        env=clean_environ(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(sys.executable, *COMMAND, cwd=tmp_path, env=clean_environ())
     assert (done.returncode, done.stdout) == (1, "")
     assert "RONDO_URL" in done.stderr
 
@@ -96,9 +89,7 @@ def test_a_stored_token_goes_to_its_own_server_only(ada: Door, tmp_path: Path) -
     (tmp_path / ".rondo").mkdir()
     (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))
     environ = clean_environ() | {"RONDO_URL": f"http://127.0.0.1:{free_port()}"}
-    done = subprocess.run(
-        [sys.executable, *COMMAND], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
-    )
+    done = run(sys.executable, *COMMAND, cwd=tmp_path, env=environ)
     assert done.returncode == 1
     assert ada.token not in done.stdout + done.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from mcp_types import ElicitResult, EmptyResult
 from agent_core.llm.protocol import ModelReply
 from agent_core.text.formats import utc_text
 from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, Turn
-from tests.api.conftest import Site
+from tests.api.conftest import Site, start_web
 from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient, task_request
 from tests.automations.mcp_server.test_questions import COLOUR, accept, erase, erased
-from tests.fleet import until
+from tests.conftest import Person
+from tests.fleet import Fleet, Process, until
+from tests.tokens import token_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -78,10 +81,6 @@ def test_a_client_with_tasks_gets_a_handle_at_once_and_the_answer_by_it(ada: Doo
     assert ended.result["structuredContent"]["turn"] == turn.pk
     times = (utc_text(turn.queued_at), utc_text(turn.finished_at))  # type: ignore[arg-type]
     assert (ended.created_at, ended.last_updated_at) == times
-
-
-def test_the_clients_extension_hides_the_task(ada: Door) -> None:
-    assert ada.call("ask", {"message": "hello [[reply:Hi]]"}, tasks=True)["answer"] == "Hi"
 
 
 def test_a_turn_that_failed_is_a_completed_task_with_an_error(ada: Door) -> None:
@@ -159,17 +158,8 @@ def test_tasks_of_somebody_else_and_of_nothing_are_not_found(ada: Door, bob: Doo
     task_id = begin(ada, "hello")
     session, _, turn = task_id.partition(".")
     finish(ada, task_id)
-    for wrong in (
-        task_id,
-        f"{session}.{int(turn) + 1}",
-        turn,
-        f".{turn}",
-        f"{session}.{10**19}",
-        "a.b",
-        "x\x00.1",
-        f"{session}.1e3",
-        ".",
-    ):
+    nobodys = (f"{session}.{int(turn) + 1}", turn, f".{turn}", f"{session}.{10**19}", f"{session}.1e3")
+    for wrong in (task_id, *nobodys, "a.b", "x\x00.1", "."):
         for method in ("get", "cancel", "update"):
             more: dict[str, Any] = {"input_responses": {}} if method == "update" else {}
             assert refusal(bob, method, wrong, **more) == -32602, (method, wrong)
@@ -183,3 +173,32 @@ def test_tasks_need_the_extension(ada: Door) -> None:
     assert refusal(ada, "get", task_id, tasks=False) == -32021
     assert refusal(ada, "get", task_id, tasks=False, mode="legacy") == -32601
     finish(ada, task_id)
+
+
+def opened(person: Person, fleet: Fleet, name: str) -> tuple[Door, Process]:
+    """A web process of this test, and its MCP server."""
+    folder: Path = fleet.folder / name
+    folder.mkdir()
+    url, web = start_web(folder)
+    fleet.processes.append(web)
+    token = token_of(person.user)
+    return Door(url=url, token=token, user=person.user), web
+
+
+@pytest.mark.full
+def test_a_task_outlives_its_worker_and_every_web_process(
+    person_with_server: Person, model_server: Any, fleet: Fleet
+) -> None:
+    door, web = opened(person_with_server, fleet, "first")
+    dying = fleet.worker()
+    task_id = begin(door, "[[hold:long]] [[reply:After all]]")
+    until(lambda: model_server.held.get("long"))
+    dying.kill()
+    assert get(door, task_id).status == "working"
+    web.kill()
+    door, _web = opened(person_with_server, fleet, "again")
+    assert get(door, task_id).status == "working"
+    model_server.release("long")
+    fleet.worker()
+    assert finish(door, task_id).content[0].text == "After all"
+    assert Turn.objects.get().attempt == 2

@@ -30,7 +30,7 @@ from sessions_app.exceptions import NotFound
 from sessions_app.models import PRIMARY_KEY, Session, SessionState
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
-from tests.automations.jobs.made import at_once
+from tests.automations.jobs.made import at_once, planned_for
 from tests.automations.messages import later
 from tests.conftest import Person, new_person
 from tests.races import in_thread
@@ -351,8 +351,7 @@ def test_an_interval_keeps_its_beat(person: Person) -> None:
     lines = brought(person, *(a_job(id=name, state=state) for name, (state, _) in plans.items()))
     assert {line.outcome for line in lines} == {Outcome.IMPORTED}
     for name, (_, beat) in plans.items():
-        following = JobClock.objects.get(job__imported_id=name).next_run_at
-        assert following is not None
+        following = planned_for(CronJob.objects.get(imported_id=name))
         assert now < following <= datetime.now(UTC) + timedelta(seconds=60)
         assert (following - beat) % timedelta(seconds=60) == timedelta(0)
 
@@ -434,16 +433,6 @@ def told(*arguments: str) -> str:
     out = StringIO()
     call_command("import_jobs", *arguments, stdout=out)
     return out.getvalue()
-
-
-def test_the_command_prints_one_line_per_job_and_the_totals(person: Person) -> None:
-    dry = told(str(SAMPLE), "--agent", "demo", "--dry-run")
-    assert dry.endswith("A dry run: nothing was stored.\n")
-    assert imported() == []
-    lines = told(str(SAMPLE), "--agent", "demo").splitlines()
-    assert lines[0].startswith("bound    jobs[0] 3f9c2a1b 'tea': imported, as 3f9c2a1b, in web:9d1e, ")
-    assert "has passed" in lines[3]
-    assert lines[6] == "2 bound, 1 legacy, 1 system, 1 not stored, 1 refused, 0 already there."
 
 
 def test_the_command_speaks_json(person: Person, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, ZoneData
 from automations.retention.zones import ZoneWalk, changed_zones, used_zones
-from automations.routines.edit import NewRoutine, add_routine, update_routine
+from automations.routines.edit import update_routine
 from automations.schedules import zone_files
 from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint
 from sessions_app.models import MailboxEvent, Priority
 from sessions_app.retention.walk import WalkStep, prune_batch
-from tests.automations.jobs.made import clock_of, new, planned_for
+from tests.automations.jobs.made import add, clock_of, new, planned_for
 from tests.automations.schedules.zone_folder import ZoneFolder, zone_folder
 from tests.conftest import Person
 from tests.fleet import until
@@ -123,11 +123,9 @@ def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person
     """An instant lies on no grid of the zone, wherever it was given: with a new routine or with a change."""
     first = datetime.now(UTC).replace(minute=17, second=0, microsecond=0) + timedelta(days=3)
     given: dict[str, Any] = {"schedule": DAILY["expr"], "timezone": NAME, "execution_mode": "isolated"}
-    first_given = add_routine(
-        NewRoutine(agent_id=person.agent.pk, title="new", next_run_at=first.isoformat(), **given)
-    )
-    changed = add_routine(NewRoutine(agent_id=person.agent.pk, title="changed", **given))
-    plain = add_routine(NewRoutine(agent_id=person.agent.pk, title="plain", **given))
+    first_given = add(person, "new", next_run_at=first.isoformat(), **given)
+    changed = add(person, "changed", **given)
+    plain = add(person, "plain", **given)
     update_routine(changed.pk, {"next_run_at": first.isoformat()})
     look()
     zones.write(NAME, NEW)

@@ -13,7 +13,7 @@ from automations.exceptions import DuplicateRoutine, RoutineNotFound, TooManyRou
 from automations.jobs.removed_routines import normalised
 from automations.models import CronJob, JobClock, RunRecord
 from automations.models.category import Category, category
-from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine, update_routine
+from automations.routines.edit import agent_routines, remove_routine, update_routine
 from automations.routines.plan import inferred_mode, interval_text, routine_schedule_text
 from automations.runs.report import report_to_home
 from interfaces.api.shared import deleted
@@ -23,15 +23,11 @@ from sessions_app.models import Agent, MailboxEvent, Session, SessionState, Sess
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_agent, delete_session
 from sessions_app.sessions.dependents import blockers_of
-from tests.automations.jobs.made import at_once, clock_of, code_of, new, planned_for
+from tests.automations.jobs.made import add, at_once, clock_of, code_of, new, planned_for
 from tests.conftest import Person, new_person
 from tests.races import UPDATE, gate, orphans
 
 pytestmark = pytest.mark.rule("6.4", "6.5")
-
-
-def add(person: Person, title: str = "Water", **fields: Any) -> CronJob:
-    return add_routine(NewRoutine(agent_id=person.agent.pk, title=title, **fields))
 
 
 def soon(**ahead: int) -> str:
@@ -163,9 +159,7 @@ def test_a_duplicate_has_the_same_normalised_title_and_schedule(person: Person) 
     assert normalised("\uff21\uff22\uff23  d") == "abc d"
 
 
-def test_a_one_shot_counts_as_duplicate_until_done_or_removed(
-    person: Person,
-) -> None:
+def test_a_one_shot_counts_as_duplicate_until_done_or_removed(person: Person) -> None:
     job = add(person, "Joke")
     with pytest.raises(DuplicateRoutine):
         add(person, "joke")
@@ -274,12 +268,9 @@ def test_another_zone_moves_a_cron_and_leaves_an_interval(person: Person) -> Non
 )
 def test_a_bad_edit_changes_nothing(person: Person, changes: dict[str, Any], code: str) -> None:
     job = add(person, schedule="1h")
-    before = CronJob.objects.filter(pk=job.pk).values().get(), JobClock.objects.filter(job=job).values().get()
+    before = CronJob.objects.values().get(), JobClock.objects.values().get()
     assert code_of(partial(update_routine, job.pk, changes)) == code
-    assert before == (
-        CronJob.objects.filter(pk=job.pk).values().get(),
-        JobClock.objects.filter(job=job).values().get(),
-    )
+    assert (CronJob.objects.values().get(), JobClock.objects.values().get()) == before
 
 
 def test_an_edit_and_a_removal_ask_for_the_revision(person: Person) -> None:
@@ -293,8 +284,7 @@ def test_an_edit_and_a_removal_ask_for_the_revision(person: Person) -> None:
             attempt()
 
 
-def waiting_run(person: Person, job: CronJob) -> RunRecord:
-    session = person.session()
+def waiting_run(session: Session, job: CronJob) -> RunRecord:
     turn: Turn = receive(session.pk, MessageInput(content="hello"))
     return RunRecord.objects.create(
         run_id=f"{job.pk}:1000", job=job, scheduled_for=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), turn=turn
@@ -303,7 +293,7 @@ def waiting_run(person: Person, job: CronJob) -> RunRecord:
 
 def test_removing_cancels_what_waits_and_only_a_hard_one_takes_the_runs_along(person: Person) -> None:
     job = add(person, schedule="1h")
-    run = waiting_run(person, job)
+    run = waiting_run(person.session(), job)
     remove_routine(job.pk)
     assert not CronJob.objects.get(pk=job.pk).enabled
     assert clock_of(job).next_run_at is None
@@ -312,7 +302,7 @@ def test_removing_cancels_what_waits_and_only_a_hard_one_takes_the_runs_along(pe
     assert RunRecord.objects.filter(pk=run.pk).exists()
     remove_routine(job.pk)  # twice is once
     assert CronJob.objects.get(pk=job.pk).revision == 2
-    run = waiting_run(person, other := add(person, "Other", schedule="1h"))
+    run = waiting_run(person.session(), other := add(person, "Other", schedule="1h"))
     remove_routine(other.pk, hard=True)
     assert not CronJob.objects.filter(pk=other.pk).exists()
     assert not RunRecord.objects.filter(pk=run.pk).exists()
@@ -349,23 +339,17 @@ def primary(person: Person) -> Session:
     return Session.objects.get(agent=person.agent, type=SessionType.PRIMARY)
 
 
-@pytest.fixture
-def group(person: Person) -> Session:
-    """A home that is not the primary session's like: several people read there."""
-    found: Session = person.session(chat_type="group")
+@pytest.fixture(params=[{"chat_type": "group"}, {"key": "telegram:42"}], ids=["group", "channel"])
+def group(person: Person, telegram: None, request: pytest.FixtureRequest) -> Session:
+    """A home that is not the primary session's like: several people read there, or another channel serves it."""
+    found: Session = person.session(**request.param)
     return found
 
 
 @pytest.mark.rule("4.11")
-def test_deleting_a_private_web_thread_moves_its_routines_to_primary(
-    person: Person,
-) -> None:
-    home = person.session()
-    mine, disabled, other = (
-        homed(person, "A", home),
-        homed(person, "B", home),
-        homed(person, "C", person.session()),
-    )
+def test_deleting_a_private_web_thread_moves_its_routines_to_primary(person: Person) -> None:
+    home, away = person.session(), person.session()
+    mine, disabled, other = homed(person, "A", home), homed(person, "B", home), homed(person, "C", away)
     remove_routine(disabled.pk)
     assert blockers_of(home.pk) == ()
     said = delete_session(home.pk)
@@ -381,29 +365,14 @@ def test_deleting_a_private_web_thread_moves_its_routines_to_primary(
 
 
 @pytest.mark.rule("4.11")
-@pytest.mark.parametrize("confirmed", [False, True])
-def test_routines_of_group_or_channel_sessions_are_not_moved(
-    person: Person, telegram: None, confirmed: bool
-) -> None:
-    for home in (person.session(key="telegram:42"), person.session(chat_type="group")):
-        mine = homed(person, "A", home)
-        said = delete_session(home.pk, with_dependents=confirmed)
-        assert (said.deleted, said.moved_ids) == (confirmed, ())
-        assert CronJob.objects.filter(pk=mine.pk, home=home.pk).exists() is not confirmed
-        CronJob.objects.filter(pk=mine.pk).update(enabled=False, name="B")
-
-
-@pytest.mark.rule("4.11")
 def test_routines_block_deleting_their_home_even_when_disabled(person: Person, group: Session) -> None:
     home, other = group, person.session()
     mine, disabled, without = homed(person, "A", home), homed(person, "B", home), homed(person, "C")
     remove_routine(disabled.pk)
     said = delete_session(home.pk)
     assert not said.deleted
-    assert [(each.id, each.name, each.enabled) for each in said.blockers] == [
-        (mine.pk, "A", True),
-        (disabled.pk, "B", False),
-    ]
+    blockers = [(each.id, each.name, each.enabled) for each in said.blockers]
+    assert blockers == [(mine.pk, "A", True), (disabled.pk, "B", False)]
     assert delete_session(other.pk).deleted
     assert [each.id for each in blockers_of(primary(person).pk)] == [without.pk]
 
@@ -414,10 +383,7 @@ def test_confirmed_deletion_removes_routines_and_their_pending_work_elsewhere(
 ) -> None:
     home, elsewhere = group, person.session()
     mine, without = homed(person, "A", home), homed(person, "B")
-    turn: Turn = receive(elsewhere.pk, MessageInput(content="hello"))
-    RunRecord.objects.create(
-        run_id=f"{mine.pk}:1000", job=mine, scheduled_for=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), turn=turn
-    )
+    turn = Turn.objects.get(runs=waiting_run(elsewhere, mine))
     said = delete_session(home.pk, with_dependents=True)
     assert (said.deleted, said.deleted_ids) == (True, (mine.pk,))
     assert list(CronJob.objects.values_list("pk", flat=True)) == [without.pk]
@@ -441,13 +407,12 @@ def test_routines_block_deleting_their_agent_unless_confirmed(person: Person) ->
 
 @pytest.mark.rule("4.11")
 def test_a_routine_added_just_before_deletion_blocks_it(person: Person, group: Session) -> None:
-    home = group
-    with gate(home, UPDATE) as door:
-        door.start(lambda: homed(person, "A", home))
-        door.start(lambda: delete_session(home.pk))
+    with gate(group, UPDATE) as door:
+        door.start(lambda: homed(person, "A", group))
+        door.start(lambda: delete_session(group.pk))
         added, said = door.open()
     assert (said.deleted, [each.id for each in said.blockers]) == (False, [added.pk])
-    assert Session.objects.filter(pk=home.pk, state="open").exists()
+    assert Session.objects.filter(pk=group.pk, state="open").exists()
 
 
 @pytest.mark.rule("4.11")

@@ -13,7 +13,7 @@ from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from automations.exceptions import BadJob, TooManyRoutines
 from automations.models import CronJob, JobClock, RunRecord
-from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine, update_routine
+from automations.routines.edit import agent_routines, remove_routine, update_routine
 from automations.routines.heartbeat_document import NAME, corruption
 from automations.routines.heartbeat_md import prose
 from automations.routines.plan import routine_schedule_text
@@ -21,7 +21,7 @@ from sessions_app.agents.documents import LONGEST_DOCUMENT, Written, view_of, wr
 from sessions_app.exceptions import BadInput, RevisionConflict
 from sessions_app.models import Agent, Document, MailboxEvent, TurnInput
 from sessions_app.turns.tool_calls import ToolContext
-from tests.automations.jobs.made import at_once, code_of, planned_for
+from tests.automations.jobs.made import add, at_once, code_of, planned_for
 from tests.automations.tools.test_routines import context, heartbeat
 from tests.conftest import Person, new_person
 
@@ -61,35 +61,21 @@ def outcome(written: Written) -> tuple[str, str]:
     return written.taken.parse, written.taken.problem
 
 
-def add(person: Person, title: str, **fields: Any) -> CronJob:
-    return add_routine(NewRoutine(agent_id=person.agent.pk, title=title, **({"schedule": "1h"} | fields)))
-
-
 HN = {"id": "daily_hn", "title": "HN", "description": "Read it.", "schedule": "0 9 * * *"}
 
 
 def test_reading_shows_the_rows_even_without_a_stored_document(person: Person) -> None:
     assert text(person) == ""
-    job = add(person, "Water", description="Drink.")
-    [task] = tasks(person)
-    assert task == {
-        "id": job.pk,
-        "title": "Water",
-        "description": "Drink.",
-        "schedule": "1h",
-        "timezone": "UTC",
-        "execution_mode": "inline",
-        "source": "manual",
-        "enabled": True,
-        "state": "pending",
-        "last_run_at": None,
+    job = add(person, schedule="1h", description="Drink.")
+    times = {
         "next_run_at": planned_for(job).isoformat(),
-        "timeout_seconds": None,
-        "retry": 0,
-        "max_retry": 3,
-        "error_message": None,
         "created_at": CronJob.objects.get(pk=job.pk).created_at.isoformat(),
     }
+    assert tasks(person) == [times | {
+        "id": job.pk, "title": "Water", "description": "Drink.", "schedule": "1h", "timezone": "UTC",
+        "execution_mode": "inline", "source": "manual", "enabled": True, "state": "pending", "last_run_at": None,
+        "timeout_seconds": None, "retry": 0, "max_retry": 3, "error_message": None,
+    }]  # fmt: skip
     update_routine(job.pk, {"title": "Tea"})
     assert tasks(person)[0]["title"] == "Tea"
     remove_routine(job.pk)
@@ -101,12 +87,8 @@ def test_an_unknown_id_is_new_with_its_defaults(person: Person) -> None:
     assert outcome(put(person, document(HN))) == ("ok", "")
     job = agent_routines(person.agent.pk).get()
     assert (job.pk, job.name, job.description, job.expr) == ("daily_hn", "HN", "Read it.", "0 9 * * *")
-    assert (job.execution_mode, job.timezone, job.source, job.max_retry) == (
-        "inline",
-        "Asia/Shanghai",
-        "manual",
-        3,
-    )
+    own = (job.execution_mode, job.timezone, job.source, job.max_retry)
+    assert own == ("inline", "Asia/Shanghai", "manual", 3)
     assert JobClock.objects.get(job=job).inline
     assert planned_for(job).hour == 1
     assert text(person).startswith("Be brief.\n\n```json\n")
@@ -208,14 +190,8 @@ def test_fields_that_a_known_task_leaves_out_keep_their_values(person: Person, w
         "enabled": False, "timeout_seconds": 120, "policy": {"max_attempts": 1}, "max_retry": 1,
     }  # fmt: skip
     add(person, "HN", routine_id="daily_hn", **(own | {"schedule": "0 9 * * *"}))
-    add(
-        person,
-        "Once",
-        routine_id="once",
-        schedule=None,
-        next_run_at="2031-01-01T09:00",
-        timezone="Asia/Tokyo",
-    )
+    once = {"routine_id": "once", "next_run_at": "2031-01-01T09:00", "timezone": "Asia/Tokyo"}
+    add(person, "Once", **once)
     before = list(CronJob.objects.order_by("pk").values())
     # a time without offset is in the routine's zone
     bare = [{"id": "daily_hn"}, {"id": "once", "next_run_at": "2031-01-01T09:00"}]
@@ -240,10 +216,8 @@ def test_fields_that_a_known_task_leaves_out_keep_their_values(person: Person, w
 def test_an_absent_id_is_disabled_and_not_shown_any_more(person: Person) -> None:
     put(person, document(HN, {"title": "Other", "schedule": "1h"}))
     put(person, document(HN))
-    assert dict(agent_routines(person.agent.pk).values_list("name", "enabled")) == {
-        "HN": True,
-        "Other": False,
-    }
+    enabled = dict(agent_routines(person.agent.pk).values_list("name", "enabled"))
+    assert enabled == {"HN": True, "Other": False}
     assert [task["title"] for task in tasks(person)] == ["HN"]
 
 
@@ -271,17 +245,13 @@ def test_tasks_without_id_written_twice_are_the_same_routines(person: Person) ->
     put(person, content)
     JobClock.objects.filter(job__name="Now").update(next_run_at=None)  # it was done
     put(person, content)
-    assert sorted(agent_routines(person.agent.pk).values_list("name", "enabled")) == [
-        ("Cron", True),
-        ("Every", True),
-        ("Now", True),
-    ]
+    enabled = dict(agent_routines(person.agent.pk).values_list("name", "enabled"))
+    assert enabled == dict.fromkeys(["Cron", "Every", "Now"], True)
+    assert agent_routines(person.agent.pk).count() == 3
     assert JobClock.objects.get(job__name="Now").next_run_at is None
 
 
-def test_text_with_ids_is_stored_verbatim_and_read_with_state(
-    person: Person,
-) -> None:
+def test_text_with_ids_is_stored_verbatim_and_read_with_state(person: Person) -> None:
     content = document(HN)
     put(person, content)
     assert Document.objects.get(agent=person.agent, name=NAME).content == content
@@ -381,7 +351,7 @@ def test_a_writer_cannot_disable_a_routine_it_has_not_seen(person: Person) -> No
     stored = Document.objects.get(agent=person.agent, name=NAME)
     seen = view_of(stored)
     assert seen is not None
-    add(person, "Made meanwhile")
+    add(person, "Made meanwhile", schedule="1h")
     with pytest.raises(RevisionConflict):
         put(person, document(HN), basis=seen.basis)
     assert agent_routines(person.agent.pk).filter(enabled=True).count() == 2
@@ -404,7 +374,7 @@ def test_concurrent_writers_and_a_tool_leave_one_whole_text(person: Person) -> N
     put(person, document(HN))
     came = at_once(
         *(partial(put, person, document(HN, TEA | {"id": f"t{n}", "title": f"T{n}"})) for n in range(3)),
-        lambda: add(person, "By tool"),
+        lambda: add(person, "By tool", schedule="1h"),
         lambda: update_routine("daily_hn", {"description": "x"}),
     )
     assert [each for each in came if isinstance(each, Exception)] == []
@@ -434,11 +404,7 @@ def test_a_repair_applies_the_broken_text_and_notifies_people(person: Person) ->
     assert corruption(person.agent.pk) is None
     assert {
         row.pk: routine_schedule_text(row) for row in agent_routines(person.agent.pk).filter(enabled=True)
-    } == {
-        "daily_hn": "0 10 * * *",
-        "tea": "2h",
-        kept.pk: "3h",
-    }
+    } == {"daily_hn": "0 10 * * *", "tea": "2h", kept.pk: "3h"}
     assert [task["title"] for task in tasks(person)] == ["HN", "Tea", "Kept"]
     assert prose_of(person) == "Be brief.\n\nThe end."
     mail = MailboxEvent.objects.get()
@@ -521,7 +487,7 @@ def test_a_recurring_task_shows_pending_and_its_error_after_failure(person: Pers
 
 def test_generated_text_can_be_written_back_beyond_the_size_limit(person: Person) -> None:
     for number in range(15):
-        add(person, f"T{number}", description="x" * 20_000)
+        add(person, f"T{number}", schedule="1h", description="x" * 20_000)
     read = text(person)
     assert len(read) > LONGEST_DOCUMENT
     put(person, read)

@@ -13,10 +13,11 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.jobs.removed_routines import MOST_KEPT, remember_removed_titles
 from automations.models import CronJob, RemovedRoutine, RunRecord
-from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine
+from automations.routines.edit import agent_routines, remove_routine
 from automations.turn_kinds.recollection import MOST_CONVERSATIONS
 from sessions_app.models import Agent, MailboxEvent, Message, Session, TaskState
 from sessions_app.sessions.open import primary_session
+from tests.automations.jobs.made import add
 from tests.automations.turn_kinds.test_heartbeat import QUIET, again, awake, beat, inside, says
 from tests.conftest import Person
 from tests.fleet import until
@@ -86,9 +87,8 @@ def test_a_heartbeat_that_fails_lets_go_of_what_it_registered(inside: Inside) ->
 
 
 def test_a_reflection_sees_existing_and_removed_routines(inside: Inside) -> None:
-    given: dict[str, Any] = {"agent_id": inside.person.agent.pk, "schedule": "0 9 * * *"}
     for title in ("Read news", "Drink tea", "Sort notes"):
-        add_routine(NewRoutine(title=title, **given))
+        add(inside.person, title, schedule="0 9 * * *")
     remove_routine(CronJob.objects.get(name="Drink tea").pk)
     remove_routine(CronJob.objects.get(name="Sort notes").pk, hard=True)
     beat(inside)

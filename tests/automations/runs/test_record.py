@@ -15,6 +15,7 @@ from automations.firing.retries import queue_due_retries
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import remove_routine, update_routine
 from automations.runs.figures import failing_jobs, jobs_failing_in_a_row
+from automations.runs.report import LONGEST, MOST, artifacts_of
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Delivery, MailboxEvent, Message, Session, SessionState, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
@@ -202,3 +203,36 @@ def test_archiving_a_session_cancels_its_waiting_turns_and_runs(person: Person) 
     assert (said.state, said.error_code) == (TurnState.CANCELLED, "session_archived")
     assert archive(session.pk)
     assert RunRecord.objects.get(job=job).state == RunState.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Nothing was written.", ()),
+        ("See https://example.org/a?b=c#d.", ("https://example.org/a?b=c#d",)),
+        (
+            "[the page](https://example.org/x_(y)) and (https://example.org/z)",
+            ("https://example.org/x_(y)", "https://example.org/z"),
+        ),
+        (
+            "**https://example.org/b**, \u300chttps://example.org/c\u300d\u3002",
+            ("https://example.org/b", "https://example.org/c"),
+        ),
+        (
+            "I wrote reports/2026-11.pdf and `./out/data.csv`; data.csv again, notes.md.",
+            ("reports/2026-11.pdf", "./out/data.csv", "data.csv", "notes.md"),
+        ),
+        ("Twice: a.pdf, a.pdf", ("a.pdf",)),
+        ("3.14 of e.g. v1.2 at example.org for ada@mail.txt.example", ()),
+        ("https://example.org/file.pdf", ("https://example.org/file.pdf",)),
+        (f"https://example.org/{'x' * LONGEST}", ()),
+    ],
+)
+def test_links_and_files_are_found_once_in_order(text: str, found: tuple[str, ...]) -> None:
+    assert artifacts_of(text) == found
+
+
+def test_artifacts_are_bounded_and_long_texts_are_read_quickly() -> None:
+    assert len(artifacts_of(" ".join(f"f{number}.txt" for number in range(100)))) == MOST
+    for piece in ("a.", "a/", "(", "https://x/(", "../", "x.pdf/"):
+        artifacts_of(piece * 100_000)

@@ -18,6 +18,7 @@ from automations.schedules.plan import plan_of
 from automations.schedules.schedule import EverySchedule
 from config.operations import checks
 from sessions_app.agents.edit import update_agent
+from tests.automations.jobs.made import planned_for
 from tests.automations.schedules.examples import holds_for
 from tests.automations.schedules.oracle import walked
 from tests.conftest import Person, new_person
@@ -37,11 +38,8 @@ def schedule(first: int, end: int, zone: str = "UTC", seconds: int = 1800) -> Ac
 @pytest.mark.parametrize(
     ("first", "end", "active"),
     [
-        (8, 22, range(8, 22)),
         (22, 6, [*range(6), 22, 23]),
         (0, 24, range(24)),
-        (23, 0, [23]),
-        (0, 1, [0]),
         (8, 24, range(8, 24)),
     ],
 )
@@ -141,11 +139,9 @@ def test_whatever_is_accepted_beats_all_through_the_year(
         person = new_person(f"p{number}", dreams=True, timezone=zone)
         update_agent(person.agent.pk, {"heartbeat": {"interval_seconds": interval, "active_hours": hours}})
         job = heartbeat_of(person)
-        first = JobClock.objects.get(job=job).next_run_at
-        assert first is not None
         slots = plan_of(job, 0).slots.count(NOON + YEAR, NOON + 2 * YEAR)
         assert abs((slots or 0) - a_year) <= 1
-        seen.add(first.astimezone(ZoneInfo(zone)).time())
+        seen.add(planned_for(job).astimezone(ZoneInfo(zone)).time())
     assert len(seen) > 1, "not all at once"
 
 
@@ -154,8 +150,7 @@ def test_a_daily_heartbeat_beats_in_its_new_zone() -> None:
     person = new_person("ada", dreams=True, timezone="Europe/Berlin")
     update_agent(person.agent.pk, {"heartbeat": {"interval_seconds": 86_400, "active_hours": [9, 10]}})
     update_agent(person.agent.pk, {"timezone": "America/Los_Angeles"})
-    beat = JobClock.objects.get(job=heartbeat_of(person)).next_run_at
-    assert beat is not None
+    beat = planned_for(heartbeat_of(person))
     assert beat.astimezone(ZoneInfo("America/Los_Angeles")).hour == 9
 
 

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from automations.schedules import cron_fields
-from automations.schedules.schedule import (
-    AtSchedule,
-    CronSchedule,
-    EverySchedule,
-    Schedule,
-    ScheduleError,
-)
+from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, ScheduleError
 from tests.automations.schedules.examples import holds_for
 from tests.automations.schedules.oracle import walked
 
@@ -115,15 +109,6 @@ def test_a_gap_of_years_costs_a_bounded_number_of_steps(
     assert steps <= 1010  # a daily one looks at each day until the limit, a minutely one at one
     if "9" not in str(getattr(schedule, "expr", "")).split():
         assert steps <= 60
-
-
-def test_counting_stops_at_the_limit() -> None:
-    daily = CronSchedule(expr="0 9 * * *", timezone="UTC")
-    start = datetime(2020, 1, 1, tzinfo=UTC)
-    assert daily.count(start, start + timedelta(days=1000)) == 1000
-    assert daily.count(start, start + timedelta(days=1001)) is None
-    assert every(1).count(NOW, NOW + timedelta(seconds=1000)) == 1000
-    assert every(1).count(NOW, NOW + timedelta(seconds=1001)) is None
 
 
 EDGES = [

@@ -36,73 +36,35 @@ def walk(expr: str, zone: str, after: str, count: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("expr", "zone", "after", "expected"),
-    [
-        # Gap: the first instant after it, the next day as usual.
-        (
-            "30 2 * * *",
-            "Europe/Berlin",
-            "2027-03-27T12:00",
-            ["2027-03-28T03:00+02:00", "2027-03-29T02:30+02:00"],
-        ),
-        # Two fixed times in one gap, and one at its end, are one slot.
-        (
-            "0,30 2,3 * * *",
-            "Europe/Berlin",
-            "2027-03-28T00:30",
-            ["2027-03-28T03:00+02:00", "2027-03-28T03:30+02:00"],
-        ),
-        # Overlap: the first of two.
-        (
-            "30 2 * * *",
-            "Europe/Berlin",
-            "2027-10-30T12:00",
-            ["2027-10-31T02:30+02:00", "2027-11-01T02:30+01:00"],
-        ),
-        # Asked within the second pass: it has no fixed times left.
-        ("45 2 * * *", "Europe/Berlin", "2027-10-31T01:10", ["2027-11-01T02:45+01:00"]),
-        # Elapsed time goes through both.
-        (
-            "*/30 * * * *",
-            "Europe/Berlin",
-            "2027-03-28T00:00",
-            ["2027-03-28T01:30+01:00", "2027-03-28T03:00+02:00"],
-        ),
-        (
-            "0 * * * *",
-            "Europe/Berlin",
-            "2027-10-30T23:30",
-            ["2027-10-31T02:00+02:00", "2027-10-31T02:00+01:00", "2027-10-31T03:00+01:00"],
-        ),
-        # Half an hour, midnight, a whole day.
-        ("15 2 * * *", "Australia/Lord_Howe", "2027-10-02T12:00", ["2027-10-03T02:30+11:00"]),
-        (
-            "0 0 * * *",
-            "America/Santiago",
-            "2027-09-04T12:00",
-            ["2027-09-05T01:00-03:00", "2027-09-06T00:00-03:00"],
-        ),
-        (
-            "0 9 * * *",
-            "Pacific/Apia",
-            "2011-12-29T20:00",
-            ["2011-12-31T00:00+14:00", "2011-12-31T09:00+14:00"],
-        ),
-        (
-            "0 9 30 12 *",
-            "Pacific/Apia",
-            "2011-12-29T20:00",
-            ["2011-12-31T00:00+14:00", "2012-12-30T09:00+14:00"],
-        ),
-        # Elapsed time over a change that is no whole hour, or to a midnight that does not exist or comes twice.
-        # cronsim differs in these: it leaps by whole hours. Ours is what a clock shows.
-        ("31 * * * *", "Australia/Lord_Howe", "2019-10-05T15:25", ["2019-10-06T02:31+11:00"]),
-        ("*/5 3 * * *", "Pacific/Chatham", "2035-09-29T01:00", ["2035-09-30T03:45+13:45"]),
-        ("*/5 0 * * 0", "America/Santiago", "2027-09-04T12:00", ["2027-09-12T00:00-03:00"]),
-        ("* 0 * * *", "America/St_Johns", "2009-11-01T02:30", ["2009-11-01T00:00-03:30"]),
-    ],
-)
+BERLIN, SANTIAGO, APIA = "Europe/Berlin", "America/Santiago", "Pacific/Apia"
+LORD_HOWE, TWICE = "Australia/Lord_Howe", ["2027-10-31T02:00+02:00", "2027-10-31T02:00+01:00"]
+CHANGES: list[tuple[str, str, str, list[str]]] = [
+    # Gap: the first instant after it, the next day as usual.
+    ("30 2 * * *", BERLIN, "2027-03-27T12:00", ["2027-03-28T03:00+02:00", "2027-03-29T02:30+02:00"]),
+    # Two fixed times in one gap, and one at its end, are one slot.
+    ("0,30 2,3 * * *", BERLIN, "2027-03-28T00:30", ["2027-03-28T03:00+02:00", "2027-03-28T03:30+02:00"]),
+    # Overlap: the first of two.
+    ("30 2 * * *", BERLIN, "2027-10-30T12:00", ["2027-10-31T02:30+02:00", "2027-11-01T02:30+01:00"]),
+    # Asked within the second pass: it has no fixed times left.
+    ("45 2 * * *", BERLIN, "2027-10-31T01:10", ["2027-11-01T02:45+01:00"]),
+    # Elapsed time goes through both.
+    ("*/30 * * * *", BERLIN, "2027-03-28T00:00", ["2027-03-28T01:30+01:00", "2027-03-28T03:00+02:00"]),
+    ("0 * * * *", BERLIN, "2027-10-30T23:30", [*TWICE, "2027-10-31T03:00+01:00"]),
+    # Half an hour, midnight, a whole day.
+    ("15 2 * * *", LORD_HOWE, "2027-10-02T12:00", ["2027-10-03T02:30+11:00"]),
+    ("0 0 * * *", SANTIAGO, "2027-09-04T12:00", ["2027-09-05T01:00-03:00", "2027-09-06T00:00-03:00"]),
+    ("0 9 * * *", APIA, "2011-12-29T20:00", ["2011-12-31T00:00+14:00", "2011-12-31T09:00+14:00"]),
+    ("0 9 30 12 *", APIA, "2011-12-29T20:00", ["2011-12-31T00:00+14:00", "2012-12-30T09:00+14:00"]),
+    # Elapsed time over a change that is no whole hour, or to a midnight that does not exist or comes twice.
+    # cronsim differs in these: it leaps by whole hours. Ours is what a clock shows.
+    ("31 * * * *", LORD_HOWE, "2019-10-05T15:25", ["2019-10-06T02:31+11:00"]),
+    ("*/5 3 * * *", "Pacific/Chatham", "2035-09-29T01:00", ["2035-09-30T03:45+13:45"]),
+    ("*/5 0 * * 0", SANTIAGO, "2027-09-04T12:00", ["2027-09-12T00:00-03:00"]),
+    ("* 0 * * *", "America/St_Johns", "2009-11-01T02:30", ["2009-11-01T00:00-03:30"]),
+]
+
+
+@pytest.mark.parametrize(("expr", "zone", "after", "expected"), CHANGES)
 def test_fixed_times_run_once_and_wildcards_follow_elapsed_time(
     expr: str, zone: str, after: str, expected: list[str]
 ) -> None:
@@ -149,22 +111,13 @@ def field(low: int, high: int) -> st.SearchStrategy[str]:
     return st.one_of(st.just("*"), st.integers(2, high).map(lambda n: f"*/{n}"), numbers(low, high))
 
 
-NEAR = st.sampled_from(
-    ["0", "1", "2", "3", "23", "0-4", "2,3", "*", "*/2", "*/3"]
-)  # hours in which clocks change
+# hours in which clocks change
+NEAR = st.sampled_from(["0", "1", "2", "3", "23", "0-4", "2,3", "*", "*/2", "*/3"])
 TIMES = st.tuples(field(0, 59), st.one_of(field(0, 23), NEAR))
 DATES = st.sampled_from(
     [
-        "* * *",
-        "* * *",
-        "* * 1-5",
-        "* * 0,6",
-        "1-7 * *",
-        "*/2 * 1",
-        "1 * 1",
-        "L * *",
-        "* 3,4,9,10 *",
-        "15 * MON",
+        *("* * *", "* * *", "* * 1-5", "* * 0,6", "1-7 * *", "*/2 * 1", "1 * 1", "L * *"),
+        *("* 3,4,9,10 *", "15 * MON"),
         *("* * 6-3/2", "* * SAT-WED/2", "1 10-3/2 *", "* OCT-MAR/2 *"),  # steps in ranges that wrap
         *("31 11 FRI", "30-31 2 MON-FRI", "31 4,6 0"),  # a day that never comes, beside a weekday that does
         *("1-31 * MON", "15 * 0-6", "5,* * MON", "15 * 2,*"),  # all days, but no field begins with a star

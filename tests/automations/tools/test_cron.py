@@ -88,8 +88,7 @@ def test_the_schema_requires_only_the_action_and_omits_deliver() -> None:
     assert "deliver" not in schema["properties"]
 
 
-def test_add_binds_to_the_session_and_every_action_ignores_deliver(person: Person) -> None:
-    session = person.session()
+def test_add_binds_to_the_session_and_every_action_ignores_deliver(session: Session) -> None:
     at = context(session)
     said = cron(
         at, action="add", message="check the repository for new issues", every_seconds=5, deliver=True
@@ -151,8 +150,7 @@ def test_list_describes_this_sessions_automations_with_last_and_next_run(person:
     assert "; last run 2026-11-20 09:00:00+08:00 (succeeded); next run 20" in cron(at, action="list")
 
 
-def test_list_says_why_there_is_no_next_run(person: Person) -> None:
-    session = person.session()
+def test_list_says_why_there_is_no_next_run(session: Session) -> None:
     at = context(session)
     cron(at, **ADD, at="2099-01-01T09:00Z")
     job = CronJob.objects.get()
@@ -208,8 +206,7 @@ def test_a_system_job_is_protected_and_not_listed(person: Person) -> None:
     assert CronJob.objects.count() == 2
 
 
-def test_an_automations_turn_may_list_and_remove_but_not_add(person: Person) -> None:
-    session = person.session()
+def test_an_automations_turn_may_list_and_remove_but_not_add(session: Session) -> None:
     cron(context(session), **ADD, every_seconds=5)
     at = context(session, TurnKind.AUTOMATION)
     with pytest.raises(ToolFailed, match="an automation cannot create automations"):
@@ -235,7 +232,8 @@ def test_a_real_turn_returns_refusals_and_the_corrected_call_works(inside: Insid
     assert not CronJob.objects.exists()
     assert "every hour. Next run: 20" in ask(**ADD, every_seconds=3600, deliver=True)
     job = CronJob.objects.get()
-    assert (job.session_id, job.deliver) == (session.pk, None)
+    assert (job.session_id, job.deliver, job.source) == (session.pk, None, "chat")
+    assert job.created_by_turn_id == Turn.objects.latest("pk").pk
     assert "needs the person's consent" in ask(action="remove", job_id=job.pk)
     update_agent(inside.person.agent.pk, {"allow_tools": ["cron"]})
     assert ask(action="remove", job_id=job.pk) == f"Removed automation {job.pk} 'm'."

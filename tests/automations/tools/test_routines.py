@@ -10,7 +10,7 @@ import pytest
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from automations.models import CronJob, JobClock
-from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine
+from automations.routines.edit import NewRoutine, agent_routines, remove_routine
 from automations.routines.reflection import MEMORY, NoIntent, find_intents, mark_registered, register_intent
 from automations.tools.routines import offered
 from sessions_app.agents.documents import put_document
@@ -20,7 +20,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
 from sessions_app.turns.tool_calls import ToolContext
-from tests.automations.jobs.made import at_once
+from tests.automations.jobs.made import add, at_once
 from tests.conftest import Person, new_person
 
 pytestmark = pytest.mark.rule("5.6", "6.4", "6.5")
@@ -85,8 +85,7 @@ def test_tool_schemas_omit_what_the_turn_cannot_use(person: Person) -> None:
         call(slot, "cron", action="add", message="x", every_seconds=60)
 
 
-def test_add_in_a_conversation_makes_it_the_home(person: Person) -> None:
-    session = person.session()
+def test_add_in_a_conversation_makes_it_the_home(person: Person, session: Session) -> None:
     said = call(
         context(session), "add_routine", title="HN", description="Read it.", schedule="0 9 * * *", timezone=""
     )
@@ -117,13 +116,13 @@ def refused(where: ToolContext, **arguments: Any) -> str:
 
 
 def test_a_heartbeat_registers_nothing_twice_however_it_words_the_schedule(person: Person) -> None:
-    there = add_routine(NewRoutine(agent_id=person.agent.pk, title="Tea", schedule="1h"))
+    there = add(person, "Tea", schedule="1h")
     for again in ({"schedule": "2h"}, {"schedule": "0 9 * * *"}, {}):
         assert f"the routine {there.pk} with this title exists already" in refused(
             heartbeat(person), title=" TEA", **again
         )
     assert "allow_duplicate" in refused(heartbeat(person), title="Tea", schedule="2h", allow_duplicate=True)
-    done = add_routine(NewRoutine(agent_id=person.agent.pk, title="Call mum"))
+    done = add(person, "Call mum")
     JobClock.objects.filter(job=done).update(next_run_at=None, last_slot=done.at)
     assert "exists already" in refused(heartbeat(person), title="Call mum"), "done once is done"
     call(heartbeat(person), "add_routine", title="Call mum", schedule="0 9 * * 0")
@@ -133,7 +132,7 @@ def test_a_heartbeat_registers_nothing_twice_however_it_words_the_schedule(perso
 @pytest.mark.parametrize("hard", [False, True])
 def test_what_a_person_removed_no_heartbeat_registers_or_enables(person: Person, hard: bool) -> None:
     memory = put_document(person.agent.pk, MEMORY, TEXT)
-    job = add_routine(NewRoutine(agent_id=person.agent.pk, title="Sort notes", schedule="1d"))
+    job = add(person, "Sort notes", schedule="1d")
     remove_routine(job.pk, hard=hard)
     assert ("was deleted" if hard else "is disabled") in refused(
         heartbeat(person), title="sort  notes", schedule="2d"
@@ -222,7 +221,7 @@ def test_the_limit_and_another_agents_routine(person: Person) -> None:
     where = context(person.session())
     with pytest.raises(ToolFailed, match="may have at most 0 enabled routines; remove one first"):
         call(where, "add_routine", title="x")
-    theirs = add_routine(NewRoutine(agent_id=new_person("bob").agent.pk, title="x", schedule="1h"))
+    theirs = add(new_person("bob"), "x", schedule="1h")
     for name in ("update_routine", "remove_routine"):
         with pytest.raises(ToolFailed, match="no such routine"):
             call(where, name, routine_id=theirs.pk)

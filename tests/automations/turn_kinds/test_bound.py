@@ -16,7 +16,7 @@ from agent_core.text import fence
 from agent_core.types import Ending, Entry, Role, TurnResult
 from automations import selectors
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord
 from automations.models.category import Category, category
 from sessions_app.exceptions import NotFound
@@ -29,7 +29,8 @@ from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.tool_calls import JournalPorts
 from tests.automations import messages
-from tests.automations.messages import a_worker
+from tests.automations.jobs.made import HOURLY, new
+from tests.automations.messages import a_worker, claimed
 from tests.conftest import Person
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,10 +38,7 @@ ANSWER = TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT,
 
 
 def bound(session: Session, **more: Any) -> CronJob:
-    schedule = {"kind": "every", "seconds": 3600}
-    return create_job(
-        NewJob(session_id=session.pk, name="monitor", message="Check it.", schedule=schedule, **more)
-    )
+    return new(session, name="monitor", message="Check it.", schedule=HOURLY, **more)
 
 
 def fire(job: CronJob) -> RunRecord:
@@ -49,21 +47,19 @@ def fire(job: CronJob) -> RunRecord:
     return RunRecord.objects.filter(job=job).latest("scheduled_for")
 
 
-def begin(session: Session) -> Prepared | None:
-    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
-    return None if turn is None else prepare_turn(turn, Journal(turn))
+def begin(session: Session) -> Prepared:
+    turn = claimed(session)
+    return prepare_turn(turn, Journal(turn))
 
 
 def run_turn(session: Session, result: TurnResult = ANSWER) -> Turn:
     prepared = begin(session)
-    assert prepared is not None
     commit(prepared, result)
     return prepared.turn
 
 
 @pytest.mark.rule("4.1")
-def test_the_category_of_a_job_is_decided_by_its_fields(person: Person) -> None:
-    session = person.session()
+def test_the_category_of_a_job_is_decided_by_its_fields(person: Person, session: Session) -> None:
 
     def of(**fields: Any) -> Category:
         return category(CronJob(agent=person.agent, **{"id": "abc", "name": "x"} | fields))
@@ -79,8 +75,7 @@ def test_the_category_of_a_job_is_decided_by_its_fields(person: Person) -> None:
 
 
 @pytest.mark.rule("4.8")
-def test_the_history_holds_the_readable_trigger_and_the_hash_of_the_prompt(person: Person) -> None:
-    session = person.session()
+def test_the_history_holds_the_readable_trigger_and_the_hash_of_the_prompt(session: Session) -> None:
     job = bound(session)
     run = fire(job)
     run_turn(session)
@@ -151,14 +146,15 @@ def test_an_automation_failing_before_any_message_notifies_the_sessions_address(
 
 
 @pytest.mark.rule("1.3", "2.3")
-def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person) -> None:
-    session = person.session()
+def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person, session: Session) -> None:
     job = bound(session)
     receive(session.pk, MessageInput(content="a long question"))
     busy = begin(session)
-    assert busy is not None
     run = fire(job)
-    assert begin(session) is None or Turn.objects.get(origin_run=run.pk).state == "queued"
+    assert (
+        claim_next(session.pk, a_worker(), auto_allowed=True) is None
+        or Turn.objects.get(origin_run=run.pk).state == "queued"
+    )
     assert Turn.objects.filter(session=session, state=TurnState.RUNNING).count() == 1
     waiting = selectors.automation(person.user, job.pk)
     assert (waiting.pending, waiting.state) == (True, "scheduled")
@@ -172,7 +168,6 @@ def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person
     commit(busy, ANSWER)
     assert not Message.objects.filter(session=session, content__contains="Check it.").exists()
     following = begin(session)
-    assert following is not None
     assert following.turn.pk == run.turn_id
     running = selectors.automation(person.user, job.pk)
     assert (running.pending, running.state) == (False, "running")
@@ -180,8 +175,7 @@ def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person
 
 
 @pytest.mark.rule("3.6", "4.4")
-def test_a_run_follows_its_turn_to_a_closure_that_people_see(person: Person) -> None:
-    session = person.session()
+def test_a_run_follows_its_turn_to_a_closure_that_people_see(session: Session) -> None:
     job = bound(session)
     failed = TurnResult(
         ending=Ending.FAILED, error_code="x", error_text="The model did not answer.", error_detail="secret-42"
@@ -197,7 +191,6 @@ def test_a_run_follows_its_turn_to_a_closure_that_people_see(person: Person) -> 
         prepared = begin(session)
         run.refresh_from_db()
         assert (run.state, run.finished_at) == ("running", None)
-        assert prepared is not None
         commit(prepared, result)
         run.refresh_from_db()
         assert (run.state, run.finished_at is None) == (state, False)
@@ -231,8 +224,7 @@ def test_a_session_with_automations_is_deleted_in_two_steps(person: Person) -> N
 
 
 @pytest.mark.rule("4.12")
-def test_an_edit_is_not_retroactive(person: Person) -> None:
-    session = person.session()
+def test_an_edit_is_not_retroactive(session: Session) -> None:
     job = bound(session)
     run = fire(job)
     update_job(job.pk, {"message": "Something else.", "name": "other"})

@@ -26,18 +26,11 @@ from sessions_app.agents.documents import KEPT_REVISIONS, put_document
 from sessions_app.agents.edit import new_agent, update_agent
 from sessions_app.exceptions import BadInput, NotFound
 from sessions_app.memory.task_state import mark_consolidated, remember, unconsolidated
-from sessions_app.models import (
-    Delivery,
-    Document,
-    DocumentRevision,
-    Message,
-    Session,
-    Turn,
-    TurnKind,
-)
+from sessions_app.models import Delivery, Document, DocumentRevision, Message, Session, Turn, TurnKind
 from sessions_app.queue.kinds import CommitRefused
 from sessions_app.sessions.delete import delete_agent, delete_session
 from tests.api.conftest import Caller
+from tests.automations.jobs.made import planned_for
 from tests.automations.turn_kinds.test_heartbeat import says
 from tests.conftest import Person, new_person
 from tests.inside import Inside, Reply, begun, during
@@ -93,8 +86,7 @@ def test_a_new_agent_dreams_at_three_in_its_time_zone(dreamer: Person) -> None:
     job = CronJob.objects.get(agent=agent, system_event="dream")
     assert (job.kind, job.system_event, job.session, job.source) == ("system_event", "dream", None, "system")
     assert (job.expr, job.timezone) == (f"{agent.pk % 60} 3 * * *", "Asia/Tokyo")
-    first = JobClock.objects.get(job=job).next_run_at
-    assert first is not None
+    first = planned_for(job)
     local = first.astimezone(ZoneInfo("Asia/Tokyo"))
     assert (local.hour, local.minute) == (3, agent.pk % 60)
     assert datetime.now(UTC) < first <= datetime.now(UTC) + timedelta(days=1)
@@ -172,8 +164,7 @@ def test_task_states_go_into_memory_and_the_next_turns_prompt(inside: Inside) ->
     for line in ("- the cat is Tom", "- buy cat food", "- ship on Friday"):
         assert line in text
     assert memory(person).revision == 2
-    assert run.prompt_ref is not None
-    assert run.prompt_ref["id"] == "dream.consolidate"
+    assert (run.prompt_ref or {})["id"] == "dream.consolidate"
     for seen in ("## Pets (last changed ", "Fact: the cat is Tom", "Decided: ship on Friday"):
         assert seen in run.rendered_prompt
     assert "whisper" not in run.rendered_prompt
@@ -362,24 +353,17 @@ def test_task_states_count_changes_and_refuse_invalid_values(dreamer: Person) ->
     assert (state.revision, state.current_goal, state.open_loops) == (2, "learn Latin", ["book"])
     mark_consolidated({str(session.pk): 2})
     assert not unconsolidated(dreamer.agent.pk).exists()
-    bad: list[dict[str, Any]] = [
-        {"mood": "good"},
-        {"open_loops": "book"},
-        {"open_loops": [1]},
-        {"current_goal": 1},
-    ]
-    for changes in bad:
+    values: dict[str, list[Any]] = {"mood": ["good"], "open_loops": ["book", [1]], "current_goal": [1]}
+    for field, value in ((name, each) for name, wrong in values.items() for each in wrong):
         with pytest.raises(BadInput):
-            remember(session.pk, changes)
+            remember(session.pk, {field: value})
     gone = dreamer.session()
     assert delete_session(gone.pk).deleted
     with pytest.raises(NotFound):
         remember(gone.pk, {"current_goal": "x"})
 
 
-def test_earlier_revisions_of_a_document_can_be_read_and_restored(
-    dreamer: Person,
-) -> None:
+def test_earlier_revisions_of_a_document_can_be_read_and_restored(dreamer: Person) -> None:
     call = Caller(user=dreamer.user, token=token_of(dreamer.user))
     path = f"/api/agents/{dreamer.agent.name}/documents/MEMORY.md/"
     assert call("GET", f"{path}revisions/").json()["results"] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +14,6 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import EMPTY, NOTES, Ended
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from automations.routines.edit import NewRoutine, add_routine
 from automations.tools.next_turn import request_next_turn
 from automations.turn_kinds.isolated import MOST_TURNS, queue_next_turn
 from sessions_app.agents.edit import update_agent
@@ -24,8 +22,9 @@ from sessions_app.retention import rules
 from sessions_app.retention.rules import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
 from sessions_app.sessions.open import archive_session, open_session, primary_session, rename_session
-from sessions_app.turns.claim import claim_next
 from sessions_app.turns.tool_calls import ToolContext
+from tests.automations.jobs.made import add
+from tests.automations.messages import claimed
 from tests.automations.turn_kinds.test_heartbeat import routine, says
 from tests.conftest import Person
 from tests.inside import Inside, call, makes
@@ -60,10 +59,7 @@ def ran(inside: Inside, job: CronJob, *replies: ModelReply | Exception) -> RunRe
 def test_each_slot_uses_its_own_session_and_notifies_home_once(inside: Inside) -> None:
     home = inside.person.session()
     given: dict[str, Any] = {"instructions": "Answer in French, always.", "policy": {"max_tool_calls": 1}}
-    agent_id = inside.person.agent.pk
-    job = add_routine(
-        NewRoutine(agent_id=agent_id, title="n", execution_mode="isolated", session_id=home.pk, **given)
-    )
+    job = add(inside.person, "n", execution_mode="isolated", session_id=home.pk, **given)
     run = ran(inside, job, says("Rien. Absolument rien."))
     session = Session.objects.get(key=f"job:{run.run_id}")
     assert (session.type, session.state, run.state) == ("job", SessionState.ARCHIVED, RunState.SUCCEEDED)
@@ -74,15 +70,14 @@ def test_each_slot_uses_its_own_session_and_notifies_home_once(inside: Inside) -
     assert event.source_key == session.key
     assert not Message.objects.filter(session=home).exists()
     assert "Answer in French, always." in inside.model.calls[0].system_prompt
-    assert run.turn is not None
-    assert run.turn.input.policy == {"max_tool_calls": 1}
+    assert Turn.objects.get(runs=run).input.policy == {"max_tool_calls": 1}
 
 
 @pytest.mark.parametrize("way", ["archived", "unified"])
 def test_the_result_goes_to_the_session_shown_in_place_of_its_home(inside: Inside, way: str) -> None:
     home, agent = inside.person.session(), inside.person.agent
     given: dict[str, Any] = {"schedule": "1h", "execution_mode": "isolated", "session_id": home.pk}
-    job = add_routine(NewRoutine(agent_id=agent.pk, title="report", **given))
+    job = add(inside.person, "report", **given)
     ran(inside, job, says("First."))
     update = MailboxEvent.objects.get()
     assert update.target_id == home.pk
@@ -173,13 +168,12 @@ def test_a_slot_waits_while_the_previous_run_waits_and_is_skipped_while_it_runs(
     assert fire() == ["succeeded", "succeeded", "queued"]
     running = RunRecord.objects.get(job=job, state="queued")
     assert running.session is not None
-    claimed = claim_next(running.session.pk, uuid.uuid4(), auto_allowed=True)
-    assert claimed is not None
+    turn = claimed(running.session)
     assert fire() == ["succeeded", "succeeded", "running", "overlap"]
     # between two turns of a run that has begun
-    queue_next_turn(claimed, "go on", has_read=False)
+    queue_next_turn(turn, "go on", has_read=False)
     following = Turn.objects.get(state="queued", origin_run=running.pk)
-    Turn.objects.filter(pk=claimed.pk).update(state="succeeded", finished_at=Now())
+    Turn.objects.filter(pk=turn.pk).update(state="succeeded", finished_at=Now())
     RunRecord.objects.filter(pk=running.pk).update(turn=following)
     assert fire() == ["succeeded", "succeeded", "running", "overlap", "overlap"]
 
@@ -187,8 +181,7 @@ def test_a_slot_waits_while_the_previous_run_waits_and_is_skipped_while_it_runs(
 def test_a_job_that_never_ends_is_told_to(person: Person) -> None:
     job = job_of(person, "go on")
     fire_due_jobs()
-    turn = run_of(job).turn
-    assert turn is not None
+    turn = Turn.objects.get(runs=run_of(job))
     for _ in range(MOST_TURNS - 1):
         Turn.objects.filter(pk=turn.pk).update(state="succeeded", finished_at=Now())
         turn = queue_next_turn(turn, "more", has_read=False)

@@ -27,7 +27,7 @@ from sessions_app.models import (
 )
 from sessions_app.sessions.delete import delete_session
 from tests.api.conftest import Caller
-from tests.automations.jobs.made import at_once
+from tests.automations.jobs.made import EVERY, at_once
 from tests.automations.turn_kinds.test_heartbeat import again, says
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -38,27 +38,15 @@ from tests.tokens import token_of
 
 pytestmark = pytest.mark.rule("4.1")
 
-EVERY = {"kind": "every", "seconds": 60}
+PLACE: dict[str, Any] = {"deliver": True, "channel": "telegram", "to": "42", "channel_meta": {"thread": 7}}
 
 
 def legacy_job(person: Person, *, due: bool = True, **fields: Any) -> CronJob:
     """A legacy job as the import leaves it; its next slot has just passed."""
     slot = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=1)
-    job = CronJob.objects.create(
-        **{
-            "agent": person.agent,
-            "name": "old",
-            "message": "say it",
-            "schedule_kind": "every",
-            "every_seconds": 3600,
-            "anchor": slot,
-            "deliver": True,
-            "channel": "telegram",
-            "to": "42",
-            "channel_meta": {"thread": 7},
-            **fields,
-        }
-    )
+    hourly = {"schedule_kind": "every", "every_seconds": 3600, "anchor": slot}
+    given = PLACE | hourly | {"name": "old", "message": "say it"} | fields
+    job = CronJob.objects.create(agent=person.agent, **given)
     JobClock.objects.create(job=job, next_run_at=slot if due else None)
     return job
 
@@ -74,8 +62,7 @@ def test_a_legacy_job_runs_in_its_own_internal_session(inside: Inside) -> None:
     assert (run.session_id, run.session_key) == (session.pk, session.key)
     trigger, answer = Message.objects.filter(session=session)
     assert trigger.content == "Scheduled automation triggered: old\n\nsay it"
-    assert run.prompt_ref is not None
-    assert run.prompt_ref["id"] == "cron.legacy.reminder"
+    assert (run.prompt_ref or {})["id"] == "cron.legacy.reminder"
     assert answer.metadata["route"] == {"channel": "telegram", "chat_id": "42", "meta": {"thread": 7}}
     again(job)
     inside.beat()
@@ -109,13 +96,7 @@ def test_concurrent_beats_open_one_internal_session_per_job(person: Person) -> N
     assert sorted(keys) == sorted(f"cron:{job.pk}" for job in jobs)
 
 
-LEGACY_FIELDS = {
-    "channel": "telegram",
-    "to": "42",
-    "deliver": True,
-    "channel_meta": {"thread": 7},
-    "session_key": "telegram:42",
-}
+LEGACY_FIELDS = PLACE | {"session_key": "telegram:42"}
 
 
 @pytest.mark.usefixtures("telegram")

@@ -10,9 +10,8 @@ import pytest
 from django.test import Client
 
 from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
-from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.sessions.open import open_session, primary_session
-from tests.automations.jobs.made import new
+from tests.automations.jobs.made import add, new
 from tests.automations.messages import later
 from tests.conftest import Person, new_person
 
@@ -32,11 +31,7 @@ class World:
         self.client = signed_in(owner)
         self.session = owner.session(title="Secret title")
         self.job = new(self.session, message="secret words", name="Secret name")
-        self.routine = add_routine(
-            NewRoutine(
-                agent_id=owner.agent.pk, title="Secret routine", schedule="1d", session_id=self.session.pk
-            )
-        )
+        self.routine = add(owner, "Secret routine", schedule="1d", session_id=self.session.pk)
         self.message = later(self.session, "Secret text")
         slot = datetime(2026, 1, 1, tzinfo=UTC)
         about = {"run_id": f"{self.job.pk}:1", "state": RunState.SKIPPED, "reason": "missed"}

@@ -10,8 +10,9 @@ from django.test import Client
 
 from automations.jobs.edit import update_job
 from automations.models import CronJob, RunRecord
-from automations.routines.edit import NewRoutine, add_routine, update_routine
-from tests.automations.jobs.made import new
+from automations.routines.edit import update_routine
+from sessions_app.models import Session
+from tests.automations.jobs.made import add, new
 from tests.automations.web.test_addresses import signed_in
 from tests.conftest import Person
 
@@ -69,10 +70,10 @@ def test_a_mistake_in_an_old_form_does_not_make_it_a_new_one(client: Client, per
     assert job.message == "other news"
 
 
-def test_an_old_form_of_a_routine_does_not_take_back_a_change(client: Client, person: Person) -> None:
-    session = person.session()
-    given = NewRoutine(agent_id=person.agent.pk, title="Read", schedule="2h", session_id=session.pk)
-    routine = add_routine(given)
+def test_an_old_form_of_a_routine_does_not_take_back_a_change(
+    client: Client, person: Person, session: Session
+) -> None:
+    routine = add(person, "Read", schedule="2h", session_id=session.pk)
     address = f"/sessions/{session.pk}/routines/{routine.pk}/"
     sent = as_sent(client, address) | {"description": "mine"}
     update_routine(routine.pk, {"title": "Read the news"})

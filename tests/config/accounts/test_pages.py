@@ -148,14 +148,8 @@ def test_a_token_is_limited_to_what_is_ones_own(client: Client, ada: User) -> No
     agent = new_person("bob").agent
     own = create_agent(ada, "mine")
     theirs = (f"agent:{agent.name}", f"session:{open_session(agent).pk}", "agent:nobody", "x")
-    bad: list[dict[str, Any]] = [
-        {"name": ""},
-        {"name": "a" * 65},
-        {"scopes": []},
-        {"scopes": ["all"]},
-        {"life": "1"},
-    ]
-    for change in (*bad, *({"limit": limit} for limit in theirs)):
+    values = {"name": ("", "a" * 65), "scopes": ([], ["all"]), "life": ("1",), "limit": theirs}
+    for change in ({name: value} for name, wrong in values.items() for value in wrong):
         answer = client.post("/account/tokens/", NEW_TOKEN | change)
         assert answer.status_code == 400, change
         assert b"errorlist" in answer.content, change

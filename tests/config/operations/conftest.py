@@ -20,10 +20,7 @@ def watched(fleet: Fleet, model_server: ModelServer, settings: Any, tmp_path: Pa
     """A web process, and what its fleet needs to send to a receiver. No worker, no beat."""
     with http_receiver() as receiver:
         settings.RONDO_WEBHOOK_HOSTS = (receiver.host,)
-        fleet.environ |= {
-            "RONDO_WEBHOOK_HOSTS": receiver.host,
-            "RONDO_DELIVERY_RETRY_SECONDS": "1,1,1,1,1",
-        }
+        fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host, "RONDO_DELIVERY_RETRY_SECONDS": "1,1,1,1,1"}
         url, web = start_web(tmp_path, **QUICK)
         fleet.processes.append(web)
         yield Watched(url=url, fleet=fleet, receiver=receiver)

@@ -13,10 +13,10 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from automations.jobs.clock import notify_beats
-from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord, RunState
 from sessions_app.models import Delivery, DeliveryState, Turn, TurnState
 from sessions_app.queue.receive import MOST_WAITING, MessageInput, receive
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.config.operations.watching import (
     PROMTOOL,
     Scrape,
@@ -38,7 +38,6 @@ pytestmark = [pytest.mark.full, pytest.mark.processes]
 AGE = "rondo_beat_last_round_age_seconds"
 OVERDUE = "rondo_overdue_seconds"
 FAILED_ATTEMPTS = 'rondo_delivery_attempts_failed_total{channel="webhook"}'
-EVERY_SECOND = {"kind": "every", "seconds": 1}
 SEVEN_MINUTES = timedelta(minutes=7)
 
 
@@ -54,15 +53,7 @@ def use_up_a_budget(watched: Watched, person: Person) -> Scrape:
 
 def fail_in_one_run(watched: Watched, person: Person) -> Scrape:
     """One run, all of whose three attempts fail, since the model answers 500."""
-    create_job(
-        NewJob(
-            session_id=person.session().pk,
-            message="[[fail:500]]",
-            schedule=EVERY_SECOND,
-            max_runs=1,
-            max_retry=2,
-        )
-    )
+    new(person.session(), message="[[fail:500]]", schedule=EVERY_SECOND, max_runs=1, max_retry=2)
     for attempt in (2, 3):
         waiting = RunRecord.objects.filter(state=RunState.QUEUED, attempt=attempt, not_before__isnull=False)
         until(waiting.exists)
@@ -76,7 +67,7 @@ def fail_in_one_run(watched: Watched, person: Person) -> Scrape:
 def fail_in_three_runs(watched: Watched, person: Person) -> Scrape:
     """Three runs of one automation, each with one attempt that fails."""
     session = person.session()
-    create_job(NewJob(session_id=session.pk, message="[[fail:503]]", schedule=EVERY_SECOND, max_runs=3))
+    new(session, message="[[fail:503]]", schedule=EVERY_SECOND, max_runs=3)
     failed = RunRecord.objects.filter(session=session, state=RunState.FAILED)
     until(lambda: failed.count() == 3)
     watched.until("rondo_failing_automations", 2)
@@ -209,7 +200,7 @@ def test_a_beat_that_works_and_does_not_fire_is_silent(
     watched.fleet.worker()
     watched.fleet.beat()
     quiet = watched.until("rondo_beat_rounds_total", 1)
-    job = create_job(NewJob(session_id=person.session().pk, message="go", schedule=EVERY_SECOND))
+    job = new(person.session(), schedule=EVERY_SECOND)
     with transaction.atomic():
         JobClock.objects.select_for_update().get(job=job)
         late, growth = grown(watched, OVERDUE)

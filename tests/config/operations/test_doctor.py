@@ -19,7 +19,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord
 from config.env import all_queues
 from config.operations import checks
@@ -31,19 +31,13 @@ from sessions_app.connections.edit import add_connection
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import Connection, Delivery, Hook, OnBusy, Session, Turn, Worker
 from sessions_app.queue.receive import MessageInput, receive
+from tests.automations.jobs.made import HOURLY, new
 from tests.conftest import Person
 from tests.fleet import until
 from tests.services import with_database
-from tests.up import ROOT
+from tests.up import run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("4.6", "10.2")]
-
-HOURLY = {"kind": "every", "seconds": 3600}
-DAILY = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
-
-
-def a_job(session: Session, schedule: dict[str, Any] | None = None, **more: Any) -> CronJob:
-    return create_job(NewJob(session_id=session.pk, message="go", schedule=schedule or HOURLY, **more))
 
 
 def a_worker(*, silent: int = 0, queues: tuple[str, ...] | None = None) -> Worker:
@@ -61,17 +55,13 @@ def wrong(finding: Finding) -> str:
 
 def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """The command, as an operator runs it."""
-    command = [sys.executable, "manage.py", "doctor", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False
-    )
+    return run(sys.executable, "manage.py", "doctor", *arguments, env=os.environ | environ)
 
 
 def found_by(*arguments: str, **environ: str) -> dict[str, Any]:
     """What the command finds, by check."""
-    return {
-        each["name"]: each for each in json.loads(doctor("--json", *arguments, **environ).stdout)["checks"]
-    }
+    checks = json.loads(doctor("--json", *arguments, **environ).stdout)["checks"]
+    return {each["name"]: each for each in checks}
 
 
 @pytest.mark.long("the only proof that the command itself names problems")
@@ -274,7 +264,7 @@ def test_a_transaction_that_is_open_for_long(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_jobs_that_were_set_aside(person: Person) -> None:
-    job = a_job(person.session())
+    job = new(person.session())
     assert checks.jobs_set_aside().ok
     CronJob.objects.filter(pk=job.pk).update(enabled=False, fault="poisoned")
     assert job.pk in wrong(checks.jobs_set_aside())
@@ -283,7 +273,7 @@ def test_jobs_that_were_set_aside(person: Person) -> None:
 
 
 def test_schedules_that_cannot_be_read_and_zones_that_are_gone(person: Person) -> None:
-    unreadable, never, nowhere = (a_job(person.session(), DAILY) for _ in range(3))
+    unreadable, never, nowhere = (new(person.session()) for _ in range(3))
     assert checks.schedules().ok
     assert checks.time_zones().ok
     CronJob.objects.filter(pk=unreadable.pk).update(expr="every morning")
@@ -298,10 +288,10 @@ def test_schedules_that_cannot_be_read_and_zones_that_are_gone(person: Person) -
 
 
 def test_only_unfinished_enabled_jobs_without_a_next_slot_are_reported(person: Person) -> None:
-    lost = a_job(person.session())
+    lost = new(person.session())
     soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    done = a_job(person.session(), {"kind": "at", "at": soon})
-    ended = a_job(person.session(), max_runs=1)
+    done = new(person.session(), schedule={"kind": "at", "at": soon})
+    ended = new(person.session(), max_runs=1)
     JobClock.objects.update(next_run_at=None)
     JobClock.objects.filter(pk=done.pk).update(last_slot=done.at)
     JobClock.objects.filter(pk=ended.pk).update(runs_started=1)
@@ -322,7 +312,7 @@ def _mended(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_a_far_future_last_slot_is_reported_and_repaired(
     person: Person, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with_run, without, near = (a_job(person.session()) for _ in range(3))
+    with_run, without, near = (new(person.session(), schedule=HOURLY) for _ in range(3))
     JobClock.objects.filter(pk=with_run.pk).update(next_run_at=Now() - timedelta(seconds=5))
     assert fire_due_jobs().claimed == 1
     runs = RunRecord.objects.filter(job=with_run)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import io
 import json
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
 from agent_core.exceptions import ModelUnavailable
 from agent_core.planner import live
@@ -19,9 +22,16 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.connections.edit import add_connection
 from sessions_app.models import Counter, Turn
 from sessions_app.postgres.notify import Publisher
+from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
+from tests.api.conftest import start_web
+from tests.conftest import Person
+from tests.fleet import QUICK, Fleet, until
 from tests.inside import MODEL, Inside
+from tests.model_server import ModelServer
+from tests.sessions_app.deliveries.receivers import http_receiver
 from tests.sessions_app.turns.test_compression import long_session
+from tests.talk import ended
 from tests.test_style import _modules, _name
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -163,3 +173,41 @@ def _tells(handler: ast.ExceptHandler) -> bool:
     text = "\n".join(map(ast.unparse, handler.body))
     logs_it = (".exception(", "exc_info=", "log_failure(", "log_failed_call(", "_unjudged(", "self._failed(")
     return any(each in text for each in logs_it) or isinstance(handler.body[-1], ast.Raise)
+
+
+@pytest.mark.processes
+@pytest.mark.long("real processes, from their start to their end")
+def test_every_line_of_a_process_is_json(fleet: Fleet, tmp_path: Path) -> None:
+    _, web = start_web(tmp_path, LOG_FORMAT="json", **QUICK)
+    fleet.processes.append(web)
+    started = [web, fleet.worker(LOG_FORMAT="json"), fleet.beat(LOG_FORMAT="json")]
+    for process in started:
+        process.stop()
+        lines = process.text().splitlines()
+        assert lines, process.name
+        assert [line for line in lines if not line.startswith("{")] == [], process.name
+        assert all(json.loads(line)["level"] for line in lines)
+
+
+@pytest.mark.full
+def test_the_error_of_a_tool_is_reported_by_its_class_and_ids_alone(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    pytest.importorskip("sentry_sdk", reason="the extra sentry is not installed")
+    User.objects.filter(pk=person_with_server.user.pk).update(username="lovelace")  # "ada" may be in an id
+    with http_receiver() as receiver:
+        worker = fleet.worker(RONDO_SENTRY_DSN=f"http://public@{receiver.host}/1")
+        session = person_with_server.session()
+        turn = receive(session.pk, MessageInput(content='use tool break with {"name": "told-in-private"}'))
+        until(lambda: ended(turn))
+        until(lambda: receiver.requests, what="a report")
+        assert worker.stop() == 0
+    taken = [gzip.decompress(each.body) for each in receiver.requests]
+    [event] = [json.loads(each.splitlines()[2]) for each in taken if b'"type":"event"' in each]
+    assert event["logentry"]["message"] == "tool_failed"
+    assert (event["tags"]["session"], event["tags"]["turn"]) == (str(session.pk), str(turn.pk))
+    [raised] = event["exception"]["values"]
+    assert (raised["type"], raised["stacktrace"]["frames"][-1]["function"]) == ("RuntimeError", "_break")
+    sent = b"".join(taken)
+    secrets = (b"secret-from-a-tool", b"told-in-private", b"test-key", b"lovelace", b"vars", b"context_line")
+    assert [secret for secret in secrets if secret in sent] == []

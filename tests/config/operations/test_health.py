@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from django.db import connection
 from django.test import Client
 
 from config.operations import doctor
+from config.operations.trials import broker_fault, database_fault
 from config.supervisor import valkey
 from tests.config.operations.test_doctor import wrong
 from tests.conftest import Person
@@ -106,3 +108,33 @@ def test_a_database_that_answers_and_stores_nothing_is_named_with_its_cause(pers
                 connection.close()
                 connection.close_pool()  # type: ignore[attr-defined]
     assert doctor.check_database().ok
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_fails_names_its_cause() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE ROLE narrow LOGIN PASSWORD 'narrow' CONNECTION LIMIT 0")
+    known = connection.get_connection_params()
+    causes: dict[str, dict[str, Any]] = {
+        "all connections of PostgreSQL are taken": {"user": "narrow", "password": "narrow"},
+        "PostgreSQL refuses the account": {"password": "wrong"},
+        "PostgreSQL has no such database": {"dbname": "nowhere"},
+        "the database does not answer": {"port": 1},
+    }
+    try:
+        for cause, wrong in causes.items():
+            with pytest.raises(psycopg.OperationalError) as failed:
+                psycopg.connect(**{**known, **wrong}).close()
+            assert database_fault(failed.value)[0].startswith(cause), failed.value
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP ROLE narrow")
+    full = psycopg.OperationalError("connection failed: FATAL:  sorry, too many clients already")
+    assert database_fault(full)[0] == "all connections of PostgreSQL are taken"
+
+
+def test_a_broker_that_takes_no_connection_names_its_cause() -> None:
+    full = ConnectionError("max number of clients reached")
+    assert broker_fault(full)[0] == "all connections of the broker are taken"
+    alone = ConnectionError("MASTERDOWN Link with MASTER is down")
+    assert broker_fault(alone)[0] == "the broker is a replica whose primary is down"

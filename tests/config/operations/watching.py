@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ import yaml
 
 from tests.fleet import Fleet, until
 from tests.sessions_app.deliveries.receivers import Receiver
-from tests.up import ROOT
+from tests.up import ROOT, run
 
 RULES = ROOT / "deploy" / "prometheus" / "rondo.rules.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "rondo.json"
@@ -172,7 +171,7 @@ _ASKED = {"labels": '{alertname="asked"}', "value": 1}
 
 def promtool(*arguments: str) -> tuple[int, str]:
     """Its exit code, and what it says."""
-    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False, timeout=60)
+    done = run("promtool", *arguments)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -23,7 +23,7 @@ from config.supervisor import postgres, spawn
 from config.supervisor.children import SAME_REQUEST_SECONDS
 from config.supervisor.fleet import WORKER_PATIENCE
 from tests.fleet import until
-from tests.up import ROOT, Up, alive, all_pids, clean_environ
+from tests.up import ROOT, Up, alive, all_pids, clean_environ, run
 
 pytestmark = [pytest.mark.full, pytest.mark.processes]
 
@@ -79,9 +79,7 @@ def _manage(
     *arguments: str, cwd: Path | None = None, typed: str = "", **environ: str
 ) -> subprocess.CompletedProcess[str]:
     command, shown = [sys.executable, str(ROOT / "manage.py"), *arguments], clean_environ() | environ
-    return subprocess.run(
-        command, cwd=cwd, env=shown, input=typed, capture_output=True, text=True, check=False
-    )
+    return run(*command, cwd=cwd, env=shown, input=typed)
 
 
 def test_a_command_joins_the_up_that_data_dir_names(up: Up, tmp_path: Path) -> None:
@@ -256,9 +254,7 @@ def _someone_else() -> tuple[list[str], dict[str, str]]:
         same = f"import sys, django, celery; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
         try:
             command = [program, "-c", same]
-            subprocess.run(
-                command, check=True, capture_output=True, user=NOBODY, group=NOBODY, env=environ, cwd=ROOT
-            )
+            run(*command, check=True, user=NOBODY, group=NOBODY, env=environ)
         except (OSError, subprocess.CalledProcessError):
             continue
         return [program], environ
@@ -370,10 +366,7 @@ def test_a_bad_variable_ends_every_process_with_one_line() -> None:
     for program, (name, value) in zip(PROGRAMS, itertools.cycle(COMPLAINTS), strict=False):
         environ = {**clean_environ(), **SETTINGS, name: value}
         environ.pop("PYTEST_VERSION", None)  # as a process that is not under test
-        done = subprocess.run(
-            [sys.executable, *PROGRAMS[program]],
-            env=environ, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
-        )  # fmt: skip
+        done = run(sys.executable, *PROGRAMS[program], env=environ)
         assert done.returncode == 1, program
         [line] = done.stderr.splitlines()
         assert line.startswith(f"rondo: {COMPLAINTS[name, value]}"), program
