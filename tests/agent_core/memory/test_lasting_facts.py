@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tomllib
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
@@ -14,7 +15,15 @@ from agent_core.llm import tokens
 from agent_core.memory import task_state
 from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.relative_days import with_dates
-from agent_core.memory.task_state import SaidMessage, Speaker, TaskStateData, read_reply
+from agent_core.memory.task_state import (
+    SaidMessage,
+    Speaker,
+    TaskStateData,
+    mark_new_lines,
+    read_reply,
+    restore_marks,
+    without_source,
+)
 from agent_core.text import fence
 from agent_core.turn import compress
 from agent_core.turn.control import TurnControl
@@ -307,3 +316,25 @@ def test_a_figure_is_the_same_however_it_is_written() -> None:
     same = ["300000", "300,000", "300 000", "300.000", "300k", "0.3 million", "30万"]
     assert {task_state.figures_in([each]) for each in same} == {frozenset({"300000"})}
     assert task_state.figures_in(["12.50 EUR, 5kg, 3 May"]) == {"12.5", "5", "3"}
+
+
+ON = date(2026, 11, 23)
+
+
+@pytest.mark.rule("1.12")
+def test_a_long_line_of_spaces_is_read_at_once() -> None:
+    long = f"a{' ' * 100_000}b"
+    begun = time.process_time()
+    assert without_source(long) == long
+    assert mark_new_lines("", long, ON) == f"{long} [outside 2026-11-23]"
+    assert restore_marks(long, f"{long} [outside 2026-11-23]") == f"{long} [outside 2026-11-23]"
+    assert time.process_time() - begun < 1.0
+
+
+def test_marks_go_with_the_spaces_before_them() -> None:
+    assert without_source("tea at four   [person 2026-11-23]") == "tea at four"
+    assert without_source("[person 2026-11-23] tea") == "[person 2026-11-23] tea"
+    assert (
+        mark_new_lines("", "tea [Agent 2026-01-01]  [outside 2026-01-02] x", ON)
+        == "tea x [outside 2026-11-23]"
+    )
