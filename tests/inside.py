@@ -114,8 +114,12 @@ class Inside:
         Agent.objects.update(engine=Engine.PLANNER, policy={"max_attempts": 1})
         self.person.agent.refresh_from_db()
 
-    def say(self, session: Session, text: str, on_busy: OnBusy = OnBusy.INJECT, **about: Any) -> Turn:
-        """A message, answered."""
+    def say(
+        self, session: Session, text: str, *replies: Reply, on_busy: OnBusy = OnBusy.INJECT, **about: Any
+    ) -> Turn:
+        """A message, answered with these replies."""
+        if replies:
+            self.model.answer_with(*replies)
         turn = receive(session.pk, MessageInput(content=text, on_busy=on_busy, about=TurnInput(**about)))
         self.run(session)
         turn.refresh_from_db()

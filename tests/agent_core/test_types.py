@@ -6,16 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_core.types import (
-    Ending,
     Entry,
     Role,
     ToolCall,
     ToolOutcome,
     ToolResult,
-    TurnResult,
     Usage,
 )
-from tests.agent_core.fakes import assistant, user
+from tests.agent_core.fakes import user
 
 words = st.text(max_size=5)
 values = st.recursive(
@@ -48,15 +46,3 @@ def test_keys_of_a_newer_version_are_ignored() -> None:
     newer = {"role": "user", "content": "hi", "mood": "good"}
     assert Entry.from_json(newer) == user("hi")
     assert Usage.from_json({"input_tokens": 3, "cached": 2}) == Usage(input_tokens=3)
-
-
-def test_usage_adds_up() -> None:
-    total = Usage(input_tokens=1, output_tokens=2, requests=1) + Usage(output_tokens=3, requests=1)
-    assert total == Usage(input_tokens=1, output_tokens=5, requests=2)
-    assert Usage.from_json(total.to_json()) == total
-
-
-def test_the_reply_is_what_the_assistant_said_last() -> None:
-    result = TurnResult(ending=Ending.SUCCEEDED, entries=(assistant("one"), assistant("two"), user("x")))
-    assert result.reply == "two"
-    assert TurnResult(ending=Ending.CANCELLED).reply == ""

@@ -101,8 +101,7 @@ def test_a_user_who_has_stored_too_much_sends_no_more(
     person = inside.person
     other, session = new_person("bob").session(), person.session()
     for _ in range(6):
-        inside.model.answer_with(says("x" * 200_000))
-        assert inside.say(session, "hello").state == "succeeded"
+        assert inside.say(session, "hello", says("x" * 200_000)).state == "succeeded"
     stored = Session.objects.get(pk=session.pk).stored_bytes
     assert 1_200_000 < stored < 1_250_000
     with pytest.raises(StorageFull, match="1 MB"):

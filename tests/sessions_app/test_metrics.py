@@ -135,11 +135,9 @@ def test_turns_count_waits_drains_and_limits(inside: Inside) -> None:
     session = inside.person.session()
     deposit(session.pk, NewUpdate(event_type="job_completed", summary="done"))
     reply = ModelReply(text="Hello.", usage=Usage(input_tokens=7))
-    inside.model.answer_with(reply)
-    inside.say(session, "hello")
+    inside.say(session, "hello", reply)
     Agent.objects.update(policy={"max_attempts": 1})
-    inside.model.answer_with(ModelUnavailable("503"))
-    assert inside.say(session, "hello").error_code == "model_unavailable"
+    assert inside.say(session, "hello", ModelUnavailable("503")).error_code == "model_unavailable"
     assert value(Counted.MAILBOX_DRAIN) == 1
     assert value(Counted.TURN_LIMIT, code="model_unavailable") == 1
     for line, expected in {

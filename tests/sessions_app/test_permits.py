@@ -141,8 +141,7 @@ def test_a_post_uses_the_hook_settings_at_run_time(inside: Inside) -> None:
 
 def test_reading_a_page_blocks_writes_for_that_turn_only(inside: Inside) -> None:
     session = inside.person.session()
-    inside.model.answer_with(calls(count("before"), READ, count("after")), says("Read."))
-    read = inside.say(session, "Read that page.")
+    read = inside.say(session, "Read that page.", calls(count("before"), READ, count("after")), says("Read."))
     assert outcomes(read) == [("count", "ok"), ("read_page", "ok"), ("count", "refused")]
     inside.model.answer_with(calls(("cron", {"action": "list"}), count("asked")), says("Counted."))
     assert outcomes(inside.say(session, "Count now.")) == [("cron", "ok"), ("count", "ok")]
@@ -260,8 +259,7 @@ def test_a_jobs_page_report_restricts_only_the_turn_shown_it(inside: Inside) -> 
     inside.model.answer_with(calls(("current_time", {})), says("Noon."))
     inside.run(Turn.objects.get(origin_run__startswith=clean.pk).session)
     assert not MailboxEvent.objects.latest("pk").foreign
-    inside.model.answer_with(calls(count("a")), says("Two."))
-    assert outcomes(inside.say(session, "And now?")) == [("count", "ok")]
+    assert outcomes(inside.say(session, "And now?", calls(count("a")), says("Two."))) == [("count", "ok")]
 
 
 def test_a_turn_for_several_strangers_uses_no_strangers_allowances() -> None:
@@ -279,8 +277,7 @@ def test_a_strangers_request_stays_restricted_after_a_persons_yes(inside: Inside
     inside.run(session)
     waiting = ExecutionState.objects.get()
     assert waiting.origin.startswith("hook:")
-    inside.model.answer_with(plan(tool("count", name="b"), RESPOND), plan(RESPOND), says("I only read."))
-    inside.say(session, "yes")
+    inside.say(session, "yes", plan(tool("count", name="b"), RESPOND), plan(RESPOND), says("I only read."))
     waiting.refresh_from_db()
     assert (waiting.status, waiting.final_answer) == ("completed", "I only read.")
     inside.model.answer_with(

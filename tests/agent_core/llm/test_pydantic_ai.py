@@ -106,14 +106,6 @@ def test_unprompted_messages_keep_the_order_of_requests_and_responses(server: Mo
     assert second.index("Fine.") < second.index("Feed the cat.")
 
 
-def test_arguments_that_do_not_parse_come_back_to_the_model(server: ModelServer) -> None:
-    ports = Ports()
-    run = drive(request("use tool cron with {broken", model=NETWORK, tools=(CRON,)), ports)
-    assert ports.ran == []
-    assert run.outputs()[0].error_class == "BadArguments"
-    assert "not a JSON object" in run.result.reply
-
-
 STEPS = {"steps": {"type": "array", "items": {"type": "object"}}}
 FORM = spec("make_plan", description="The plan.", parameters={"type": "object", "properties": STEPS})
 
@@ -165,20 +157,6 @@ def test_form_and_tools_are_described_when_calls_cannot_be_forced(
     assert asked.startswith("plan it\n\n# Tools\n\n- cron: Automations.")
     assert "# Form make_plan" in asked
     assert '"steps": {"items": {"type": "object"}, "type": "array"}' in asked
-
-
-def test_an_empty_answer_is_an_answer(server: ModelServer) -> None:
-    run = drive(request("[[empty]] hello", model=NETWORK))
-    assert (run.result.ending, run.result.reply) == (Ending.SUCCEEDED, "")
-    assert len(server.requests) == 1
-
-
-def test_a_broken_stream_is_retried_and_its_text_is_discarded(server: ModelServer) -> None:
-    run = drive(request("[[drop:x1]] hello there you", model=NETWORK))
-    assert run.result.ending is Ending.SUCCEEDED
-    assert run.texts() == ['You said: "hello there you". There are 0 messages before it. (offline model)']
-    tries = [event.content["try"] for event in run.events]
-    assert (tries[0], tries[-1]) == (1, 2)
 
 
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

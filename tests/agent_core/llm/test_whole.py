@@ -31,6 +31,7 @@ CUT_CALL = call_piece(0, "a", "write", '{"n": ')
 
 ENDS: list[tuple[str, Odd, Ended, str]] = [
     ("openai-chat", chat(HALF), Ended.STOP, HALF),
+    ("openai-chat", chat(), Ended.STOP, ""),
     ("openai-chat", chat(HALF, reason=None), Ended.STOP, HALF),  # the end mark alone
     ("openai-chat", chat(HALF, done=False), Ended.STOP, HALF),  # the reason alone
     ("openai-chat", chat(HALF, reason="eos"), Ended.STOP, HALF),

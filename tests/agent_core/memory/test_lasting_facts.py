@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+import tomllib
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from typing import Any
@@ -13,18 +15,28 @@ from agent_core.llm import tokens
 from agent_core.memory import task_state
 from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.relative_days import with_dates
-from agent_core.memory.task_state import SaidMessage, Speaker, TaskStateData, read_reply
+from agent_core.memory.task_state import (
+    SaidMessage,
+    Speaker,
+    TaskStateData,
+    mark_new_lines,
+    read_reply,
+    restore_marks,
+    without_source,
+)
 from agent_core.text import fence
 from agent_core.turn import compress
 from agent_core.turn.control import TurnControl
 from tests.agent_core.fakes import assistant, request, result_of, says, tool_call
 from tests.model_server import ModelServer
+from tests.up import ROOT
 
 pytestmark = pytest.mark.rule("7.6")
 
 LIVE = ("automation", "automations", "reminder", "heartbeat", "routine", "自动化", "提醒", "心跳")
 THINGS = ("automation", "automations", "reminder", "the heartbeat", "自动化", "提醒", "心跳间隔")
 TOOLS = ("list_routines", "cron")
+TEXTS: Any = tomllib.loads((ROOT / "tests/data/lasting_facts.toml").read_text())
 PARTS = ("current_goal", "active_flow", "open_loops", "important_facts", "last_decision")
 
 
@@ -45,158 +57,19 @@ def changed(texts: Iterable[str], **more: Any) -> list[tuple[str, str]]:
     ]
 
 
-FLEETING = (
-    "Waiting for the user's API key",
-    "next step: call list_routines",
-    "The price rose by 4 %",
-    "BTC trades at 61000",
-    "Her position is 0.5 BTC",
-    "持仓 0.5 BTC",
-    "There are 3 open orders",
-    "the position is currently closed",
-    "The mail account is not configured",
-    "3 automations are enabled, next at 09:00",
-    "the heartbeat is currently off and BTC trades at 61000",
-)
-SECRETS = (
-    "Her key is sk-abcdefgh12345678",
-    "Use sk-proj-Abc_defGhi-12",
-    "The token is ghp_0123456789abcdefABCDEF",
-    "AKIAIOSFODNN7EXAMPLE is hers",
-    "the password is hunter2",
-    "password: swordfish",
-    "The password for the front door is 4711 since May",
-    "her PIN 4711",
-    "api_key=abc123",
-    "It sends Bearer abcdefghijklmnopqrst",
-    "密码是hunter2",
-    "d41d8cd98f00b204e9800998ecf8427e opens it",
-)
-LASTING = (
-    "Ada is allergic to nuts",
-    "The user investigates a leak in the cellar",
-    "Ada wants her routine kept short",
-    "The shed is to be red, because the old one was",
-    "Her budget is 500 EUR",
-    "Rent costs 900 EUR",
-    "She lives currently in Rome",
-    "Her position is head of sales",
-    "Ada keeps her passwords in a safe",
-    "Tidy up the automations",
-    "The secret ingredient is cinnamon",
-    "用户喜欢蓝色",
-    "用户目前住在北京",
-)
-
-
 def test_what_does_not_last_and_secrets_are_held_in_no_part_and_what_lasts_in_every_part() -> None:
     for part in PARTS:
-        for text in FLEETING + SECRETS:
+        for text in TEXTS["fleeting"] + TEXTS["secrets"]:
             assert durable(holding(part, text)) == TaskStateData(), text
-    assert changed(LASTING) == []
-
-
-# what a person said, and what is made of it
-OF_PEOPLES_LIVES = {
-    "the dentist appointment is on 3 May": "the dentist is on 3 May",
-    "The price of the house was 300000": "The price of the house was 300,000.",
-    "She sold the house at a price of 300,000 EUR": "I sold it for 300k, the price was fine",
-    "The balance of her savings is 12000 EUR": "my balance is 12 000 EUR",
-    "Her position pays 4200 a month": "I earn 4200 in my new position",
-    "她的房子价格是30万": "房子的价格是30万",
-    "Her routine begins at 6:30": "I get up at 6:30",
-    "The person's resting heartbeat is 52": "my resting heartbeat is 52",
-    "The schedule of her school has 5 lessons a day": "I have 5 lessons a day",
-}
+    assert changed(TEXTS["lasting"]) == []
 
 
 def test_figures_of_peoples_lives_are_kept_in_every_part() -> None:
-    for text, said in OF_PEOPLES_LIVES.items():
+    for text, said in TEXTS["of_peoples_lives"].items():
         assert changed([text], figures=said) == []
     for text in ("The price of the house was 300000", "Her position pays 4200 a month"):
         held = holding("important_facts", text)
         assert durable(held, figures="It was 299999, and 42 00") == TaskStateData()
-
-
-STATED = (
-    "Her schedule has changed since the summer",
-    "Her order of life: work, then sleep",
-    "She waits for her visa",
-    "The alarm of her house is disabled",
-    "她在等待签证",
-)
-
-
-# what people say of their lives, in words that live state has too
-OF_LIVES = (
-    "医生提醒我每天吃2片药",
-    "妈妈每天7点提醒她吃药",
-    "税务局的提醒3月4日到了",
-    "她收到银行的提醒\uff0c要还300元",
-    "她是3号工厂的自动化工程师",
-    "她从事自动化已经7年",
-    "她有3个同事做自动化",
-    "工厂有3条自动化生产线",
-    "She is an automation engineer at plant 7",
-    "She has 3 automation engineers in her team",
-    "She has worked in automation for 7 years",
-    "She built 12 automations for Siemens in 2019",
-    "The automation line at her plant has 12 robots",
-    "Automation was her subject at school until 2009",
-    "The automation of plant 7 cost 2 million",
-    "the reminder of the tax office came on 4 March",
-    "The second reminder from her landlord was about 300 EUR",
-    "A reminder fee of 12 EUR is on the bill",
-    "The 3 reminders that her mother left are on the fridge",
-    "the heartbeat of her baby is 140",
-    "The heartbeat that the midwife heard was 140",
-    "Her cron job is what she calls feeding the 2 cats",
-    "She takes a pill at 9 and wants a reminder",
-    "The factory has 3 automations",
-    "Two reminders from the tax office are on the desk",
-    "The reminder app costs 5 EUR a month",
-    "The automation at plant 7 is paused since the strike",
-    "The automation on line 2 was paused",
-    "7号工厂的自动化已暂停",
-)
-# what a tool here can look up, whoever said it
-REPORTS = (
-    "The reminder is at 9",
-    "The user's reminder for the dentist is on 3 May",
-    "Reminder to water the plants at 18:00",
-    "The reminder for the rent on May 3",
-    "a reminder is set for 9",
-    "The reminders are on",
-    "There are 3 automations",
-    "there are no reminders right now",
-    "She has a reminder at 9 to drink water",
-    "Ada has an automation that checks her mail every 30 minutes",
-    "Automation 'news' runs daily at 9",
-    "The automation that checks the mail runs every 30 minutes",
-    "The news automation runs daily at 9",
-    "Automation ab12cd34 (news) runs daily at 09:00",
-    "The user has 2 automations and 3 reminders",
-    "The reminder was deleted",
-    "Reminders are set for 9 and 18:00",
-    "\u76ee\u524d\u67092\u4e2a\u81ea\u52a8\u5316\u5728\u8fd0\u884c",
-    "用户设置了2个提醒",
-    "The water reminder is set to 9:00",
-    "The 2 automations exist",
-    "3 automations are enabled; the reminder is at 9",
-    "the heartbeat is off",
-    "the heartbeat is every 30 minutes",
-    "目前没有提醒",
-    "她有一个每天9点喝水的提醒",
-    "提醒在9点",
-    "每天9点的提醒已设置",
-    "她的提醒是9点",
-    "自动化已存在",
-    "自动化每30分钟运行一次",
-    "自动化“新闻”每天9点运行",
-    "2个自动化已启用",
-    "心跳间隔是30分钟",
-    "共有3个自动化",
-)
 
 
 def test_a_person_said_it_comes_before_whether_it_sounds_live() -> None:
@@ -204,45 +77,18 @@ def test_a_person_said_it_comes_before_whether_it_sounds_live() -> None:
         held = {text: holding("important_facts", text) for text in texts}
         return [text for text, held in held.items() if durable(held, stated={text}, **more) != held]
 
-    assert lost(OF_LIVES) == []
-    assert lost(REPORTS) == list(REPORTS)
-    with_figures = [text for text in OF_LIVES if task_state.figures_in([text])]
+    assert lost(TEXTS["of_lives"]) == []
+    assert lost(TEXTS["reports"]) == TEXTS["reports"]
+    with_figures = [text for text in TEXTS["of_lives"] if task_state.figures_in([text])]
     assert [text for text in with_figures if changed([text], figures=text)] == [], (
         "without a message, by figures"
     )
-    assert [text for text in REPORTS if len(changed([text], figures=text)) < len(PARTS)] == []
-
-
-LOOPS = (
-    "Waiting for the landlord's answer",
-    "Waiting for an answer from the landlord",
-    "waiting for confirmation of the bank",
-    "She waits for the results of the biopsy",
-    "Waiting for the confirmation email from the airline",
-    "Awaiting the delivery of the sofa",
-    "等待房东的回复",
-    "等待医院的检查结果",
-)
-STEP_WAITS = (
-    "Waiting for the answer",
-    "Waiting for a reply from the user",
-    "awaiting the user's confirmation of the date",
-    "Awaiting approval before the next step",
-    "Waiting for your answer",
-    "waiting for the tool's result",
-    "Await further input",
-    "Waiting for the person to choose a date",
-    "next step: search the web",
-    "等待确认",
-    "等待您的回复",
-    "等待工具的结果",
-    "下一步\uff1a搜索",
-)
+    assert [text for text in TEXTS["reports"] if len(changed([text], figures=text)) < len(PARTS)] == []
 
 
 def test_a_wait_for_somebody_else_stays_and_a_wait_of_a_step_goes() -> None:
-    assert changed(LOOPS) == []
-    assert [text for text in STEP_WAITS if len(changed([text])) < len(PARTS)] == []
+    assert changed(TEXTS["loops"]) == []
+    assert [text for text in TEXTS["step_waits"] if len(changed([text])) < len(PARTS)] == []
 
 
 def said(text: str, who: Speaker = Speaker.PERSON, day: int = 28) -> SaidMessage:
@@ -280,17 +126,11 @@ def test_what_a_person_said_stays_though_it_sounds_like_a_wait_or_live(server: M
     assert [task_state.without_source(fact) for fact in held.important_facts] == facts
 
 
-NEVER = (
-    "Waiting for the user to say a date",
-    "her PIN 4711",
-)
-
-
 def test_a_fact_that_stands_in_a_persons_message_is_held_unless_it_can_be_looked_up_or_is_secret() -> None:
-    for text in (*STATED, "She takes a pill at 9 and wants a reminder"):
+    for text in (*TEXTS["stated"], "She takes a pill at 9 and wants a reminder"):
         held = holding("important_facts", text)
         assert durable(held, stated={text}) == held, text
-    for text in NEVER:
+    for text in ("Waiting for the user to say a date", "her PIN 4711"):
         held = holding("important_facts", text)
         assert durable(held, figures=text, stated={text}) == TaskStateData(), text
 
@@ -438,69 +278,11 @@ def test_a_fact_is_shortened_to_fit_its_speaker_mark(server: ModelServer) -> Non
 
 
 TUESDAY = date(2026, 4, 28)
-RELATIVE_DAYS = {
-    "Tomorrow, not the day after tomorrow; \u6628\u5929": "2026-04-29, not 2026-04-30; 2026-04-27",
-    "dinner tonight": "dinner 2026-04-28 evening",
-    "Next Friday or this Friday": "2026-05-08 or 2026-05-01",
-    "it broke last Friday": "it broke 2026-04-24",
-    "the coming Tuesday": "the 2026-05-05",
-    "Monday next week": "2026-05-04",
-    "next week on Thursday": "2026-05-07",
-    "the exam is next week": "the exam is the week of 2026-05-04",
-    "she moves next month": "she moves 2026-05",
-    "since last year": "since 2025",
-    "the visa expires in two weeks": "the visa expires 2026-05-12",
-    "the fair is in 3 days": "the fair is 2026-05-01",
-    "In two weeks she moves": "2026-05-12 she moves",
-    "Fine, in 3 days I fly": "Fine, 2026-05-01 I fly",
-    "She will see Ana in two weeks": "She will see Ana 2026-05-12",
-    "I'm flying to Rome in 3 days": "I'm flying to Rome 2026-05-01",
-    "last weekend, not the coming weekend": "the weekend of 2026-04-25, not the weekend of 2026-05-02",
-    "她说3天后来\uff0c我两周后走": "她说2026-05-01来\uff0c我2026-05-12走",
-    "a week from now": "2026-05-05",
-    "the day after tomorrow or day after tomorrow": "2026-04-30 or 2026-04-30",
-    "last night, and this morning": "2026-04-27 evening, and 2026-04-28 morning",
-    "she moved 5 months ago, and 2 years ago": "she moved 2025-11, and 2024",
-    "\u4e24\u4e2a\u6708\u540e\u642c\u5bb6": "2026-06\u642c\u5bb6",
-    "\u4e0b\u5468\u4e00\u770b\u7259\u533b": "2026-05-04\u770b\u7259\u533b",
-    "\u4e0b\u661f\u671f\u5929": "2026-05-10",
-    "\u4e0b\u4e0b\u5468\u4e09": "2026-05-13",
-    "\u4e0a\u5468\u4e94\u642c\u5bb6": "2026-04-24\u642c\u5bb6",
-    "\u672c\u5468\u65e5": "2026-05-03",
-    "\u4e0b\u4e2a\u6708": "2026-05",
-    "\u660e\u5e74": "2027\u5e74",
-    "\u660e\u665a8\u70b9": "2026-04-29\u665a\u4e0a8\u70b9",
-    "\u5927\u540e\u5929": "2026-05-01",
-    "\u4e24\u5468\u524d": "2026-04-14",
-    "她说明天去": "她说2026-04-29去",
-    "可以后天去": "可以2026-04-30去",
-    "所以前天没来": "所以2026-04-26没来",
-    "下周期末考试": "2026-05-04那周期末考试",
-    "the Friday of last week": "the 2026-04-24",
-}
-NO_DAYS = (
-    "every Monday",
-    "She will, and she learned to swim in 3 days",
-    "出院两周前",
-    "\u6bcf\u5468\u4e00",
-    "for 2 weeks",
-    "以后天天吃药",
-    "以前天天跑步",
-    "目前天气很好",
-    "如今天气冷",
-    "后天性免疫缺陷",
-    "每天早上周会",
-    "看一下周一的安排",
-    "这周围很吵",
-    "下月季花",
-    "meets on the last Friday of the month",
-    "over the past year",
-)
 
 
 def test_days_are_written_by_their_dates() -> None:
-    assert {text: with_dates(text, TUESDAY) for text in RELATIVE_DAYS} == RELATIVE_DAYS
-    assert [text for text in NO_DAYS if with_dates(text, TUESDAY) != text] == []
+    assert {text: with_dates(text, TUESDAY) for text in TEXTS["relative_days"]} == TEXTS["relative_days"]
+    assert [text for text in TEXTS["no_days"] if with_dates(text, TUESDAY) != text] == []
     assert with_dates("last month", date(2027, 1, 31)) == "2026-12"
     sunday = date(2026, 5, 3)
     assert with_dates("this weekend", sunday) == "the weekend of 2026-05-02"
@@ -534,3 +316,25 @@ def test_a_figure_is_the_same_however_it_is_written() -> None:
     same = ["300000", "300,000", "300 000", "300.000", "300k", "0.3 million", "30万"]
     assert {task_state.figures_in([each]) for each in same} == {frozenset({"300000"})}
     assert task_state.figures_in(["12.50 EUR, 5kg, 3 May"]) == {"12.5", "5", "3"}
+
+
+ON = date(2026, 11, 23)
+
+
+@pytest.mark.rule("1.12")
+def test_a_long_line_of_spaces_is_read_at_once() -> None:
+    long = f"a{' ' * 100_000}b"
+    begun = time.process_time()
+    assert without_source(long) == long
+    assert mark_new_lines("", long, ON) == f"{long} [outside 2026-11-23]"
+    assert restore_marks(long, f"{long} [outside 2026-11-23]") == f"{long} [outside 2026-11-23]"
+    assert time.process_time() - begun < 1.0
+
+
+def test_marks_go_with_the_spaces_before_them() -> None:
+    assert without_source("tea at four   [person 2026-11-23]") == "tea at four"
+    assert without_source("[person 2026-11-23] tea") == "[person 2026-11-23] tea"
+    assert (
+        mark_new_lines("", "tea [Agent 2026-01-01]  [outside 2026-01-02] x", ON)
+        == "tea x [outside 2026-11-23]"
+    )

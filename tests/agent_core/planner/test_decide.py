@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,9 +15,11 @@ from agent_core.planner import live
 from agent_core.planner.decide import Meaning, decide_message
 from agent_core.planner.live import LiveState
 from agent_core.text import phrases
+from tests.up import ROOT
 
 pytestmark = pytest.mark.rule("7.1", "7.3", "7.6")
 
+TEXTS: Any = tomllib.loads((ROOT / "tests/data/meanings.toml").read_text())
 ASKED = Execution(id="asked222", request="bake", status=Status.WAITING_USER, question="Which cake?")
 TO_CONFIRM = Execution(id="sure2222", request="erase", status=Status.WAITING_CONFIRMATION, question="Sure?")
 FAILED = Execution(id="failed22", request="bake", status=Status.FAILED)
@@ -116,125 +119,22 @@ def test_retry_words_at_the_start_take_up_what_ended() -> None:
     all_mean(Meaning.FRESH, elsewhere, FAILED)
 
 
-REQUESTS = (
-    "List my automations",
-    "显示我的自动化",
-    "Which routines are there?",
-    "What are my reminders?",
-    "How many automations do I have?",
-    "Delete the automation",
-)
-NO_REQUESTS = (
-    "the automation at nine",
-    "Please, the automation at nine",
-    "what the reminder says",
-)
-
-
-# to "Which cake?": wherever in the message the request stands
-MORE_REQUESTS = (
-    "what reminders do I have",
-    "What's on my schedule today?",
-    "Do I have anything scheduled?",
-    "Set an alarm for nine",
-    "Please wake me at seven",
-    "I wanna see my reminders",
-    "When is my next reminder?",
-    "when does the automation run next?",
-    "Where is the automation that checks my mail?",
-    "Are my reminders on?",
-    "Which reminders, if any, are on?",
-    "I need to know what automations there are",
-    "Tomorrow at nine remind me to call Ana",
-    "Set a reminder for tomorrow at nine",
-    "Did you delete the automation?",
-    "Before I answer: which reminders do I have?",
-    "Wait, how many automations are there?",
-    "I want you to delete the automation",
-    "Please turn off the heartbeat",
-    "Not sure yet; cancel the automation at nine",
-    "Is there a reminder for tomorrow?",
-    "My reminders \u2014 which are on?",
-    "Let me know which reminders I have",
-    "And my reminders?",
-    "What's scheduled?",
-    "Forget the cake. What reminders do I have?",
-    "Forget the cake. Delete the automation.",
-    "我的提醒\uff1f",
-    "把我的提醒列出来",
-    "帮我把提醒改到10点",
-    "我想看我的提醒",
-    "我有哪些提醒",
-    "查一下提醒",
-    "帮我设个闹钟",
-    "麻烦你帮我看看有什么提醒",
-    "现在有几个自动化\uff1f",
-    "我的提醒开了吗\uff1f",
-    "把9点的提醒删掉",
-    "明天九点提醒我给安娜打电话",
-    "等等\uff0c我的定时任务是怎么设置的\uff1f",
-)
-# a question, and what answers it although it names live state
-MORE_REPLIES = (
-    ("Which cake?", "the one from the reminder"),
-    ("Which cake?", "use the reminder, add lemon"),
-    ("Which cake?", "The automation knows which one"),
-    ("Which cake?", "what works best with the schedule"),
-    ("When?", "when is no matter, the reminder comes first"),
-    ("When?", "how about the reminder at nine?"),
-    ("When?", "do it with the automation"),
-    ("When?", "have my reminder ring at nine"),
-    ("When?", "whenever the routine ends"),
-    ("When?", "set the reminder for nine"),
-    ("When?", "is fine with the schedule"),
-    ("Sure?", "yes, delete the automation"),
-    ("真的吗\uff1f", "好的\uff0c删除自动化"),
-    ("At what time shall I remind you to call Ana?", "Remind me tomorrow at nine to call Ana"),
-    ("What time should the reminder be?", "at nine, remind me daily"),
-    ("When shall the reminder come?", "Remind me at nine"),
-    ("What shall I do with the reminder?", "delete the reminder"),
-    ("Shall I list the reminders or the routines?", "please list the reminders"),
-    ("Which reminder shall I delete, tea or water?", "Is it the tea reminder that is first? That one."),
-    ("How shall I tell you?", "tell me by reminder"),
-    ("Shall I delete the automation or the reminder?", "The reminder?"),
-    ("Title?", "Delete the automation"),
-    ("标题\uff1f", "明天提醒我吃药"),
-    ("用哪种颜色\uff1f", "和提醒一样的颜色"),
-    ("什么时候\uff1f", "提醒设置在9点"),
-    ("什么时候\uff1f", "什么提醒都行"),
-    ("什么时候提醒你给安娜打电话\uff1f", "明天九点提醒我"),
-    ("怎么处理这个提醒\uff1f", "把提醒删掉"),
-    ("要列出提醒还是自动化\uff1f", "请列出提醒"),
-)
-
-
-# a question whose words every question may have
-COMMON = (
-    ("How many reminders do you want?", "How many reminders do I have?"),
-    ("What time shall I book the table?", "What time is my reminder?"),
-    ("Which reminder shall I delete, tea or water?", "Remind me tomorrow at nine to call Ana"),
-    ("Title?", "What reminders do I have?"),
-    ("What title shall it have?", "Remind me to breathe"),
-    ("蛋糕用哪种颜色\uff1f", "不要蛋糕了\u3002我有哪些提醒\uff1f"),
-)
-
-
 def test_a_new_live_state_request_is_no_answer_to_the_question() -> None:
     about = live.kinds_mentioned
-    assert [text for text in (*REQUESTS, *MORE_REQUESTS) if not about(text)] == []
+    assert [text for text in TEXTS["requests"] if not about(text)] == []
     assert about("Remind me what the doctor said") == (), "this asks for what is remembered"
-    all_mean(Meaning.NEW_REQUEST, (*REQUESTS, *MORE_REQUESTS), ASKED, live_request=True)
-    all_mean(Meaning.REPLY, NO_REQUESTS, ASKED, live_request=True)
+    all_mean(Meaning.NEW_REQUEST, TEXTS["requests"], ASKED, live_request=True)
+    all_mean(Meaning.REPLY, TEXTS["no_requests"], ASKED, live_request=True)
     all_mean(Meaning.REPLY, ("List the ingredients",), ASKED, live_request=False)
     taken = [
         (question, text)
-        for question, text in MORE_REPLIES
+        for question, text in TEXTS["replies"]
         if meaning(text, replace(ASKED, question=question), live_request=bool(about(text)))
         is not Meaning.REPLY
     ]
     assert taken == []
     all_mean(Meaning.NEW_REQUEST, ("Remind me to breathe",), TO_CONFIRM, live_request=True)
-    for question, text in COMMON:
+    for question, text in TEXTS["common"]:
         all_mean(Meaning.NEW_REQUEST, (text,), replace(ASKED, question=question), live_request=True)
 
 

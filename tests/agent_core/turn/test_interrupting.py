@@ -107,23 +107,6 @@ def test_a_cancel_between_two_tools_closes_the_open_calls() -> None:
     assert run.outputs()[1].output.startswith("Not run")
 
 
-def test_a_turn_stopped_after_a_tool_resumes_from_its_journal() -> None:
-    model = script(calls(tool_call(n=1), tool_call(n=2)), says("done"))
-    control, ports = TurnControl(), Ports()
-
-    def on_call(call: ToolCall) -> str:
-        control.stop()
-        return "did it"
-
-    ports.on_call = on_call
-    assert drive(request(), ports, control).result.ending is Ending.HANDED_BACK
-    ports.on_call = None
-    run = drive(request(steps=tuple(ports.steps)), ports)
-    assert [call.id for call in ports.ran] == ["write-1", "write-2"]
-    assert run.texts() == ["", "", "done"]
-    assert len(model.calls) == 2
-
-
 @pytest.mark.parametrize(("verbs", "ending"), [*SIGNALS, ("stop cancel", Ending.CANCELLED)])
 def test_a_turn_signalled_before_it_starts_calls_no_model(verbs: str, ending: Ending) -> None:
     model = script(says("never"))

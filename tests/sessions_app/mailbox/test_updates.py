@@ -63,8 +63,7 @@ def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(inside: I
 def test_a_failed_and_a_cancelled_turn_acknowledge_nothing(inside: Inside) -> None:
     session = inside.person.session()
     event = deposit(session, "news")
-    inside.model.answer_with(ModelRefused("no credit"))
-    assert inside.say(session, "hello").state == "failed"
+    assert inside.say(session, "hello", ModelRefused("no credit")).state == "failed"
     assert "news" in inside.model.shown()
     assert acknowledged_by(event) is None
     cancelled = begun(session)

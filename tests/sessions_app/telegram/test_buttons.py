@@ -40,8 +40,7 @@ def session(api: BotApi, inside: Inside, chat: int) -> Session:
 
 def asked_to_erase(inside: Inside, session: Session, *names: str) -> Sent:
     """The message with the question, as it was sent."""
-    inside.model.answer_with(erase(*names), says("May I?"))
-    return shown(inside.say(session, "Tidy up."))
+    return shown(inside.say(session, "Tidy up.", erase(*names), says("May I?")))
 
 
 def shown(turn: Turn) -> Sent:
@@ -114,11 +113,9 @@ def test_a_plans_confirmation_has_buttons_and_its_open_question_none(
     api: BotApi, bot: TelegramBot, inside: Inside, session: Session
 ) -> None:
     inside.planner()
-    inside.model.answer_with(plan(ask("Which colour?"), RESPOND))
-    assert shown(inside.say(session, "Paint it.")).buttons == ()
+    assert shown(inside.say(session, "Paint it.", plan(ask("Which colour?"), RESPOND))).buttons == ()
     ExecutionState.objects.all().delete()
-    inside.model.answer_with(plan(ask("Shall I go on?", confirm=True), RESPOND))
-    sent = shown(inside.say(session, "Paint it."))
+    sent = shown(inside.say(session, "Paint it.", plan(ask("Shall I go on?", confirm=True), RESPOND)))
     assert [label for label, _ in sent.buttons] == ["Yes", "No"]
     inside.model.answer_with(answers("Painted."))
     assert pressed(api, bot, sent, "Yes") == "You answered: yes."

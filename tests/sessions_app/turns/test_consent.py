@@ -35,8 +35,7 @@ def speak(inside: Inside, session: Session, text: str) -> None:
 def test_the_server_itself_asks_for_what_a_yes_lets_happen(inside: Inside) -> None:
     """The model's words may ask for something else: what is answered is the question below them, which is a row."""
     session = inside.person.session()
-    inside.model.answer_with(erase("disk", "tape"), says("Shall I continue with the summary?"))
-    turn = inside.say(session, "Tidy up.")
+    turn = inside.say(session, "Tidy up.", erase("disk", "tape"), says("Shall I continue with the summary?"))
     asked = ConsentQuestion.objects.get()
     message = Message.objects.filter(turn=turn, role="assistant").latest("seq")
     assert message.content == f"Shall I continue with the summary?\n\n{asked.text}"
@@ -58,8 +57,7 @@ def test_a_yes_permits_each_call_of_one_response_once(inside: Inside) -> None:
     inside.model.answer_with(erase("early"), erase("disk", "tape"), says("I would like to."))
     inside.say(session, "\u6e05\u7406\u4e00\u4e0b")
     assert "\u53ef\u4ee5\u4f7f\u7528" in last_said(session)  # asked in the language that was spoken
-    inside.model.answer_with(erase("disk", "tape", "early"), erase("disk"), says("Erased."))
-    turn = inside.say(session, "\u662f")
+    turn = inside.say(session, "\u662f", erase("disk", "tape", "early"), erase("disk"), says("Erased."))
     done = [inside.did(name) for name in ("disk", "tape", "early")]
     assert done == [1, 1, 0]
     told = inside.model.shown(3)
@@ -77,16 +75,14 @@ def test_a_yes_sent_before_the_question_does_not_count(inside: Inside) -> None:
     receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
     inside.run(session)
     assert inside.did("disk") == 0
-    inside.model.answer_with(erase("disk"), says("Erased."))
-    inside.say(session, "yes")
+    inside.say(session, "yes", erase("disk"), says("Erased."))
     assert inside.did("disk") == 1
 
 
 def test_an_ambiguous_yes_repeats_the_question(inside: Inside) -> None:
     for number, how in enumerate(("automation", "on its way", "chat")):
         session = inside.person.session()
-        inside.model.answer_with(erase("disk"), says("Tidy?"))
-        inside.say(session, "Tidy up.")
+        inside.say(session, "Tidy up.", erase("disk"), says("Tidy?"))
         asked = ConsentQuestion.objects.get(session=session)
         if how == "automation":
             inside.model.answer_with(says("Shall I order milk?"), says("I ordered it."))
@@ -122,8 +118,7 @@ def test_a_yes_naming_the_question_counts_despite_later_messages(inside: Inside)
         "yes #abcdefgh": "open",
     }.items():
         session = inside.person.session()
-        inside.model.answer_with(erase("disk"), says("Tidy?"), says("Shall I order milk?"))
-        inside.say(session, "Tidy up.")
+        inside.say(session, "Tidy up.", erase("disk"), says("Tidy?"), says("Shall I order milk?"))
         speak(inside, session, "milk")
         inside.model.answer_with(erase("disk"), says("Well."))
         asked = ConsentQuestion.objects.get(session=session)

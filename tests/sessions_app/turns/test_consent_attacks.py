@@ -43,8 +43,7 @@ ERASE = makes(call("erase", name="disk"))
 
 def asked(inside: Inside, session: Session, **more: Any) -> ConsentQuestion:
     """A chat's question for the disk."""
-    inside.model.answer_with(ERASE, says("I would like to."))
-    inside.say(session, "Tidy up.", **more)
+    inside.say(session, "Tidy up.", ERASE, says("I would like to."), **more)
     return ConsentQuestion.objects.latest("asked_seq")
 
 
@@ -52,8 +51,7 @@ def asked_in_plan(inside: Inside) -> Session:
     """The session in which a plan asks for the disk."""
     inside.planner()
     session: Session = inside.person.session()
-    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
-    inside.say(session, "Tidy up.")
+    inside.say(session, "Tidy up.", plan(tool("erase", name="disk"), RESPOND))
     return session
 
 
@@ -61,8 +59,7 @@ def test_a_yes_sent_to_one_question_naming_another_grants_neither(inside: Inside
     for word in ("yes", "好"):
         session = inside.person.session()
         disk = asked(inside, session)
-        inside.model.answer_with(makes(call("erase", name="tape")), says("That, too."))
-        inside.say(session, "And the tape.")
+        inside.say(session, "And the tape.", makes(call("erase", name="tape")), says("That, too."))
         tape = ConsentQuestion.objects.latest("asked_seq")
         answer_consent(disk, f"{word} #{tape.pk}")
         both = makes(call("erase", name="disk"), call("erase", "2", name="tape"))
@@ -100,8 +97,7 @@ def test_an_unread_message_after_the_yes_revokes_it(inside: Inside) -> None:
         asked(inside, session)
         wait = partial(receive, session.pk, MessageInput(content="No, wait!", on_busy=on_busy))
         with listening(wait):
-            inside.model.answer_with(*replies, says("I must ask again."), says("Well."))
-            inside.say(session, "yes")
+            inside.say(session, "yes", *replies, says("I must ask again."), says("Well."))
         inside.model.replies.clear()
         assert inside.did("disk") == 0, (on_busy, len(replies))
         assert ConsentQuestion.objects.filter(session=session, state="open").exists()
@@ -154,8 +150,7 @@ def test_others_messages_make_a_yes_ambiguous_even_after_failed_turns(inside: In
         automation(session, "Shall I order milk?", datetime.now(UTC))
     inside.run(session)
     assert Turn.objects.filter(session=session).latest("pk").state == "failed"
-    inside.model.answer_with(ERASE, says("I must not."))
-    inside.say(session, "yes")
+    inside.say(session, "yes", ERASE, says("I must not."))
     assert inside.did("disk") == 0
     question.refresh_from_db()
     assert (question.state, question.asked_seq) == ("open", session.last_seq)
@@ -165,13 +160,11 @@ def test_a_yes_counts_only_where_the_question_was_delivered(inside: Inside) -> N
     session = inside.person.session()
     asked(inside, session, route=CHAT)
     assert Delivery.objects.get().state == DeliveryState.PENDING
-    inside.model.answer_with(ERASE, says("I must not."))
-    inside.say(session, "yes", route=CHAT)
+    inside.say(session, "yes", ERASE, says("I must not."), route=CHAT)
     assert inside.did("disk") == 0
     assert 'erase with {"name": "disk"}' in last_said(session)
     Delivery.objects.update(state=DeliveryState.SENT, ended_at=datetime.now(UTC))
-    inside.model.answer_with(ERASE, says("Erased."))
-    inside.say(session, "yes", route=CHAT)
+    inside.say(session, "yes", ERASE, says("Erased."), route=CHAT)
     assert inside.did("disk") == 1
 
 
@@ -179,8 +172,7 @@ def test_a_web_yes_counts_for_an_undelivered_channel_question(inside: Inside) ->
     """A window shows what the session says, wherever it is sent."""
     session = inside.person.session()
     asked(inside, session, route=CHAT)
-    inside.model.answer_with(ERASE, says("Erased."))
-    inside.say(session, "yes")
+    inside.say(session, "yes", ERASE, says("Erased."))
     assert inside.did("disk") == 1
 
 
@@ -260,8 +252,7 @@ def test_a_thread_yes_is_ambiguous_after_showing_the_primary_session(inside: Ins
     inside.run(primary)
     update_agent(thread.agent_id, {"unified_session": False})
     for done in (0, 1):
-        inside.model.answer_with(ERASE, says("Well."))
-        inside.say(thread, "yes")
+        inside.say(thread, "yes", ERASE, says("Well."))
         assert inside.did("disk") == done
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from html.parser import HTMLParser
@@ -17,13 +17,15 @@ from agent_core.planner.decide import plain_answer
 from agent_core.turn.consent import shown_value
 from interfaces.web.rendering import render, render_growing
 from sessions_app.agents.edit import update_agent
+from sessions_app.channels import base as channels
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.hooks.inbound import Proof, authenticate, check_post, post
 from sessions_app.hooks.tokens import token_of
-from sessions_app.models import ChatType, ConsentQuestion, Delivery, Hook, Message, Session, Turn
+from sessions_app.models import PRIMARY_KEY, ChatType, ConsentQuestion, Delivery, Hook, Message, Session, Turn
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside, call, makes
 from tests.mcp_servers import Docs
+from tests.plugins import FileChannel
 from tests.talk import last_said
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
@@ -105,8 +107,7 @@ def test_the_box_with_the_button_hides_nothing(inside: Inside) -> None:
     for hidden in ("\u202e", "\u2066", "\u200b", "\u3164", "\u00ad", "\ufe0f", "\u00a0"):
         for arguments in ({"name": f"a{hidden}b"}, {"name": "x", f"n{hidden}": {"deep": [hidden]}}):
             session = inside.person.session()
-            inside.model.answer_with(makes(call("erase", **arguments)), says("I would like to."))
-            inside.say(session, "Tidy up.")
+            inside.say(session, "Tidy up.", makes(call("erase", **arguments)), says("I would like to."))
             page = page_of(inside, session)
             box = page.partition('class="question"')[2]
             assert "Allow erase" in box
@@ -266,8 +267,7 @@ def test_a_yes_is_for_no_other_server_of_the_name_and_no_other_account(inside: I
     with docs.serving() as url, there.serving() as elsewhere:
         first = {"url": url, "trusted": True, "headers": {"Authorization": "Bearer first-account"}}
         update_agent(session.agent_id, {"mcp_servers": {"docs": first}})
-        inside.model.answer_with(erase, says("I would like to."))
-        inside.say(session, "Tidy up.")
+        inside.say(session, "Tidy up.", erase, says("I would like to."))
         others: tuple[dict[str, Any], ...] = (
             {"url": elsewhere},
             {"headers": {"Authorization": "Bearer second-account"}},
@@ -281,7 +281,47 @@ def test_a_yes_is_for_no_other_server_of_the_name_and_no_other_account(inside: I
             inside.say(session, f"yes #{ConsentQuestion.objects.earliest('asked_seq').pk}")
             assert docs.calls == there.calls == [], other
         update_agent(session.agent_id, {"mcp_servers": {"docs": first}})
-        inside.model.answer_with(erase, says("I must ask again."), erase, says("Erased."))
-        inside.say(session, "Now as before.")
+        inside.say(session, "Now as before.", erase, says("I must ask again."), erase, says("Erased."))
         inside.say(session, "yes")
         assert docs.calls == ["note all"]
+
+
+class Slack(FileChannel):
+    name = "slack"
+
+
+def test_a_group_is_one_in_unified_mode_too(inside: Inside) -> None:
+    group = inside.person.session(chat_type=ChatType.GROUP)
+    hook = bridge(group)
+    update_agent(group.agent_id, {"unified_session": True})
+    primary = Session.objects.get(agent=group.agent_id, key=PRIMARY_KEY)
+    question = ask_in_chat(inside, lambda text: inside.say(primary, text))
+    for text in ("ok", f"yes #{question.pk}"):
+        try_call(inside, "chat")
+        from_hook(inside, hook, text)
+        question.refresh_from_db()
+        assert (inside.did("disk"), question.state) == (0, "open"), text
+    try_call(inside, "chat")
+    inside.say(primary, "ok")
+    assert inside.did("disk") == 1
+
+
+@pytest.fixture
+def slack() -> Iterator[None]:
+    channels.register(Slack())
+    yield
+    channels.unregister(Slack.name)
+
+
+@pytest.mark.usefixtures("slack")
+@pytest.mark.parametrize(("address", "done"), [("C0123", 0), ("D0123", 1)])
+def test_a_hook_whose_answers_go_to_a_group_bridges_one(inside: Inside, address: str, done: int) -> None:
+    agent = inside.person.agent
+    hook = add_hook(
+        NewHook(agent_id=agent.pk, name="bridge", as_person=True, channel="slack", address=address)
+    )
+    ask_in_chat(inside, lambda text: from_hook(inside, hook, text))
+    Delivery.objects.update(state="sent", ended_at=datetime.now(UTC))
+    try_call(inside, "chat")
+    from_hook(inside, hook, "ok", before=-3)
+    assert inside.did("disk") == done

@@ -27,8 +27,7 @@ def shown(inside: Inside, turn: Turn) -> dict[str, Any]:
 @pytest.mark.parametrize("ended", UNWHOLE)
 def test_an_answer_that_is_not_whole_says_so(inside: Inside, ended: Ended, text: str) -> None:
     session = inside.person.session()
-    inside.model.answer_with(ModelReply(text=text, ended_by=ended))
-    turn = inside.say(session, "hello")
+    turn = inside.say(session, "hello", ModelReply(text=text, ended_by=ended))
     expected = text or EMPTY[ended]
     assert (turn.state, turn.ended_by) == ("succeeded", ended)
     message = Message.objects.filter(turn=turn, role="assistant").get()
@@ -44,16 +43,14 @@ def test_a_whole_answer_has_no_note(inside: Inside) -> None:
     turn = inside.say(session, "hello")
     assert (turn.ended_by, shown(inside, turn)["ended_by"]) == ("stop", "stop")
     assert "ended_by" not in Message.objects.filter(turn=turn, role="assistant").get().metadata
-    inside.model.answer_with(RuntimeError("broken"))
-    failed = inside.say(session, "again")
+    failed = inside.say(session, "again", RuntimeError("broken"))
     assert (failed.ended_by, shown(inside, failed)["ended_by"]) == ("", None)
 
 
 @pytest.mark.rule("9.3")
 def test_a_delivery_says_it_below_the_text_and_in_its_own_field(inside: Inside) -> None:
     session = inside.person.session(channel="webhook", address="https://8.8.8.8/hook")
-    inside.model.answer_with(ModelReply(text="Half", ended_by=Ended.LENGTH))
-    inside.say(session, "hello")
+    inside.say(session, "hello", ModelReply(text="Half", ended_by=Ended.LENGTH))
     made = _parcel(Delivery.objects.get())
     assert made is not None
     assert (made.text, made.about["ended_by"]) == ("Half", "length")

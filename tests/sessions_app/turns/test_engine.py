@@ -92,19 +92,15 @@ def test_a_plan_outlives_workers_that_are_killed_at_a_step_and_at_its_question(
 @pytest.mark.rule("7.3")
 def test_an_unavailable_planner_keeps_the_question(planner: Inside) -> None:
     session = planner.person.session()
-    planner.model.answer_with(plan(ask("Which one?")))
-    planner.say(session, "Take one.")
+    planner.say(session, "Take one.", plan(ask("Which one?")))
     for text in ("the left one", "List my automations."):  # a reply, and another request
-        planner.model.answer_with(DOWN)
-        failed = planner.say(session, text)
+        failed = planner.say(session, text, DOWN)
         assert (failed.state, failed.error_code) == (TurnState.FAILED, "model_unavailable")
         assert ExecutionState.objects.get(question="Which one?").status == Status.WAITING_USER
-    planner.model.answer_with(plan(RESPOND), says("You have none."))
-    planner.say(session, "我有哪些提醒\uff1f")
+    planner.say(session, "我有哪些提醒\uff1f", plan(RESPOND), says("You have none."))
     assert last_said(session) == "You have none."
     assert ExecutionState.objects.get(question="Which one?").status == Status.WAITING_USER, "it was no answer"
-    planner.model.answer_with(plan(RESPOND), says("Took the left one."))
-    planner.say(session, "the left one")
+    planner.say(session, "the left one", plan(RESPOND), says("Took the left one."))
     assert "Question: Which one?\nReply: the left one" in planner.model.shown(-2)
     assert ExecutionState.objects.get(question="Which one?").status == Status.COMPLETED
 
@@ -118,8 +114,7 @@ def test_a_failed_plan_is_retried_with_what_the_person_asked(planner: Inside) ->
     ExecutionState.objects.create(
         id="auto2222", session=session, source="automation", status=Status.COMPLETED, request="Water report."
     )
-    planner.model.answer_with(plan(RESPOND), says("It works now."))
-    planner.say(session, "try again")
+    planner.say(session, "try again", plan(RESPOND), says("It works now."))
     failed.refresh_from_db()
     assert (failed.status, failed.final_answer) == (Status.COMPLETED, "It works now.")
     assert "# Request\n\nDo the impossible." in planner.model.shown(2)
@@ -129,8 +124,7 @@ def test_a_failed_plan_is_retried_with_what_the_person_asked(planner: Inside) ->
 def test_clear_empties_only_its_own_conversation_and_leaves_mail(planner: Inside) -> None:
     session, other = planner.person.session(), planner.person.session()
     for each in (session, other):
-        planner.model.answer_with(plan(RESPOND), says("Planned."), plan(ask("Which?")))
-        planner.say(each, "Plan the surprise.")
+        planner.say(each, "Plan the surprise.", plan(RESPOND), says("Planned."), plan(ask("Which?")))
         planner.say(each, "Take one.")
         remember(each.pk, {"current_goal": "take one"})
     MailboxEvent.objects.create(target=session, event_type="job_completed", summary="the news")
@@ -144,8 +138,7 @@ def test_clear_empties_only_its_own_conversation_and_leaves_mail(planner: Inside
     assert TaskState.objects.get(session=session).current_goal == ""
     assert Message.objects.filter(session=session).count() == 6
     assert MailboxEvent.objects.get().acknowledged_at is None
-    planner.model.answer_with(plan(RESPOND), says("Hello."))
-    planner.say(session, "again, hello")
+    planner.say(session, "again, hello", plan(RESPOND), says("Hello."))
     assert [entry.content for entry in planner.model.calls[-1].entries[:-1]] == []
     assert "surprise" not in planner.model.shown(-2)
     assert "the news" in planner.model.shown(-2)
@@ -157,8 +150,7 @@ def test_clear_empties_only_its_own_conversation_and_leaves_mail(planner: Inside
 @pytest.mark.rule("3.5")
 def test_a_reply_answers_the_newest_question_unless_another_is_named(planner: Inside) -> None:
     session = planner.person.session()
-    planner.model.answer_with(plan(ask("Which cake?")))
-    planner.say(session, "Bake a cake.")
+    planner.say(session, "Bake a cake.", plan(ask("Which cake?")))
     cake = ExecutionState.objects.get()
     song = waiting_song(session, "newer222")
     ExecutionState.objects.bulk_create(  # however much ran since
@@ -167,12 +159,10 @@ def test_a_reply_answers_the_newest_question_unless_another_is_named(planner: In
         )
         for n in range(30)
     )
-    planner.model.answer_with(plan(RESPOND), says("Sung."))
-    planner.say(session, "the sad one")
+    planner.say(session, "the sad one", plan(RESPOND), says("Sung."))
     assert "Question: Which song?" in planner.model.shown(-2)
     waiting_song(session, "other222")
-    planner.model.answer_with(plan(RESPOND), says("Baked."))
-    planner.say(session, f"lemon, for #{cake.pk}")
+    planner.say(session, f"lemon, for #{cake.pk}", plan(RESPOND), says("Baked."))
     assert "Question: Which cake?" in planner.model.shown(-2)
     again = planner.say(session, f"yes #{cake.pk}")
     assert (again.state, again.error_code) == (TurnState.FAILED, "question_closed")
@@ -187,15 +177,13 @@ def test_a_reply_answers_the_newest_question_unless_another_is_named(planner: In
 
 def test_a_cancelled_turn_ends_its_execution_and_leaves_the_others(planner: Inside) -> None:
     session = planner.person.session()
-    planner.model.answer_with(plan(ask("Which?")))
-    planner.say(session, "Take one.")
+    planner.say(session, "Take one.", plan(ask("Which?")))
 
     def cancel() -> None:
         cancel_turn(planner.handles[-1].turn_id or 0)
         planner.handles[-1].control.cancel()
 
-    planner.model.answer_with(during(cancel, plan(RESPOND)))
-    turn = planner.say(session, "Please list my automations and wait.")
+    turn = planner.say(session, "Please list my automations and wait.", during(cancel, plan(RESPOND)))
     assert turn.state == TurnState.CANCELLED
     assert ExecutionState.objects.filter(status__in=["planning", "running"]).count() == 0
 
@@ -255,5 +243,4 @@ def test_switching_the_engine_during_a_turn_keeps_the_session_usable(planner: In
     planner.say(session, "Count.")
     assert not ExecutionState.objects.filter(status__in=["planning", "running"]).exists()
     Agent.objects.update(engine=Engine.PLANNER)
-    planner.model.answer_with(plan(RESPOND), says("Hello."))
-    assert planner.say(session, "Hello").state == TurnState.SUCCEEDED
+    assert planner.say(session, "Hello", plan(RESPOND), says("Hello.")).state == TurnState.SUCCEEDED

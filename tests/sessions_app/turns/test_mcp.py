@@ -51,8 +51,7 @@ def with_servers(person: Person, **urls: str) -> Session:
 
 def used(inside: Inside, session: Session, name: str, **given: str) -> Turn:
     """A turn that calls this tool."""
-    inside.model.answer_with(makes(call(name, **given)), says("Done."))
-    return inside.say(session, f"Please use {name}.")
+    return inside.say(session, f"Please use {name}.", makes(call(name, **given)), says("Done."))
 
 
 def results(turn: Turn) -> list[tuple[str, str]]:

@@ -40,16 +40,14 @@ def slot(planner: Inside, session: Session, *replies: Any) -> None:
 
 def test_a_plan_stores_its_question_and_uses_a_yes_once(planner: Inside) -> None:
     session = planner.person.session()
-    planner.model.answer_with(ERASE)
-    asked_in = planner.say(session, "Tidy up.")
+    asked_in = planner.say(session, "Tidy up.", ERASE)
     execution, asked = ExecutionState.objects.get(), ConsentQuestion.objects.get()
     assert (asked.pk, asked.execution, asked.turn_id) == (execution.question_id, execution.pk, asked_in.pk)
     assert asked.text == execution.question == last_said(session)
     assert asked.asked_seq == execution.asked_seq == session.last_seq
     [call] = asked.calls
     assert (call["id"], call["name"], call["arguments"]) == (f"{execution.pk}.1.1", "erase", {"name": "disk"})
-    planner.model.answer_with(revision("replace_remaining", tool("erase", name="disk"), RESPOND))
-    yes = planner.say(session, "yes")
+    yes = planner.say(session, "yes", revision("replace_remaining", tool("erase", name="disk"), RESPOND))
     assert planner.did("disk") == 1
     first, second = ConsentQuestion.objects.order_by("asked_seq")
     assert (first.state, first.answered_by_id, first.calls[0]["used"]) == ("granted", yes.pk, call["id"])
@@ -57,18 +55,15 @@ def test_a_plan_stores_its_question_and_uses_a_yes_once(planner: Inside) -> None
         "open",
         execution.pk,
     )  # the same call again is another question
-    planner.model.answer_with(revision("finish"), says("It stays."))
-    planner.say(session, "no")
+    planner.say(session, "no", revision("finish"), says("It stays."))
     second.refresh_from_db()
     assert (second.state, planner.did("disk")) == ("refused", 1)
 
 
 def test_another_reply_closes_the_question(planner: Inside) -> None:
     session = planner.person.session()
-    planner.model.answer_with(ERASE)
-    planner.say(session, "Tidy up.")
-    planner.model.answer_with(plan(RESPOND), says("Nothing would be left."))
-    planner.say(session, "what would be left?")
+    planner.say(session, "Tidy up.", ERASE)
+    planner.say(session, "what would be left?", plan(RESPOND), says("Nothing would be left."))
     assert ConsentQuestion.objects.get().state == "closed"
     assert planner.did("disk") == 0
 
@@ -81,16 +76,14 @@ def test_a_slot_asks_for_no_consent_and_informs_its_home(planner: Inside) -> Non
             session=session, status__in=["waiting_confirmation"]
         ).exists()
         assert MailboxEvent.objects.filter(target=session, event_type="consent_needed").count() == 1
-        planner.model.answer_with(plan(RESPOND), says("Hello."))
-        planner.say(session, "yes")
+        planner.say(session, "yes", plan(RESPOND), says("Hello."))
     assert (planner.did("disk"), ConsentQuestion.objects.count()) == (0, 0)
 
 
 @pytest.mark.rule("7.3", "7.4")
 def test_a_reply_answers_the_latest_question_not_the_latest_plan(planner: Inside) -> None:
     session = planner.person.session()
-    planner.model.answer_with(plan(ask("How large?")))
-    planner.say(session, "Bake a cake.")
+    planner.say(session, "Bake a cake.", plan(ask("How large?")))
     cake = ExecutionState.objects.get()
     slot(planner, session, plan(ask("Shall I go on with the build?", confirm=True)))
     build = ExecutionState.objects.exclude(pk=cake.pk).get()
@@ -98,8 +91,7 @@ def test_a_reply_answers_the_latest_question_not_the_latest_plan(planner: Inside
     answered = answer_question(cake, "large")
     planner.run(session)
     answered.refresh_from_db()
-    planner.model.answer_with(plan(RESPOND), says("Baked."))
-    planner.say(session, "yes")
+    planner.say(session, "yes", plan(RESPOND), says("Baked."))
     cake.refresh_from_db()
     build.refresh_from_db()
     assert (cake.status, cake.final_answer) == (Status.COMPLETED, "Baked.")
@@ -109,8 +101,7 @@ def test_a_reply_answers_the_latest_question_not_the_latest_plan(planner: Inside
 def test_a_plain_yes_after_other_messages_repeats_the_question(planner: Inside) -> None:
     for number, request in enumerate(("Tidy up.", "整理一下")):
         session = planner.person.session()
-        planner.model.answer_with(ERASE)
-        planner.say(session, request)
+        planner.say(session, request, ERASE)
         before = ConsentQuestion.objects.get(session=session)
         slot(planner, session, plan(RESPOND), says("Shall I order milk?"))
         MailboxEvent.objects.create(target=session, event_type="job_completed", summary="the news")
@@ -123,8 +114,7 @@ def test_a_plain_yes_after_other_messages_repeats_the_question(planner: Inside) 
         assert (question.pk, question.asked_seq) == (before.pk, session.last_seq)
         news = MailboxEvent.objects.filter(target=session, event_type="job_completed")
         assert not news.filter(acknowledged_at__isnull=False).exists()
-        planner.model.answer_with(revision("continue"), says("Gone."))
-        planner.say(session, "好")
+        planner.say(session, "好", revision("continue"), says("Gone."))
         assert planner.did("disk") == number + 1
 
 
@@ -135,15 +125,13 @@ def test_a_yes_naming_its_question_counts_despite_later_messages(planner: Inside
         planner.say(session, "Tidy up.")
         asked = ConsentQuestion.objects.get(session=session)
         slot(planner, session, plan(RESPOND), says("Shall I order milk?"))
-        planner.model.answer_with(revision("continue"), says("Gone."))
-        planner.say(session, f"yes #{getattr(asked, name)}")
+        planner.say(session, f"yes #{getattr(asked, name)}", revision("continue"), says("Gone."))
         assert planner.did("disk") == number, name
 
 
 def test_a_yes_does_not_answer_the_same_plans_next_question(planner: Inside) -> None:
     session = planner.person.session()
-    planner.model.answer_with(plan(ask("Shall I look first?", confirm=True)))
-    planner.say(session, "Tidy up.")
+    planner.say(session, "Tidy up.", plan(ask("Shall I look first?", confirm=True)))
     execution = ExecutionState.objects.get()
     planner.model.answer_with(ERASE)
     first = receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
@@ -201,11 +189,9 @@ def test_a_plan_that_read_a_page_stays_restricted_when_answered(planner: Inside)
     planner.say(session, "Read that page, then count.")
     assert ExecutionState.objects.get().has_read
     bound = (plan(tool("count", name="a"), RESPOND), revision("finish"), says("I only read."))
-    planner.model.answer_with(*bound)
-    planner.say(session, "yes")
+    planner.say(session, "yes", *bound)
     assert (planner.did("a"), last_said(session)) == (0, "I only read.")
-    planner.model.answer_with(*bound)
-    planner.say(session, "try again")
+    planner.say(session, "try again", *bound)
     assert planner.did("a") == 0
     planner.model.answer_with(plan(tool("count", name="a"), RESPOND), revision("continue"), says("One."))
     planner.say(session, "Count now.")

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import redis
 from django.db import connection
 from django.db.models.functions import Now
 
@@ -26,7 +25,7 @@ from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
 from tests.sessions_app.turns.test_receive import automation
-from tests.sessions_app.turns.test_run import Observed
+from tests.sessions_app.turns.test_run import Observed, hinted
 from tests.talk import ended
 
 pytestmark = [pytest.mark.rule("1.7", "10.0"), pytest.mark.usefixtures("broker")]
@@ -97,15 +96,11 @@ def test_a_turn_that_ends_wakes_the_refused_session_of_its_user(
     late = receive(other.pk, MessageInput(content="hello"))
     runner = Observed(worker)
     runner.during = lambda: (claim_next(other.pk, a_worker(), auto_allowed=False), next_lane(other.pk))
-    hints.flush_hints(5.0)
-    with redis.Redis.from_url(broker) as client:
-        client.flushdb()  # the hints of the messages
+    hinted(broker)  # those of the messages
     run_next_turn(runner, busy.pk, "turns")
     assert [turn for turn in turns if ended(turn)] == turns[:1]
-    hints.flush_hints(5.0)
     woken = {hints.Hint(session_id=each.pk, lane="turns").queue for each in (busy, other)}
-    with redis.Redis.from_url(broker) as client:
-        assert {name.decode() for name in client.keys("turns.*")} == woken
+    assert set(hinted(broker)) == woken
     run_next_turn(worker, other.pk, "turns")
     assert ended(late)
     assert waiting() == 1, "the next message of the first session"
@@ -127,26 +122,14 @@ def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: 
     worker = a_worker()
     begun = all_begun(person, bounded, worker)
     first, second = flood(person, 2)
-    for turn in (second, first):
-        assert claim_next(turn.session_id, worker, auto_allowed=True) is None
+    assert claim_next(second.session_id, worker, auto_allowed=True) is None
+    for turn in (second, first):  # the first one has found no room after a turn of its own
         assert next_lane(turn.session_id) == [], "a wake-up now would be refused, and wake again, for ever"
     end(begun[0])
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [first.session_id]
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [second.session_id], (
         "they are woken in turn"
     )
-
-
-def test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_ends(
-    bounded: int, person: Person
-) -> None:
-    """Others may have taken its place, and no hint of its own comes: it would wait for the sweep."""
-    worker = a_worker()
-    begun = all_begun(person, bounded, worker)
-    [waiting] = flood(person, 1)
-    assert next_lane(waiting.session_id) == []
-    end(begun[0])
-    assert [row.session_id for row in next_lane(begun[0].session_id)] == [waiting.session_id]
 
 
 def end(turn: Turn) -> None:

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core import serializers
+from django.test import Client
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.mcp.offer import MOST_OF_ALL
+from automations.jobs.explain import explain
+from automations.models import JobClock, RunRecord
 from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import update_agent
 from sessions_app.memory.task_state import remember
-from sessions_app.models import Agent, Engine, Message, Session, TaskState, Turn, TurnState
+from sessions_app.models import (
+    Agent,
+    Delivery,
+    Engine,
+    Event,
+    MailboxEvent,
+    Message,
+    Session,
+    TaskState,
+    Turn,
+    TurnState,
+)
 from sessions_app.sessions.open import primary_session
+from tests.admin.conftest import make_job
+from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import new_person
+from tests.doors import caller
 from tests.inside import Inside, begun, call, makes
 from tests.mcp_servers import Docs
 from tests.model_server import ModelServer
@@ -161,3 +180,58 @@ def test_tools_of_several_servers_stay_within_what_a_provider_takes(
     assert (turn.state, server.rejected) == (TurnState.SUCCEEDED, [])
     names = [tool["function"]["name"] for tool in server.requests[-1].body["tools"]]
     assert sum("__" in name for name in names) == MOST_OF_ALL
+
+
+WORDS = "Blocked by the gateway at 10.1.2.3"
+
+
+def refuse(server: ModelServer) -> None:
+    server.fail_with(400, {"error": {"message": f"{WORDS}.", "type": "invalid_request_error", "param": None}})
+
+
+def stored() -> str:
+    """All that people, channels and later model calls get."""
+    rows = [
+        *Message.objects.all(),
+        *Event.objects.all(),
+        *MailboxEvent.objects.all(),
+        *Delivery.objects.all(),
+    ]
+    return str(serializers.serialize("json", rows))
+
+
+@pytest.mark.rule("3.6")
+def test_the_words_of_a_provider_are_for_the_owner_alone(inside: Inside, server: ModelServer, telegram: None) -> None:
+    session = inside.person.session()
+    Session.objects.filter(pk=session.pk).update(channel="telegram", chat_id="7")
+    refuse(server)
+    turn = inside.say(session, "hello")
+    assert (turn.state, turn.error_code, turn.provider_message) == (TurnState.FAILED, "model_refused", WORDS)
+    assert turn.error == "The model provider rejected the request (400: bad request)."
+    assert Delivery.objects.count() == 1
+    assert caller(inside.person)("GET", f"/api/turns/{turn.pk}/").json()["provider_message"] == WORDS
+    page = Client()
+    page.force_login(inside.person.user)
+    assert WORDS in page.get(f"/sessions/{session.pk}/").content.decode()
+    server.fail_with(0, {})
+    inside.say(session, "hello again")
+    assert turn.error in json.dumps([each.body for each in server.requests])
+    assert WORDS not in json.dumps([each.body for each in server.requests[1:]]) + stored()
+
+
+@pytest.mark.rule("3.6")
+def test_a_run_tells_the_words_of_its_provider_to_its_owner(inside: Inside, server: ModelServer) -> None:
+    job = make_job(home(inside))
+    JobClock.objects.filter(job=job).update(next_run_at=datetime.now(UTC))
+    refuse(server)
+    inside.beat()
+    run = RunRecord.objects.get(job=job)
+    assert (run.provider_message, WORDS in run.error) == (WORDS, False)
+    assert WORDS in explain(inside.person.user, job.pk).last[0].text
+    found = caller(inside.person)("GET", f"/api/automations/{job.pk}/runs/").json()
+    assert WORDS in json.dumps(found)
+    job_of(inside.person, "report")
+    inside.beat()
+    assert MailboxEvent.objects.filter(event_type="job_failed").exists()
+    assert WORDS not in stored()
+    assert Turn.objects.filter(provider_message=WORDS).count() == 2

@@ -103,8 +103,7 @@ def test_a_worker_registers_sends_heartbeats_and_unregisters(fleet: Fleet) -> No
 
 def test_a_tools_failure_tells_the_model_and_hides_its_text(inside: Inside) -> None:
     session = inside.person.session()
-    inside.model.answer_with(makes(call("break", name="b")))
-    inside.say(session, "Break it.")
+    inside.say(session, "Break it.", makes(call("break", name="b")))
     stored = str(list(Message.objects.filter(session=session).values()))
     assert "RuntimeError" in stored
     assert "secret-from-a-tool" not in stored
