@@ -15,7 +15,8 @@ from django.db.models.functions import Now
 from automations.jobs.clock import notify_beats
 from automations.models import JobClock, RunRecord, RunState
 from sessions_app.models import Delivery, DeliveryState, Turn, TurnState
-from sessions_app.queue.receive import MOST_WAITING, MessageInput, receive
+from sessions_app.queue.receive import MessageInput, receive
+from sessions_app.queue.threads import MOST_WAITING
 from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.config.operations.watching import (
     PROMTOOL,
