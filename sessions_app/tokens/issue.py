@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import sqlalchemy as sa
 import structlog
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import Error, transaction
-from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import QuerySet
 
 from agent_core.execution import new_id
 from sessions_app.exceptions import BadInput, TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, TokenScope
 from sessions_app.models.access import LONGEST_NAME, SHOWN
 from sessions_app.postgres.notify import EVENTS, publisher
-from sessions_app.postgres.rows import existing, fetch, get_or_none
+from sessions_app.postgres.rows import existing, fetch, instance_of
+from sessions_app.postgres.statements import Statement, table
 from sessions_app.single_line import check_line
 from sessions_app.tokens.secret import LONGEST, PREFIX, hashed, new_secret
 
@@ -116,17 +117,34 @@ def _limit_to_session(user: AbstractBaseUser, session: Any) -> uuid.UUID | None:
 
 def find_token(secret: str) -> ApiToken | None:
     """Return the token and its user, if it is valid now. Nothing is cached, so a revoked token is not found."""
-    return None if len(secret) > LONGEST else _valid(token_sha256=hashed(secret))
+    return None if len(secret) > LONGEST else _found(_BY_SECRET.first(secret=hashed(secret)))
 
 
 def valid_token(token_id: str) -> ApiToken | None:
     """Return the token with this id and its user, if it is valid now."""
-    return _valid(pk=token_id)
+    return _found(_BY_ID.first(id=token_id))
 
 
-def _valid(**which: str) -> ApiToken | None:
-    in_time = Q(expires_at__isnull=True) | Q(expires_at__gt=Now())
-    return get_or_none(ApiToken.objects.select_related("user").filter(in_time, user__is_active=True, **which))
+def _found(row: Any) -> ApiToken | None:
+    if row is None:
+        return None
+    token = instance_of(ApiToken, row[: len(_token.c)])
+    token.user = instance_of(User, row[len(_token.c) :])
+    return token
+
+
+def _select_valid(which: Any) -> Any:
+    user = [column.label(f"owner_{column.name}") for column in _user.c]
+    in_time = sa.or_(_token.c.expires_at.is_(None), _token.c.expires_at > sa.func.now())
+    rows = sa.select(*_token.c, *user).join(_user, _user.c.id == _token.c.user_id)
+    return rows.where(which, in_time, _user.c.is_active)
+
+
+_token, _user = table(ApiToken), table(User)
+_BY_SECRET = Statement(
+    _select_valid(_token.c.token_sha256 == sa.bindparam("secret", type_=sa.Text())), prepared=True
+)
+_BY_ID = Statement(_select_valid(_token.c.id == sa.bindparam("id", type_=sa.Text())), prepared=True)
 
 
 def note_use(token: ApiToken) -> None:

@@ -201,7 +201,9 @@ def stored() -> str:
 
 
 @pytest.mark.rule("3.6")
-def test_the_words_of_a_provider_are_for_the_owner_alone(inside: Inside, server: ModelServer, telegram: None) -> None:
+def test_the_words_of_a_provider_are_for_the_owner_alone(
+    inside: Inside, server: ModelServer, telegram: None
+) -> None:
     session = inside.person.session()
     Session.objects.filter(pk=session.pk).update(channel="telegram", chat_id="7")
     refuse(server)
