@@ -30,9 +30,8 @@ SESSION: Final = "elicits-"  # begins the session ids of clients that show quest
 PERSON_SECONDS: Final = 300.0  # for which a request waits for the person
 _CHECK_SECONDS: Final = 2.0  # between two looks at the question
 
-HEARD: dict[
-    str, asyncio.Event
-] = {}  # of questions that requests of this process wait for, by the id of the question
+# of questions that requests of this process wait for, by the id of the question
+HEARD: dict[str, asyncio.Event] = {}
 
 Send = Callable[[bytes], Awaitable[None]]  # sends an event on the stream of a request
 

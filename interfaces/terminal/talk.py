@@ -162,9 +162,8 @@ class Answer:
         return any(words == each.split() for each in texts) or last[-len(words) :] == words
 
 
-CHECK_SECONDS = (
-    3.0  # of silence, after which the turn is read, in case its end is lost; longer than the hub's POLL
-)
+# of silence, after which the turn is read, in case its end is lost; longer than the hub's POLL
+CHECK_SECONDS = 3.0
 NOTE_SECONDS = 0.5  # that a note of a tool call waits for the rest of the text before it
 UNBEGUN_SECONDS = 15.0  # after which a turn that no worker has begun is remarked on
 MOST_NEWS = 20  # messages that came meanwhile

@@ -35,10 +35,8 @@ SOCKET_OPTIONS = (  # the kernel closes a connection whose client or network die
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(STALLED_SECONDS * 1000)),
 )
 OWN_FILES = 64  # open files of the process itself
-SHORTEST_BACKLOG, LONGEST_BACKLOG = (
-    32,
-    2048,
-)  # with a shorter queue clients wait a second and more to be accepted
+# with a shorter queue clients wait a second and more to be accepted
+SHORTEST_BACKLOG, LONGEST_BACKLOG = 32, 2048
 BACKLOG_SHARE = 16  # the backlog is this fraction of the open files that the process may have
 ACCEPTS = 4  # backlogs that the event loop accepts until a connection can be refused
 UNLIMITED = 1_000_000
