@@ -2,8 +2,6 @@
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -189,9 +187,8 @@ class ReadOnlyAdmin(PageAdmin[M]):
     actions: Sequence[Any] | None = ()
     sortable_by = ()  # no index has the other orders
     ordering = ["-pk"]
-    panel_fields: Mapping[
-        str, str
-    ] = {}  # fields with long texts or JSON, which are shown as panels, with their titles
+    # fields with long texts or JSON, which are shown as panels, with their titles
+    panel_fields: Mapping[str, str] = {}
 
     def get_fields(self, request: HttpRequest, obj: M | None = None) -> Any:
         if self.fields:

@@ -2,8 +2,6 @@
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The base of all views: strict input, ETags, pages, idempotent creation."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet

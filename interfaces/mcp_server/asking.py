@@ -5,8 +5,6 @@ comes as a request of its own, perhaps to another process. Its id names the ques
 the two; `HEARD` only tells the waiting request at once, also that the person left the question open.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid
@@ -32,9 +30,8 @@ SESSION: Final = "elicits-"  # begins the session ids of clients that show quest
 PERSON_SECONDS: Final = 300.0  # for which a request waits for the person
 _CHECK_SECONDS: Final = 2.0  # between two looks at the question
 
-HEARD: dict[
-    str, asyncio.Event
-] = {}  # of questions that requests of this process wait for, by the id of the question
+# of questions that requests of this process wait for, by the id of the question
+HEARD: dict[str, asyncio.Event] = {}
 
 Send = Callable[[bytes], Awaitable[None]]  # sends an event on the stream of a request
 

@@ -1,7 +1,5 @@
 """The results of the tools."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """The SDK's server with our handlers. It keeps nothing between requests."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from functools import cache, partial, wraps
 from typing import Any
@@ -45,9 +43,8 @@ AWAY = (
 BUSY = "The server is busy; try again."
 MOST_SHOWN = 5  # wrong arguments that an error names
 LONGEST_NAME = 60  # characters of a name in an error
-KEY_META = (
-    "rondo/idempotencyKey"  # in `_meta`: an idempotency key, for clients that let people set no argument
-)
+# in `_meta`: an idempotency key, for clients that let people set no argument
+KEY_META = "rondo/idempotencyKey"
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 

@@ -4,8 +4,6 @@ It calls the functions of the API, and not the API by HTTP: a command has the se
 run where no web process does. The hub hands out the same events as the streams of the API.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -164,9 +162,8 @@ class Answer:
         return any(words == each.split() for each in texts) or last[-len(words) :] == words
 
 
-CHECK_SECONDS = (
-    3.0  # of silence, after which the turn is read, in case its end is lost; longer than the hub's POLL
-)
+# of silence, after which the turn is read, in case its end is lost; longer than the hub's POLL
+CHECK_SECONDS = 3.0
 NOTE_SECONDS = 0.5  # that a note of a tool call waits for the rest of the text before it
 UNBEGUN_SECONDS = 15.0  # after which a turn that no worker has begun is remarked on
 MOST_NEWS = 20  # messages that came meanwhile

@@ -1,7 +1,5 @@
 """The sign-in page, and the page of one's own account with its API tokens."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Agents, their documents and older revisions of these."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions, their mailbox, and deliveries: their states, sending dead letters again, the key that signs webhooks."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 
@@ -213,9 +211,8 @@ class SessionDetail(ApiView):
         The revision counts commits of turns, so it stays.
         """
         with transaction.atomic():
-            session = selectors.session(
-                self.user, session_id, lock=True
-            )  # its ETag stays the same until the change
+            # locked, so that its ETag stays the same until the change
+            session = selectors.session(self.user, session_id, lock=True)
             given = self.read(SessionChanges, of=SessionOut)
             check_line("title", given.get("title", ""))
             expected(self.request, etag_of(SessionOut(session).data))

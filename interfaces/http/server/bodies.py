@@ -4,8 +4,6 @@ The whole body is read here before Django sees the request. Its bytes are counte
 Content-Length says, and all of them must arrive in time.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
@@ -21,9 +19,8 @@ from interfaces.http.server.headers import path_in
 
 LONGEST_BODY = 1024 * 1024  # bytes, of programs; some doors take more
 LONGEST_FORM = 2 * LONGEST_BODY
-LONGEST = {API: LONGEST_BODY} | {
-    f"/{door.prefix}": door.megabytes * LONGEST_BODY for door in DOORS.values()
-}  # by path prefix
+# by path prefix
+LONGEST = {API: LONGEST_BODY} | {f"/{each.prefix}": each.megabytes * LONGEST_BODY for each in DOORS.values()}
 BODILESS = {"GET", "HEAD", "OPTIONS"}
 FORM = b"application/x-www-form-urlencoded"  # pages send nothing else, and parsing other types is expensive
 BODY_SECONDS = 30.0  # until the whole body has arrived

@@ -4,8 +4,6 @@ uvicorn closes a connection that is idle after a response, but keeps one that ne
 read its response, for as long as the client likes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource
@@ -37,10 +35,8 @@ SOCKET_OPTIONS = (  # the kernel closes a connection whose client or network die
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(STALLED_SECONDS * 1000)),
 )
 OWN_FILES = 64  # open files of the process itself
-SHORTEST_BACKLOG, LONGEST_BACKLOG = (
-    32,
-    2048,
-)  # with a shorter queue clients wait a second and more to be accepted
+# with a shorter queue clients wait a second and more to be accepted
+SHORTEST_BACKLOG, LONGEST_BACKLOG = 32, 2048
 BACKLOG_SHARE = 16  # the backlog is this fraction of the open files that the process may have
 ACCEPTS = 4  # backlogs that the event loop accepts until a connection can be refused
 UNLIMITED = 1_000_000
