@@ -2,6 +2,8 @@
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar

@@ -5,6 +5,8 @@ This replaces Django's pages, which would cascade under a running turn, and read
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
+from __future__ import annotations
+
 from collections.abc import Collection, Sequence
 from http import HTTPStatus
 from typing import Any

@@ -1,5 +1,7 @@
 """The admin pages of hooks and Telegram bots: read-only, without secrets, with actions to switch them on and off."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from django.contrib import admin

@@ -1,5 +1,7 @@
 """Read-only admin pages of what turns and processes leave: mailbox, events, plans, consents, memory, rate limits."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from django.contrib import admin

@@ -1,5 +1,7 @@
 """Panels beside the fields of an admin page, links, and cells of tables. All of them are bounded."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """The read-only admin pages of runs and scheduled messages, with an action to cancel messages."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any

@@ -2,6 +2,8 @@
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Read-only admin pages of turns, their journals, messages and deliveries, with actions to cancel and send again."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from django.contrib import admin, messages

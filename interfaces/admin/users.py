@@ -6,6 +6,8 @@ tokens of staff and superusers.
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

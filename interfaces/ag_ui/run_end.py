@@ -1,5 +1,7 @@
 """The end of a run: what its turn came to, what it asks, and the history for a client that needs it."""
 
+from __future__ import annotations
+
 import json
 import uuid
 from typing import Any

@@ -1,5 +1,7 @@
 """Turn the items of a stream into the AG-UI events of one run."""
 
+from __future__ import annotations
+
 import json
 import uuid
 from collections.abc import Iterable

@@ -1,5 +1,7 @@
 """The address of the door. Runs over HTTP: a RunAgentInput comes, and the events of its turn go out as they happen."""
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import AsyncGenerator, Iterable
 

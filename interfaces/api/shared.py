@@ -1,5 +1,7 @@
 """Shapes that several resources share, and the deletion of agents and sessions, which automations can block."""
 
+from __future__ import annotations
+
 from rest_framework import serializers, status
 from rest_framework.response import Response
 

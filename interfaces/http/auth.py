@@ -3,6 +3,8 @@
 A view declares the scope for each method; what is not declared is refused.
 """
 
+from __future__ import annotations
+
 from typing import Any, cast
 
 from django.contrib.auth.models import User

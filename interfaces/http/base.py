@@ -1,5 +1,7 @@
 """The base of all views: strict input, ETags, pages, idempotent creation."""
 
+from __future__ import annotations
+
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet

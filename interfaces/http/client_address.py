@@ -1,5 +1,7 @@
 """The network of a client, for throttling."""
 
+from __future__ import annotations
+
 import ipaddress
 from functools import lru_cache
 

@@ -1,5 +1,7 @@
 """Fields without coercion: "5" is not 5, true is not 1, and unknown fields are rejected."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime

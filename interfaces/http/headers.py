@@ -1,5 +1,7 @@
 """ETags, and the request headers If-Match, Idempotency-Key, Prefer, Last-Event-ID and HX-Request."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re

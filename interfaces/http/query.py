@@ -1,5 +1,7 @@
 """Query parameters: a view declares them and rejects all others; interfaces.http.schema.openapi documents them."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

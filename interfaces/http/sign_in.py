@@ -5,6 +5,8 @@ too many failures from one address (AXES_… in the settings), an address with t
 attempts beyond the number that may be hashed at a time.
 """
 
+from __future__ import annotations
+
 import ipaddress
 from collections.abc import Callable
 from functools import wraps

@@ -1,5 +1,7 @@
 """Strict and bounded parsing of JSON: what cannot be stored or is ambiguous is rejected."""
 
+from __future__ import annotations
+
 import json
 import math
 from typing import IO, Any

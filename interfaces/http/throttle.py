@@ -1,5 +1,7 @@
 """The throttle of the API's views, which DRF calls before each, and of the pages. It counts in the database."""
 
+from __future__ import annotations
+
 from math import ceil
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Access of monitoring, the "watchers", to /metrics, the details of /readyz and the API schema, without an account."""
 
+from __future__ import annotations
+
 import hmac
 import ipaddress
 from typing import Any

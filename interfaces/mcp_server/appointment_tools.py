@@ -1,5 +1,7 @@
 """The tools about appointments. Schedules have the words of the agents' own tool `cron`."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from automations import selectors

@@ -1,5 +1,7 @@
 """The arguments of the tools. They are strict: unknown names and wrong types are refused."""
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field

@@ -5,6 +5,8 @@ comes as a request of its own, perhaps to another process. Its id names the ques
 the two; `HEARD` only tells the waiting request at once, also that the person left the question open.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 import uuid

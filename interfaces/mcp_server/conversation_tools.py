@@ -1,5 +1,7 @@
 """The tools about agents and conversations, except those that wait. Each runs in a thread."""
 
+from __future__ import annotations
+
 import json
 import uuid
 from collections.abc import Callable

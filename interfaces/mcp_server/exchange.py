@@ -1,5 +1,7 @@
 """The SDK's answer to one message, in this process: it reads the request's bytes and sends its own as an ASGI app."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast

@@ -3,6 +3,8 @@
 Nothing of it is kept in a process, so every web process gives the same answer, also after all of them were killed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

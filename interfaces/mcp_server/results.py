@@ -1,5 +1,7 @@
 """The results of the tools."""
 
+from __future__ import annotations
+
 from datetime import datetime
 from typing import Annotated, Any, Literal
 

@@ -1,5 +1,7 @@
 """The SDK's server with our handlers. It keeps nothing between requests."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 from functools import cache, partial, wraps
 from typing import Any

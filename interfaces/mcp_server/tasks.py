@@ -3,6 +3,8 @@
 The SDK has no types of this extension yet, so they are here, on its base types.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Literal
 
 from django.conf import settings

@@ -1,5 +1,7 @@
 """What a tool is: a function whose docstring and annotations are the description that clients read."""
 
+from __future__ import annotations
+
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping

@@ -4,6 +4,8 @@ Each POST is complete in itself, so any web process answers it and no session is
 first request: a server that nobody uses costs no memory.
 """
 
+from __future__ import annotations
+
 import json
 from typing import Any
 from urllib.parse import urlsplit

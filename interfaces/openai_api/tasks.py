@@ -5,6 +5,8 @@ begins with the task, says the JSON key of its output, and ends with the chat's 
 matched by patterns, which take hours for a text that is made for that.
 """
 
+from __future__ import annotations
+
 import json
 
 from sessions_app.single_line import one_line

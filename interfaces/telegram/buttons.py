@@ -1,5 +1,7 @@
 """Buttons below a question that takes yes or no. Each names its question, so it counts for no other (rule 3.5)."""
 
+from __future__ import annotations
+
 import re
 
 from agent_core.execution import Status

@@ -4,6 +4,8 @@ An answer is sent in parts that Telegram accepts, at most 4,096 UTF-16 code unit
 question.
 """
 
+from __future__ import annotations
+
 import re
 import threading
 import time

@@ -4,6 +4,8 @@ A process that dies loses its locks with its connection, and another one goes on
 comes again, and causes nothing. Errors are waited out; every wait has an end.
 """
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import random

@@ -3,6 +3,8 @@
 An update is stored together with what it causes, so that a repeated one causes nothing.
 """
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 from datetime import timedelta

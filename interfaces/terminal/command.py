@@ -1,5 +1,7 @@
 """Shared parts of the commands: the agent and the session they are about, errors in one line, imports into an agent."""
 
+from __future__ import annotations
+
 import json
 import re
 import sys

@@ -4,6 +4,8 @@ It calls the functions of the API, and not the API by HTTP: a command has the se
 run where no web process does. The hub hands out the same events as the streams of the API.
 """
 
+from __future__ import annotations
+
 import json
 import threading
 import time

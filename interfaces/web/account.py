@@ -1,5 +1,7 @@
 """The sign-in page, and the page of one's own account with its API tokens."""
 
+from __future__ import annotations
+
 import json
 import uuid
 from collections.abc import Iterable

@@ -1,5 +1,7 @@
 """The page of a conversation: its parts, and what people do in it: send, stop, answer, rename, archive, delete."""
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

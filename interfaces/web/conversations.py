@@ -1,5 +1,7 @@
 """The list of a user's conversations, the latest first, with unread marks, and the search in them."""
 
+from __future__ import annotations
+
 import uuid
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,5 +1,7 @@
 """What all pages share: who may see them, their frame, and whether a fragment is asked for."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps

@@ -4,6 +4,8 @@ The parser escapes HTML in the text; the sanitiser then removes all but the list
 Pictures become links: a page loads nothing from outside.
 """
 
+from __future__ import annotations
+
 import re
 import time
 from collections.abc import Iterable, Iterator

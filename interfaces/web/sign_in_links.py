@@ -4,6 +4,8 @@ The token has 256 random bits. The database has only its hash, so somebody who r
 The button of the page uses the link up: previews and prefetches only read the page.
 """
 
+from __future__ import annotations
+
 from datetime import timedelta
 
 from django.conf import settings

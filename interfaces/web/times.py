@@ -1,5 +1,7 @@
 """Times as a person reads them, for the templates: `today 14:05`, `Thu 27 Nov 14:05`. page.js shows the same words."""
 
+from __future__ import annotations
+
 import re
 from datetime import UTC, datetime
 

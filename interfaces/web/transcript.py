@@ -3,6 +3,8 @@
 Everything here is data for the templates. Only `content` is shown: what the model saw may hold internal prompts.
 """
 
+from __future__ import annotations
+
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence

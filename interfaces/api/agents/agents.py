@@ -1,5 +1,7 @@
 """Agents, their documents and older revisions of these."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,6 +3,8 @@
 The secret is only read from a request, never written into an answer.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from drf_spectacular.utils import extend_schema

@@ -3,6 +3,8 @@
 The token of a bot is only read from a request, never written into an answer.
 """
 
+from __future__ import annotations
+
 from typing import Any, cast
 
 from django.contrib.auth.models import AnonymousUser

@@ -1,5 +1,7 @@
 """Tokens of the user, and tickets for event streams."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from django.db.models import QuerySet

@@ -1,5 +1,7 @@
 """Executions and questions of agents that plan, the memory of sessions, and preferences."""
 
+from __future__ import annotations
+
 import uuid
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Sessions, their mailbox, and deliveries: their states, sending dead letters again, the key that signs webhooks."""
 
+from __future__ import annotations
+
 import uuid
 from typing import Any
 

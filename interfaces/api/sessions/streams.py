@@ -1,5 +1,7 @@
 """The events of a session or of an agent as server-sent events."""
 
+from __future__ import annotations
+
 import json
 import uuid
 from collections.abc import AsyncGenerator

@@ -1,5 +1,7 @@
 """Messages of a session and its turns."""
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -3,6 +3,8 @@
 `detail` of an error says more, with the value; a meaning is what is true of all errors with the code.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from django.conf import settings

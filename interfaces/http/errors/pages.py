@@ -1,5 +1,7 @@
 """Errors on the pages for people: a page, or one line of text for the script that asked for a part of a page."""
 
+from __future__ import annotations
+
 from http import HTTPStatus
 from math import ceil
 from typing import Any

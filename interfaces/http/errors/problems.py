@@ -3,6 +3,8 @@
 Under /api/ every error is a problem with a stable `code`, whether it comes from our code, DRF, Django or a limit.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

@@ -1,5 +1,7 @@
 """What describes the API to people and programs: the OpenAPI schema, its pages, and the page of all errors."""
 
+from __future__ import annotations
+
 import hashlib
 import re
 from collections.abc import Iterator

@@ -4,6 +4,8 @@ The whole body is read here before Django sees the request. Its bytes are counte
 Content-Length says, and all of them must arrive in time.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from collections.abc import Mapping

@@ -4,6 +4,8 @@ uvicorn closes a connection that is idle after a response, but keeps one that ne
 read its response, for as long as the client likes.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import resource

@@ -4,6 +4,8 @@ Each area has the strictest policy that it works with. The admin (Alpine) needs 
 the API docs need inline styles. Other pages have their scripts and styles in files.
 """
 
+from __future__ import annotations
+
 import re
 import secrets
 from collections.abc import Sequence

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from argparse import ArgumentParser
 from datetime import UTC, datetime, timedelta
 from typing import Any

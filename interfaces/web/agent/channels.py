@@ -1,5 +1,7 @@
 """Sections of an agent's page: its channels with a test message that goes the way of a scheduled one, and Telegram."""
 
+from __future__ import annotations
+
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any

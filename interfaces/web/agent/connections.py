@@ -1,5 +1,7 @@
 """The section of an agent's page about connections to model providers: those of its owner, and the server's."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from django.http import HttpRequest

@@ -1,5 +1,7 @@
 """The section about documents, and their editor. A document with a backing is checked before it is applied."""
 
+from __future__ import annotations
+
 import hashlib
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The section of an agent's page about its heartbeat: settings, the next beat, the last ones, what they used."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

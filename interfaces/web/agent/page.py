@@ -1,5 +1,7 @@
 """The agents of a person: their list, the page of one with its sections, and what becomes of their forms."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,7 @@
 """Sections of an agent's page: its model, its memory, its hooks and system events."""
 
+from __future__ import annotations
+
 from contextlib import suppress
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The section of an agent's page about tools: what it may use, what asks first, its MCP servers."""
 
+from __future__ import annotations
+
 import re
 from typing import Any
 
