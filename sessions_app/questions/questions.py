@@ -25,7 +25,7 @@ from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.queue.threads import with_target
+from sessions_app.queue.threads import target_ids
 
 R = TypeVar("R", ExecutionState, ConsentQuestion)
 
@@ -102,8 +102,8 @@ def _input(content: str, key: str | None, about: TurnInput) -> MessageInput:
 
 def _is_heard(session_id: uuid.UUID, engine: str) -> bool:
     """Whether the agent still has this engine, and messages in the session are still its own (not redirected)."""
-    session = with_target(Session.objects.filter(pk=session_id)).select_related("agent").first()
-    return session is not None and session.agent.engine == engine and session.target_id == session.pk
+    has_engine = Session.objects.filter(pk=session_id, agent__engine=engine).exists()
+    return has_engine and target_ids([session_id]).get(session_id) == session_id
 
 
 def _must_be_free(turn_id: int | None) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from django.contrib.auth import get_user_model
-from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
-from django.db.models.functions import Coalesce
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionClosed, StorageFull
 from sessions_app.limits import quotas
@@ -39,36 +38,27 @@ _agent, _allowance, _session = table(Agent), table(Allowance), table(Session)
 _turn, _user = table(Turn), table(get_user_model())
 
 
-def with_target(rows: QuerySet[Session]) -> QuerySet[Any]:
-    """Annotate the rows with `target_id`: for a thread of a unified agent the primary session, else itself."""
-    primary = Session.objects.filter(agent=OuterRef("agent"), key=PRIMARY_KEY).values("pk")[:1]
-    unified = When(
-        type=SessionType.SUB,
-        channel=WEB,
-        agent__unified_session=True,
-        then=Coalesce(Subquery(primary), F("pk")),
+def is_redirected(session: Any, agent: Any, primary: Any) -> Any:
+    """Condition to join the primary session that gets a thread's input, and is shown in its place."""
+    return sa.and_(
+        agent.c.unified_session,
+        session.c.type == sa.literal_column(f"'{SessionType.SUB}'"),
+        session.c.channel == sa.literal_column(f"'{WEB}'"),
+        primary.c.agent_id == session.c.agent_id,
+        primary.c.key == sa.literal_column(f"'{PRIMARY_KEY}'"),
     )
-    return rows.annotate(target_id=Case(unified, default=F("pk")))
 
 
 def _addressed() -> Any:
-    primary, key = _session.alias("primary"), sa.func.concat(quotas.FULL, _session.c.owner_id)
-    is_thread = sa.and_(
-        _session.c.type == sa.literal_column(f"'{SessionType.SUB}'"),
-        _session.c.channel == sa.literal_column(f"'{WEB}'"),
-        _agent.c.unified_session,
-    )
-    of_agent = sa.and_(
-        primary.c.agent_id == _session.c.agent_id, primary.c.key == sa.literal_column(f"'{PRIMARY_KEY}'")
-    )
-    target = sa.select(primary.c.id).where(of_agent, is_thread).correlate(_session, _agent)
-    target_id = sa.func.coalesce(target.scalar_subquery(), _session.c.id)
-    waiting = sa.select(_turn.c.id).where(
+    primary = _session.alias("primary_session")
+    target_id = sa.func.coalesce(primary.c.id, _session.c.id)
+    queued = sa.select(_turn.c.id).where(
         _turn.c.session_id == target_id,
         _turn.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
         _turn.c.lane == sa.literal_column(f"'{Lane.PEOPLE}'"),
     )
-    first = waiting.limit(sa.literal_column(str(MOST_WAITING))).correlate(_session, _agent).subquery()
+    first = queued.limit(sa.literal_column(str(MOST_WAITING))).correlate(_session, primary).subquery()
+    key = sa.func.concat(quotas.FULL, _session.c.owner_id)
     is_full = sa.exists().where(_allowance.c.key == key, _allowance.c.full_at > sa.func.now())
     return (
         sa.select(
@@ -80,6 +70,7 @@ def _addressed() -> Any:
         )
         .join(_agent, _agent.c.id == _session.c.agent_id)
         .join(_user, _user.c.id == _session.c.owner_id)
+        .outerjoin(primary, is_redirected(_session, _agent, primary))
         .where(_session.c.id == sa.bindparam("session_id", type_=sa.Uuid()))
     )
 
@@ -112,10 +103,22 @@ def find_target(session_id: uuid.UUID) -> uuid.UUID:
     return target_id
 
 
+def _targets() -> Any:
+    primary = _session.alias("primary_session")
+    return (
+        sa.select(_session.c.id, sa.func.coalesce(primary.c.id, _session.c.id))
+        .join(_agent, _agent.c.id == _session.c.agent_id)
+        .outerjoin(primary, is_redirected(_session, _agent, primary))
+        .where(_session.c.id == sa.any_(sa.bindparam("ids", type_=ARRAY(sa.Uuid()))))
+    )
+
+
+_TARGETS = Statement(_targets)
+
+
 def target_ids(session_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, uuid.UUID]:
     """Return the target of each session, by its id; deleted sessions are missing."""
-    rows = with_target(Session.objects.filter(pk__in=list(session_ids)))
-    return dict(rows.values_list("pk", "target_id"))
+    return dict(_TARGETS.all(ids=list(session_ids)))
 
 
 def must_be_open(session: Session | None) -> Session:

@@ -10,21 +10,19 @@ from django.db.models import QuerySet
 from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from sessions_app.models import (
-    PRIMARY_KEY,
     Agent,
     Delivery,
     Message,
     Session,
     SessionState,
-    SessionType,
     Turn,
 )
 from sessions_app.models.message import BY_AUTOMATION
-from sessions_app.models.session import WEB
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.rows import instances_of
 from sessions_app.postgres.statements import Statement, table
 from sessions_app.questions.question_reads import open_questions
+from sessions_app.queue.threads import is_redirected
 
 ACTIVE, IDLE = "active", "idle"  # states of an open session, as it is shown
 LOOKED_BACK = 100  # newest messages of a history that are searched for its last visible words
@@ -43,7 +41,7 @@ def shown_sessions(owner: Any, ids: list[uuid.UUID]) -> list[Any]:
     """Return these sessions of the user, each with `agent_name`, `target_id`, `shown_seq`, `last_words`, `shown_state`
     and `waiting_size`, the bytes of its open questions.
 
-    `target_id` is the session that it shows (see `with_target`). `shown_state` of an open one is active or idle.
+    `target_id` is the session that it shows (see `is_redirected`). `shown_state` of an open one is active or idle.
     """
     return instances_of(Session, _SHOWN.all(owner=owner, ids=ids))
 
@@ -70,13 +68,11 @@ def in_state(rows: QuerySet[Session], state: str, owner: Any) -> QuerySet[Sessio
 def _select(*columns: Any) -> Any:
     """Select these columns of some sessions of a user, of their agents and of the sessions that they show."""
     primary = _session.alias("primary_session")
-    is_redirected = _agent.c.unified_session, _session.c.type == SessionType.SUB, _session.c.channel == WEB
-    of_agent = primary.c.agent_id == _agent.c.id, primary.c.key == PRIMARY_KEY
     return (
         sa.select(*columns)
         .select_from(_session)
         .join(_agent, _agent.c.id == _session.c.agent_id)
-        .outerjoin(primary, sa.and_(*is_redirected, *of_agent))
+        .outerjoin(primary, is_redirected(_session, _agent, primary))
         .join(_shown, _shown.c.id == sa.func.coalesce(primary.c.id, _session.c.id))
         .where(_session.c.id == sa.any_(_SESSION_IDS), _session.c.owner_id == _OWNER)
     )

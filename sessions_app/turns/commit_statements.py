@@ -16,18 +16,16 @@ from sqlalchemy.dialects.postgresql import JSONB
 from agent_core.types import StepKind
 from sessions_app.journal import next_step
 from sessions_app.models import (
-    PRIMARY_KEY,
     Agent,
     Event,
     Message,
     Session,
-    SessionType,
     Turn,
     TurnState,
     TurnStep,
 )
-from sessions_app.models.session import WEB
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
+from sessions_app.queue.threads import is_redirected
 
 _agent, _event, _message, _session = table(Agent), table(Event), table(Message), table(Session)
 _step, _turn = table(TurnStep), table(Turn)
@@ -43,13 +41,6 @@ OF_EVENT = ("agent_id", "session_id", "turn_id", "scope", "source_type", "run_id
 
 def _lock() -> Any:
     shown = _session.alias("shown")
-    is_shown = sa.and_(
-        shown.c.agent_id == _session.c.agent_id,
-        shown.c.key == sa.literal_column(f"'{PRIMARY_KEY}'"),
-        _agent.c.unified_session,
-        _session.c.type == sa.literal_column(f"'{SessionType.SUB}'"),
-        _session.c.channel == sa.literal_column(f"'{WEB}'"),
-    )
     return (
         sa.select(
             _session.c.last_seq,
@@ -57,7 +48,7 @@ def _lock() -> Any:
             shown.c.last_seq.label("shown_seq"),
         )
         .join(_agent, _agent.c.id == _session.c.agent_id)
-        .outerjoin(shown, is_shown)
+        .outerjoin(shown, is_redirected(_session, _agent, shown))
         .where(_session.c.id == _SESSION_ID)
         .with_for_update(key_share=True, of=_session)
     )
