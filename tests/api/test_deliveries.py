@@ -46,11 +46,8 @@ def test_run_and_delivery_are_shown_apart(ada: Caller) -> None:
     one = ada.get(f"/api/deliveries/{dead.pk}/").json()
     assert one == listed
     assert {name: one[name] for name in shown} == shown
-    assert (one["address"], one["key"], one["turn"]) == (
-        "https://example.org/in",
-        dead.idempotency_key,
-        turn["id"],
-    )
+    expected = ("https://example.org/in", dead.idempotency_key, turn["id"])
+    assert (one["address"], one["key"], one["turn"]) == expected
 
 
 def test_only_failed_deliveries_can_be_redelivered(ada: Caller) -> None:

@@ -78,10 +78,8 @@ def test_the_admin_edits_what_is_there_now(ada: Caller, admin_client: Client) ->
         "seen_basis": form.initial["seen_basis"],
     }
     assert admin_client.post(page, given).status_code == 302
-    assert set(agent_routines(agent_id(ada)).filter(enabled=True).values_list("name", flat=True)) == {
-        "HN",
-        "By hand",
-    }
+    expected = {"HN", "By hand"}
+    assert set(agent_routines(agent_id(ada)).filter(enabled=True).values_list("name", flat=True)) == expected
     stale = admin_client.post(page, given | {"content": "```json\n{}\n```"})
     assert stale.status_code == 200
     assert "changed by somebody else" in stale.content.decode()

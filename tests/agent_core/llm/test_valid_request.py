@@ -74,9 +74,7 @@ def test_a_strict_provider_takes_the_request_after_each_oddity(server: ModelServ
 
 @pytest.mark.rule("3.3")
 @pytest.mark.parametrize("provider", FAMILIES)
-def test_a_strict_provider_takes_the_next_request_of_the_same_turn(
-    server: ModelServer, provider: str
-) -> None:
+def test_a_strict_provider_takes_the_next_request_of_one_turn(server: ModelServer, provider: str) -> None:
     server.strict = True
     for number, name in enumerate(NAMES):
         server.answer_with(calls(odd(name, IDS[number])), calls(odd("write", IDS[number])), says("Done."))
