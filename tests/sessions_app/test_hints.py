@@ -64,9 +64,7 @@ def queues(broker: str) -> Iterator[redis.Redis]:
 
 @pytest.mark.long("the broker answers late")
 @pytest.mark.rule("10.0")
-def test_a_persons_hint_goes_first_and_those_that_waited_too_long_are_dropped(
-    broker: str, queues: redis.Redis
-) -> None:
+def test_a_persons_hint_goes_first_and_hints_too_old_are_dropped(broker: str, queues: redis.Redis) -> None:
     with sending(broker, 1.0) as process:
         until(lambda: waiting(queues, "turns"), 60)
         assert waiting(queues, "auto") < OTHERS // 2

@@ -205,9 +205,7 @@ def test_a_job_keeps_its_open_latest_and_latest_unskipped_runs(session: Session)
     assert ids(job.runs.all()) == {waiting.pk, running.pk, outcome.pk, last.pk}
 
 
-def test_ended_executions_are_removed_and_open_ones_stay(
-    session: Session, person: Person, settings: Any
-) -> None:
+def test_ended_executions_go_and_open_ones_stay(session: Session, person: Person, settings: Any) -> None:
     def execution(name: str, status: str, days: float, **fields: Any) -> str:
         ExecutionState.objects.create(
             id=name, session=session, source="message", status=status, request="bake",

@@ -9,16 +9,10 @@ import pytest
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from sessions_app.models import Session, Turn
-from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
+from tests.sessions_app.tools.test_documents import context
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def context(person: Person) -> ToolContext:
-    session: Session = person.session()
-    return ToolContext(turn=Turn(session=session), session=session, agent=person.agent, interactive=True)
 
 
 def now(person: Person) -> dict[str, str]:

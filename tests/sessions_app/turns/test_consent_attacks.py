@@ -127,8 +127,7 @@ def test_who_stops_the_turn_has_taken_the_yes_back(inside: Inside) -> None:
         Tool(name="erase", description="erase", parameters=erase.parameters, run=erase.run, effect_of=stopped)
     )
     try:
-        inside.model.answer_with(ERASE, says("Erased."))
-        inside.say(session, "yes")
+        inside.say(session, "yes", ERASE, says("Erased."))
     finally:
         tools.unregister("erase")
         tools.register(erase)
