@@ -1,7 +1,5 @@
 """Who sees how the server is, and the headers that every answer has."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

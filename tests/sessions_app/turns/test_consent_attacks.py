@@ -1,7 +1,5 @@
 """Ways round a person's yes: other names, second thoughts, what they were not shown or cannot see (rule 3.5)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
