@@ -57,7 +57,7 @@ TESTS = {
         "tests/sessions_app/mailbox",
         "tests/automations/test_message_deliveries.py",
         "tests/automations/turn_kinds/test_heartbeat.py",
-        "tests/sessions_app/sessions/test_delete.py",
+        "tests/sessions_app/sessions/test_delete_races.py",
         "tests/chaos/test_mailbox_under_fire.py",
     ],
     "agent_core/planner": [

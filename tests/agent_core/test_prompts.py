@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
@@ -30,11 +28,8 @@ def _clean() -> object:
 
 def test_the_reminder_carries_its_reference_and_the_rendered_texts_hash() -> None:
     rendered = prompts.render_prompt(REMINDER, VARIABLES)
-    assert rendered.ref.to_json() == {
-        "id": REMINDER,
-        "version": 1,
-        "sha256": hashlib.sha256(rendered.text.encode()).hexdigest(),
-    }
+    expected = {"id": REMINDER, "version": 1, "sha256": hashlib.sha256(rendered.text.encode()).hexdigest()}
+    assert rendered.ref.to_json() == expected
     assert rendered.text.endswith("\n\nDo it.")
     assert rendered.variables == VARIABLES
 

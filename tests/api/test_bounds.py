@@ -1,7 +1,5 @@
 """Every input has a bound: on size, depth, count, and on the errors that are told of it (rule 10.0)."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 import uuid
@@ -151,18 +149,16 @@ def test_an_error_shows_a_part_of_what_was_sent(ada: Caller) -> None:
         assert words in answer.json()["detail"] or "xxxx" in answer.json()["detail"]
         assert len(answer.content) < 2_000
 
-    for_each(
-        [
-            ({"engine": "x" * 900_000}, "is not a valid choice"),
-            ({"engine": "x" * 200}, "is not a valid choice"),
-            ({"policy": {"x" * 900_000: 1}}, "Unknown policy key"),
-            ({"policy": {str(n): 1 for n in range(101)}}, "at most 100 keys, this one 101"),
-            ({"mcp_servers": {"x" * 900_000: {}}}, "is not a server name"),
-            ({"mcp_servers": {"one": {"x" * 900_000: 1}}}, "has no setting"),
-            ({"timezone": "x" * 900_000}, "unknown time zone"),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        ({"engine": "x" * 900_000}, "is not a valid choice"),
+        ({"engine": "x" * 200}, "is not a valid choice"),
+        ({"policy": {"x" * 900_000: 1}}, "Unknown policy key"),
+        ({"policy": {str(n): 1 for n in range(101)}}, "at most 100 keys, this one 101"),
+        ({"mcp_servers": {"x" * 900_000: {}}}, "is not a server name"),
+        ({"mcp_servers": {"one": {"x" * 900_000: 1}}}, "has no setting"),
+        ({"timezone": "x" * 900_000}, "unknown time zone"),
+    ]
+    for_each(rows, check)
 
 
 def test_json_that_is_not_read() -> None:
@@ -170,39 +166,35 @@ def test_json_that_is_not_read() -> None:
         with pytest.raises(ValueError, match=words):
             read_json(text)
 
-    for_each(
-        [
-            ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "more than 32 levels"),
-            ('{"a":' * (DEEPEST + 1) + "1" + "}" * (DEEPEST + 1), "more than 32 levels"),
-            ("1" * 101, "more than 100 characters"),
-            ("1e999", "too large"),
-            ("NaN", "not a number"),
-            ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice"),
-            ('"\\ud800"', "surrogate"),
-            ("[" + "0," * 9_999 + "0]", "10,000 values"),
-            ("[" + "{}," * 5_000 + "0]", "10,000 values"),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "more than 32 levels"),
+        ('{"a":' * (DEEPEST + 1) + "1" + "}" * (DEEPEST + 1), "more than 32 levels"),
+        ("1" * 101, "more than 100 characters"),
+        ("1e999", "too large"),
+        ("NaN", "not a number"),
+        ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice"),
+        ('"\\ud800"', "surrogate"),
+        ("[" + "0," * 9_999 + "0]", "10,000 values"),
+        ("[" + "{}," * 5_000 + "0]", "10,000 values"),
+    ]
+    for_each(rows, check)
 
 
 def test_json_that_is_read() -> None:
     def check(value: Any) -> None:
         assert read_json(json.dumps(value)) == value
 
-    for_each(
-        [
-            json.loads("[" * DEEPEST + "]" * DEEPEST),
-            [0] * (MOST_VALUES - 1),
-            "," * 100_000,
-            '[{"' * 50_000,
-            "\\" * 3 + '"' * 20_000 + "\\",
-            {'a"': ["\\", '"', ",[{"]},
-            1e300,
-            10**99,
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        json.loads("[" * DEEPEST + "]" * DEEPEST),
+        [0] * (MOST_VALUES - 1),
+        "," * 100_000,
+        '[{"' * 50_000,
+        "\\" * 3 + '"' * 20_000 + "\\",
+        {'a"': ["\\", '"', ",[{"]},
+        1e300,
+        10**99,
+    ]
+    for_each(rows, check)
 
 
 def test_an_endless_line_of_memory_md_is_read_quickly() -> None:
@@ -285,15 +277,13 @@ def test_what_a_list_adds_to_its_rows_counts_in_a_page(ada: Caller) -> None:
         assert len(walked) == 2, address
         assert [each[name] for page in walked for each in page["results"]] == expected
 
-    for_each(
-        [
-            (f"/api/sessions/{sessions[0]}/turns/", "id", [last, guest, host]),
-            ("/api/turns/", "id", [last, guest, host]),
-            (f"/api/sessions/{sessions[0]}/executions/?order=asc", "id", ids),
-            ("/api/sessions/?search=long&order=asc", "id", sessions),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        (f"/api/sessions/{sessions[0]}/turns/", "id", [last, guest, host]),
+        ("/api/turns/", "id", [last, guest, host]),
+        (f"/api/sessions/{sessions[0]}/executions/?order=asc", "id", ids),
+        ("/api/sessions/?search=long&order=asc", "id", sessions),
+    ]
+    for_each(rows, check)
 
 
 @pytest.mark.rule("3.5")

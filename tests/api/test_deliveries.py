@@ -1,7 +1,5 @@
 """Deliveries over HTTP: what left the server, apart from what was done; dead letters; the key that signs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -46,11 +44,8 @@ def test_run_and_delivery_are_shown_apart(ada: Caller) -> None:
     one = ada.get(f"/api/deliveries/{dead.pk}/").json()
     assert one == listed
     assert {name: one[name] for name in shown} == shown
-    assert (one["address"], one["key"], one["turn"]) == (
-        "https://example.org/in",
-        dead.idempotency_key,
-        turn["id"],
-    )
+    expected = ("https://example.org/in", dead.idempotency_key, turn["id"])
+    assert (one["address"], one["key"], one["turn"]) == expected
 
 
 def test_only_failed_deliveries_can_be_redelivered(ada: Caller) -> None:

@@ -1,7 +1,5 @@
 """HEARTBEAT.md over HTTP: `parse` in the answer of PUT, and tags that see edits."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -78,10 +76,8 @@ def test_the_admin_edits_what_is_there_now(ada: Caller, admin_client: Client) ->
         "seen_basis": form.initial["seen_basis"],
     }
     assert admin_client.post(page, given).status_code == 302
-    assert set(agent_routines(agent_id(ada)).filter(enabled=True).values_list("name", flat=True)) == {
-        "HN",
-        "By hand",
-    }
+    expected = {"HN", "By hand"}
+    assert set(agent_routines(agent_id(ada)).filter(enabled=True).values_list("name", flat=True)) == expected
     stale = admin_client.post(page, given | {"content": "```json\n{}\n```"})
     assert stale.status_code == 200
     assert "changed by somebody else" in stale.content.decode()

@@ -1,7 +1,5 @@
 """Hooks: other systems post messages with a token, at most once each, and answers go where the hook says."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -150,10 +148,8 @@ def test_a_stale_or_future_message_is_refused(ci: Poster) -> None:
 
 
 def test_a_timestamp_that_is_none_is_stale(ci: Poster) -> None:
-    for_each(
-        [None, "", "now", "-1", "1e9", "9" * 13, "1.5", "٣", " 1"],
-        lambda wrong: problem(ci(Webhook_Timestamp=wrong), 401, "stale_request"),
-    )
+    rows: list[Any] = [None, "", "now", "-1", "1e9", "9" * 13, "1.5", "٣", " 1"]
+    for_each(rows, lambda wrong: problem(ci(Webhook_Timestamp=wrong), 401, "stale_request"))
 
 
 def test_a_message_without_an_id_is_refused(ci: Poster) -> None:
@@ -265,21 +261,19 @@ def test_a_bad_body_is_refused_and_leaves_nothing(ci: Poster) -> None:
         assert not Turn.objects.exists()
         assert Hook.objects.get().last_used_at is None
 
-    for_each(
-        [
-            ({"content": ""}, 400, "empty_message"),
-            ({"content": "x" * (LONGEST_MESSAGE + 1)}, 400, "message_too_long"),
-            ({"content": 5}, 400, "bad_input"),
-            ({"on_busy": "wait"}, 400, "bad_input"),
-            ({"on_busy": "inject"}, 400, "bad_on_busy"),
-            ({"sender": "two\nlines"}, 400, "bad_sender"),
-            ({"sender": "x" * (LONGEST_SENDER + 1)}, 400, "bad_input"),
-            (b"", 400, "bad_input"),
-            (b'{"content": "a", "content": "b"}', 400, "malformed_body"),
-            (b'{"content": "' + b"x" * 1024 * 1024 + b'"}', 413, "too_large"),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        ({"content": ""}, 400, "empty_message"),
+        ({"content": "x" * (LONGEST_MESSAGE + 1)}, 400, "message_too_long"),
+        ({"content": 5}, 400, "bad_input"),
+        ({"on_busy": "wait"}, 400, "bad_input"),
+        ({"on_busy": "inject"}, 400, "bad_on_busy"),
+        ({"sender": "two\nlines"}, 400, "bad_sender"),
+        ({"sender": "x" * (LONGEST_SENDER + 1)}, 400, "bad_input"),
+        (b"", 400, "bad_input"),
+        (b'{"content": "a", "content": "b"}', 400, "malformed_body"),
+        (b'{"content": "' + b"x" * 1024 * 1024 + b'"}', 413, "too_large"),
+    ]
+    for_each(rows, check)
     accepted(ci())
 
 
@@ -379,9 +373,7 @@ def test_a_use_is_noted_once_a_minute(ci: Poster) -> None:
     assert now > first
 
 
-def test_valid_posts_count_by_hook_and_invalid_ones_by_address(
-    ada: Caller, ci: Poster, settings: Any
-) -> None:
+def test_valid_posts_count_by_hook_and_others_by_address(ada: Caller, ci: Poster, settings: Any) -> None:
     settings.RONDO_THROTTLE = (3, 60)
     other = hook(ada)
     wrong = Poster(id=ci.id, token="rin_wrong")
@@ -455,23 +447,21 @@ def test_a_bad_hook_is_refused(ada: Caller, ci: Poster) -> None:
         assert ada.get(f"/api/hooks/{ci.id}/").json() == before
         assert Hook.objects.count() == 1
 
-    for_each(
-        [
-            ({"name": ""}, 400, "empty_name"),
-            ({"name": "two\nlines"}, 400, "bad_name"),
-            ({"name": "x" * 65}, 400, "bad_input"),
-            ({"channel": "webhook"}, 400, "bad_address"),
-            ({"address": PLACE}, 400, "bad_channel"),
-            ({"channel": "nosuch", "address": PLACE}, 400, "bad_channel"),
-            ({"channel": "web", "address": "42"}, 400, "bad_channel"),
-            ({"channel": "webhook", "address": "ftp://chat.invalid/"}, 400, "bad_address"),
-            ({"channel": "webhook", "address": "https://chat.invalid/\n"}, 400, "bad_address"),
-            ({"channel": "webhook", "address": PLACE + "x" * LONGEST_ADDRESS}, 400, "bad_input"),
-            ({"signed": "yes"}, 400, "bad_input"),
-            ({"token": "rin_mine"}, 400, "bad_input"),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        ({"name": ""}, 400, "empty_name"),
+        ({"name": "two\nlines"}, 400, "bad_name"),
+        ({"name": "x" * 65}, 400, "bad_input"),
+        ({"channel": "webhook"}, 400, "bad_address"),
+        ({"address": PLACE}, 400, "bad_channel"),
+        ({"channel": "nosuch", "address": PLACE}, 400, "bad_channel"),
+        ({"channel": "web", "address": "42"}, 400, "bad_channel"),
+        ({"channel": "webhook", "address": "ftp://chat.invalid/"}, 400, "bad_address"),
+        ({"channel": "webhook", "address": "https://chat.invalid/\n"}, 400, "bad_address"),
+        ({"channel": "webhook", "address": PLACE + "x" * LONGEST_ADDRESS}, 400, "bad_input"),
+        ({"signed": "yes"}, 400, "bad_input"),
+        ({"token": "rin_mine"}, 400, "bad_input"),
+    ]
+    for_each(rows, check)
 
 
 def test_a_hook_whose_channel_is_gone_can_be_disabled(ada: Caller) -> None:

@@ -1,7 +1,5 @@
 """What only shows over real HTTP: waiting, two requests at once, huge bodies, health."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time
@@ -32,10 +30,8 @@ def test_who_prefers_to_wait_is_answered_with_the_finished_turn(window: Window) 
     assert time.monotonic() - began < 10
     assert window.http.get(response.headers["Location"]).json() == turn
     history = window.http.get(f"{window.address}/messages/").json()["results"]
-    assert [(each["seq"], each["role"], each["turn"]) for each in history] == [
-        (1, "user", turn["id"]),
-        (2, "assistant", turn["id"]),
-    ]
+    expected = [(1, "user", turn["id"]), (2, "assistant", turn["id"])]
+    assert [(each["seq"], each["role"], each["turn"]) for each in history] == expected
     assert history[1]["content"] == turn["reply"]
 
 

@@ -1,7 +1,5 @@
 """The read loop by itself: order, hidden events, slow readers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import aclosing, closing
@@ -209,9 +207,7 @@ def test_a_reader_hears_of_events_that_nobody_announced(quick_polls: None, hub: 
 
 
 @pytest.mark.rule("4.10")
-def test_primary_events_since_the_toggle_are_not_skipped_for_threads(
-    quick_polls: None, hub: Hub, person: Person
-) -> None:
+def test_threads_miss_no_primary_event_since_the_toggle(quick_polls: None, hub: Hub, person: Person) -> None:
     """Nobody told the hub of the toggle, and what it reads next is the thread's own, written last."""
     thread, home = person.session(), primary_session(person.agent)
     reader = live(hub, thread)
@@ -250,11 +246,8 @@ def test_threads_of_one_agent_share_reads_and_get_every_delta(hub: Hub, person: 
     hub._hear("", {"s": str(home.pk), "ended": [turn.pk]})
     until(lambda: all(len(each.ids()) == 2 for each in readers))
     for each in readers:
-        assert [item.type for item in each.items if item.type != "status"] == [
-            "turn_start",
-            "delta",
-            "turn_end",
-        ]
+        expected = ["turn_start", "delta", "turn_end"]
+        assert [item.type for item in each.items if item.type != "status"] == expected
 
 
 @pytest.mark.rule("9.1")
@@ -311,10 +304,8 @@ def test_a_piece_that_is_sent_before_its_reader_comes_is_not_missed(hub: Hub, pe
         until(lambda: reader.subscription.live)
         worker.execute("SELECT pg_notify(%s, %s)", [EVENTS, json.dumps(piece | {"text": "morning."})])
     until(lambda: reader.ids() == [] and len(reader.items) == 2)
-    assert [(item.type, item.content["text"]) for item in reader.items] == [
-        ("snapshot", "Good "),
-        ("delta", "morning."),
-    ]
+    expected = [("snapshot", "Good "), ("delta", "morning.")]
+    assert [(item.type, item.content["text"]) for item in reader.items] == expected
 
 
 def test_pieces_that_came_during_an_outage_come_with_the_text_so_far(

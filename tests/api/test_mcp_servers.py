@@ -1,7 +1,5 @@
 """An agent's MCP servers over the API: checked, merged, and their headers never shown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -48,15 +46,13 @@ def test_what_cannot_be_is_refused(ada: Caller) -> None:
         assert SECRET not in str(body)
         assert stored() == {}
 
-    for_each(
-        [
-            {"docs": {"url": "http://127.0.0.1:8000/"}},
-            {"a\u0000": DOCS},
-            {"docs": DOCS | {"headers": {"A": f"{SECRET}\n"}}},
-            {f"s{number}": DOCS for number in range(9)},
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        {"docs": {"url": "http://127.0.0.1:8000/"}},
+        {"a\u0000": DOCS},
+        {"docs": DOCS | {"headers": {"A": f"{SECRET}\n"}}},
+        {f"s{number}": DOCS for number in range(9)},
+    ]
+    for_each(rows, check)
 
 
 def test_an_agent_can_be_made_with_a_server(ada: Caller) -> None:

@@ -1,7 +1,5 @@
 """Idempotency-Key: the same key and body give the same answer, another body is refused."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -30,28 +28,26 @@ def test_the_second_time_gives_the_first_answer(ada: Caller) -> None:
         problem(ada.post(address, other, Idempotency_Key="one"), 422, "idempotency_mismatch")
         assert model.objects.count() == count
 
-    for_each(
-        [
-            ("/api/agents/", {"name": "a", "policy": {"max_attempts": 1}}, {"name": "b"}, Agent),
-            ("/api/sessions/", {"agent": "demo", "title": "a"}, {"agent": "demo"}, Session),
-            (
-                "automations",
-                {"message": "a", "schedule": SCHEDULE},
-                {"message": "b", "schedule": SCHEDULE},
-                CronJob,
-            ),
-            ("messages", {"content": "a"}, {"content": "b"}, Turn),
-            ("messages", {"content": "a"}, {"content": "a", "on_busy": "enqueue"}, Turn),
-            ("/api/agents/demo/routines/", {"title": "a", "schedule": "1h"}, {"title": "b"}, CronJob),
-            (
-                "scheduled-messages",
-                LATER | {"message_text": "a"},
-                LATER | {"message_text": "b"},
-                ScheduledMessage,
-            ),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        ("/api/agents/", {"name": "a", "policy": {"max_attempts": 1}}, {"name": "b"}, Agent),
+        ("/api/sessions/", {"agent": "demo", "title": "a"}, {"agent": "demo"}, Session),
+        (
+            "automations",
+            {"message": "a", "schedule": SCHEDULE},
+            {"message": "b", "schedule": SCHEDULE},
+            CronJob,
+        ),
+        ("messages", {"content": "a"}, {"content": "b"}, Turn),
+        ("messages", {"content": "a"}, {"content": "a", "on_busy": "enqueue"}, Turn),
+        ("/api/agents/demo/routines/", {"title": "a", "schedule": "1h"}, {"title": "b"}, CronJob),
+        (
+            "scheduled-messages",
+            LATER | {"message_text": "a"},
+            LATER | {"message_text": "b"},
+            ScheduledMessage,
+        ),
+    ]
+    for_each(rows, check)
 
 
 def test_a_key_belongs_to_one_user_and_one_address(ada: Caller, bob: Caller) -> None:

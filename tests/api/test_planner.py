@@ -1,7 +1,5 @@
 """Executions, task states and preferences at the API."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -174,16 +172,14 @@ def test_bad_memory_is_refused_and_nothing_is_stored(ada: Caller) -> None:
         problem(refused, 400, code)
         assert not TaskState.objects.exists()
 
-    for_each(
-        [
-            ({"important_facts": ["x" * 301]}, "bad_important_facts"),
-            ({"open_loops": ["x"] * 21}, "bad_open_loops"),
-            ({"current_goal": "x" * 301}, "bad_current_goal"),
-            ({"colour": "red"}, "bad_input"),
-            ({"important_facts": "red"}, "bad_input"),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        ({"important_facts": ["x" * 301]}, "bad_important_facts"),
+        ({"open_loops": ["x"] * 21}, "bad_open_loops"),
+        ({"current_goal": "x" * 301}, "bad_current_goal"),
+        ({"colour": "red"}, "bad_input"),
+        ({"important_facts": "red"}, "bad_input"),
+    ]
+    for_each(rows, check)
 
 
 def test_preferences_are_a_persons_own(ada: Caller, bob: Caller) -> None:

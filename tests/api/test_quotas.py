@@ -1,7 +1,5 @@
 """What one user may have, and how long a turn may be given: bounded by the server's settings (rule 10.0)."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -37,9 +35,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
 HOURLY = {"kind": "every", "seconds": 3600}
 
 
-def test_a_user_has_as_many_agents_and_sessions_as_the_server_allows(
-    ada: Caller, bob: Caller, settings: Any
-) -> None:
+def test_the_server_bounds_a_users_agents_and_sessions(ada: Caller, bob: Caller, settings: Any) -> None:
     settings.RONDO_AGENTS_PER_USER, settings.RONDO_SESSIONS_PER_USER = 2, 2
     ada.agent("second")
     sessions = [ada.session(title="one"), ada.session("second", title="two")]

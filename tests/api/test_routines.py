@@ -1,7 +1,5 @@
 """Routines over HTTP: as automations are, with tags, keys, pages and problems."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -46,18 +44,16 @@ def test_a_bad_routine_is_a_problem_and_stores_nothing(ada: Caller) -> None:
         problem(ada.post(ROUTINES, body), status, code)
         assert CronJob.objects.count() == before
 
-    for_each(
-        [
-            ({}, 400, "bad_input"),
-            ({"title": "x", "schedule": "soon"}, 400, "bad_schedule"),
-            ({"title": "x", "policy": {"max_tool_calls": -1}}, 400, "bad_policy"),
-            ({"title": "x", "policy": []}, 400, "bad_input"),
-            ({"title": "x", "execution_mode": "session"}, 400, "bad_input"),
-            ({"title": "x", "source": "system"}, 400, "bad_input"),
-            ({"title": "water", "schedule": "60m"}, 409, "duplicate_routine"),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        ({}, 400, "bad_input"),
+        ({"title": "x", "schedule": "soon"}, 400, "bad_schedule"),
+        ({"title": "x", "policy": {"max_tool_calls": -1}}, 400, "bad_policy"),
+        ({"title": "x", "policy": []}, 400, "bad_input"),
+        ({"title": "x", "execution_mode": "session"}, 400, "bad_input"),
+        ({"title": "x", "source": "system"}, 400, "bad_input"),
+        ({"title": "water", "schedule": "60m"}, 409, "duplicate_routine"),
+    ]
+    for_each(rows, check)
 
 
 def test_delete_disables_and_hard_deletes(ada: Caller) -> None:

@@ -1,7 +1,5 @@
 """Scheduled messages over HTTP: made, shown, cancelled, refused (docs/automations.md)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -39,10 +37,8 @@ def test_one_is_made_shown_listed_and_cancelled(ada: Caller) -> None:
     other = made(ada.post(at(session), ASK | {"replace_existing": True}))
     assert other["cancelled_ids"] == [message["id"]]
     listed = ada.get(at(session)).json()["results"]
-    assert [(each["id"], each["status"]) for each in listed] == [
-        (message["id"], "cancelled"),
-        (other["id"], "pending"),
-    ]
+    expected = [(message["id"], "cancelled"), (other["id"], "pending")]
+    assert [(each["id"], each["status"]) for each in listed] == expected
     for _ in range(2):
         gone = ada.delete(f"/api/scheduled-messages/{other['id']}/")
         assert (gone.status_code, gone.json()["status"]) == (200, "cancelled")
@@ -54,15 +50,13 @@ def test_what_is_not_valid_is_refused_and_nothing_is_stored(ada: Caller) -> None
         problem(ada.post(at(ada.session()), ASK | given), 400, code)
         assert not ScheduledMessage.objects.exists()
 
-    for_each(
-        [
-            ({"send_at": "tomorrow"}, "bad_time"),
-            ({"message_text": 5}, "bad_input"),
-            ({"send_at": 5}, "bad_input"),
-            ({"status": "sent"}, "bad_input"),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        ({"send_at": "tomorrow"}, "bad_time"),
+        ({"message_text": 5}, "bad_input"),
+        ({"send_at": 5}, "bad_input"),
+        ({"status": "sent"}, "bad_input"),
+    ]
+    for_each(rows, check)
 
 
 @pytest.mark.rule("8.2")

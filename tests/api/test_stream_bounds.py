@@ -193,9 +193,7 @@ def test_who_has_all_streams_is_not_made_to_wait(site: Site, strict: str) -> Non
         assert time.monotonic() - began < 10
 
 
-def test_too_many_streams_at_once_are_refused_and_others_answered(
-    transactional_db: None, strict: str
-) -> None:
+def test_too_many_streams_are_refused_and_others_answered(transactional_db: None, strict: str) -> None:
     people = [Reader(name=f"reader {number}") for number in range(25)]
     with ExitStack() as stack:
         readings = [stack.enter_context(who.stream(strict)) for who in people * FEW]

@@ -1,7 +1,5 @@
 """A session's events over real HTTP, from a real worker; in unified mode those of the session that it shows."""
 
-from __future__ import annotations
-
 import pytest
 
 from sessions_app.models import Event
@@ -62,35 +60,6 @@ def test_a_window_that_comes_back_goes_on_where_it_was(window: Window) -> None:
         with client.stream("GET", address) as response:
             seen = next(line for line in response.iter_lines() if line.startswith("event:"))
     assert seen == "event: message"
-
-
-def test_a_models_retry_replaces_the_text_of_the_failed_attempt(window: Window) -> None:
-    """A window that keeps to docs/api.md shows the answer once."""
-    patched = window.http.patch("/api/agents/demo/", json={"policy": {"backoff_seconds": 0.01}})
-    assert patched.status_code == 200
-    answer = "Once upon a time there was a very long answer."
-    with window.stream() as stream:
-        turn = window.turn(f"[[drop:x1]] [[reply:{answer}]]")
-        stream.wait_for_end(turn["id"])
-        live = [each for each in stream.events if each["type"] == "delta" or "status" in each["content"]]
-    said = ""
-    for number, each in enumerate(live):
-        before = live[number - 1]["content"] if number else {"try": 1}
-        about = each["content"]
-        if each["type"] == "status" or about["try"] > before["try"]:
-            assert said, "the first try has said something"
-            said = ""
-        said += about.get("text", "") if each["type"] == "delta" else ""
-    assert said == answer
-    [retrying] = [each["content"] for each in live if each["type"] == "status"]
-    assert {name: retrying[name] for name in ("turn", "status", "attempt", "step", "try", "of")} == {
-        "turn": turn["id"],
-        "status": "retrying",
-        "attempt": 1,
-        "step": 1,
-        "try": 2,
-        "of": 3,
-    }
 
 
 def toggle(window: Window, on: bool) -> None:

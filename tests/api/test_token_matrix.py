@@ -1,7 +1,5 @@
 """Every operation with every kind of token, on what the token reaches and on what it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
@@ -196,9 +194,7 @@ def test_a_limit_hides_everything_else(places: Places, tokens: dict[str, Caller]
     for_each(product(("agent", "session"), operations()), check)
 
 
-def test_a_door_needs_its_scope_and_talks_where_the_token_reaches(
-    places: Places, tokens: dict[str, Caller]
-) -> None:
+def test_a_door_needs_its_scope_and_talks_within_reach(places: Places, tokens: dict[str, Caller]) -> None:
     def check(door: str) -> None:
         method = door.partition(" ")[0]
         for scope, allowed in ALLOWED.items():

@@ -1,7 +1,5 @@
 """Tokens: made, listed, revoked and tricked; what a limited one learns, uses and takes of its owner's."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -67,24 +65,22 @@ def test_a_bad_token_is_not_made(ada: Caller) -> None:
         problem(ada.post("/api/tokens/", READER | change), status, code)
         assert ApiToken.objects.count() == 1
 
-    for_each(
-        [
-            ({"name": ""}, 400, "bad_input"),
-            ({"name": " "}, 400, "empty_name"),
-            ({"name": "a" * 65}, 400, "bad_input"),
-            ({"name": "a\u2028b"}, 400, "bad_name"),
-            ({"scopes": []}, 400, "bad_input"),
-            ({"scopes": ["root"]}, 400, "bad_input"),
-            ({"scopes": "read"}, 400, "bad_input"),
-            ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "past_time"),
-            ({"expires_at": "2999-01-01T00:00:00Z"}, 400, "bad_expires_at"),
-            ({"expires_at": "tomorrow"}, 400, "bad_input"),
-            ({"agent": "nobody"}, 404, "not_found"),
-            ({"session": "00000000-0000-0000-0000-000000000000"}, 404, "not_found"),
-            ({"token": "chosen-by-me"}, 400, "bad_input"),
-        ],
-        check,
-    )
+    rows: list[Any] = [
+        ({"name": ""}, 400, "bad_input"),
+        ({"name": " "}, 400, "empty_name"),
+        ({"name": "a" * 65}, 400, "bad_input"),
+        ({"name": "a\u2028b"}, 400, "bad_name"),
+        ({"scopes": []}, 400, "bad_input"),
+        ({"scopes": ["root"]}, 400, "bad_input"),
+        ({"scopes": "read"}, 400, "bad_input"),
+        ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "past_time"),
+        ({"expires_at": "2999-01-01T00:00:00Z"}, 400, "bad_expires_at"),
+        ({"expires_at": "tomorrow"}, 400, "bad_input"),
+        ({"agent": "nobody"}, 404, "not_found"),
+        ({"session": "00000000-0000-0000-0000-000000000000"}, 404, "not_found"),
+        ({"token": "chosen-by-me"}, 400, "bad_input"),
+    ]
+    for_each(rows, check)
 
 
 def test_a_user_has_a_bounded_number_of_tokens(ada: Caller, bob: Caller) -> None:
@@ -338,9 +334,7 @@ def test_the_owners_bound_counts_for_a_limited_token_too(ada: Caller, settings: 
     problem(mine.get(AGENT), 429, "throttled")
 
 
-def test_a_limited_token_leaves_half_of_the_tickets_to_its_owner(
-    ada: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limited_token_leaves_half_of_the_tickets(ada: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tickets, "MOST_OPEN", 4)
     mine = caller(ada, "read", session=Session.objects.get(pk=ada.session()))
     statuses = [mine.post("/api/stream-tickets/").status_code for _ in range(3)]

@@ -1,7 +1,5 @@
 """Unified mode (rule 4.10): what a web thread shows and feeds, and what stays its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -160,7 +158,9 @@ def test_on_busy_looks_at_the_primary_session(ada: Caller) -> None:
     first = send(ada, one, "the primary is idle", on_busy="reject")
     refused = ada.post(f"/api/sessions/{other}/messages/", {"content": "x", "on_busy": "reject"})
     problem(refused, 409, "session_busy")
-    assert ada.post(f"/api/turns/{first['id']}/cancel/").json()["state"] == "cancelled"
+    cancel = f"/api/turns/{first['id']}/cancel/"
+    assert ada.post(cancel).json()["state"] == "cancelled"
+    problem(ada.post(cancel), 409, "turn_ended")
     assert send(ada, other, "now", on_busy="reject")["session"] == primary(ada)
 
 
@@ -203,12 +203,11 @@ def test_deleting_a_thread_checks_and_removes_only_its_own_automations(ada: Call
     turn = send(ada, thread, "hello")
     address = f"/api/sessions/{thread}/"
     blocked = ada.delete(address)
-    assert blocked.status_code == 409
-    assert [each["id"] for each in blocked.json()["automations"]] == [old["id"]]
-    assert ada.delete(f"{address}?delete_automations=true").json() == {
-        "deleted": True,
-        "deleted_automations": [old["id"]],
-    }
+    in_the_way = {"automations": [{"id": old["id"], "name": "old", "enabled": True}]}
+    told = {"deleted": False, "blocked_by_automations": True} | in_the_way
+    assert (blocked.status_code, blocked.json()) == (409, told)
+    gone = ada.delete(f"{address}?delete_automations=true").json()
+    assert gone == {"deleted": True, "deleted_automations": [old["id"]]}
     problem(ada.get(f"{address}messages/"), 404, "not_found")
     assert listed(ada, home, "automations") == [new["id"]]
     assert listed(ada, home, "turns") == [turn["id"]]

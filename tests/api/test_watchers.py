@@ -1,7 +1,5 @@
 """Who sees how the server is, and the headers that every answer has."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -85,9 +83,7 @@ def test_users_see_the_schema_from_anywhere_and_not_the_metrics(ada: Caller) -> 
     assert ada.client.get("/metrics", **FAR).status_code == 403
 
 
-def test_responses_have_security_headers_and_api_responses_are_not_cached(
-    ada: Caller, nobody: Client
-) -> None:
+def test_responses_have_security_headers_and_the_api_is_not_cached(ada: Caller, nobody: Client) -> None:
     session = ada.session()
     for path, policy in (
         ("/admin/login/", ADMIN),
@@ -109,10 +105,8 @@ def test_responses_have_security_headers_and_api_responses_are_not_cached(
     refused = ada("POST", "/api/agents/", b"x" * 1_048_577)  # refused before any view
     assert refused.status_code == 413
     for answer in (refused, nobody.get("/api/agents/")):
-        assert (answer.headers["Cache-Control"], answer.headers["X-Content-Type-Options"]) == (
-            "no-store",
-            "nosniff",
-        )
+        expected = ("no-store", "nosniff")
+        assert (answer.headers["Cache-Control"], answer.headers["X-Content-Type-Options"]) == expected
 
 
 def test_pages_for_people_allow_no_script_or_style_but_files_of_ours(ada: Caller) -> None:

@@ -1,7 +1,5 @@
 """Hints through a broker that answers late: people's go first, and none is sent long after it was of use."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -64,9 +62,7 @@ def queues(broker: str) -> Iterator[redis.Redis]:
 
 @pytest.mark.long("the broker answers late")
 @pytest.mark.rule("10.0")
-def test_a_persons_hint_goes_first_and_those_that_waited_too_long_are_dropped(
-    broker: str, queues: redis.Redis
-) -> None:
+def test_a_persons_hint_goes_first_and_hints_too_old_are_dropped(broker: str, queues: redis.Redis) -> None:
     with sending(broker, 1.0) as process:
         until(lambda: waiting(queues, "turns"), 60)
         assert waiting(queues, "auto") < OTHERS // 2

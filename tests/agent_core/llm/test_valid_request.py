@@ -1,7 +1,5 @@
 """Whatever a model said, every provider takes the next request: the real clients against a strict server."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain, pairwise
 from typing import Any
@@ -74,9 +72,7 @@ def test_a_strict_provider_takes_the_request_after_each_oddity(server: ModelServ
 
 @pytest.mark.rule("3.3")
 @pytest.mark.parametrize("provider", FAMILIES)
-def test_a_strict_provider_takes_the_next_request_of_the_same_turn(
-    server: ModelServer, provider: str
-) -> None:
+def test_a_strict_provider_takes_the_next_request_of_one_turn(server: ModelServer, provider: str) -> None:
     server.strict = True
     for number, name in enumerate(NAMES):
         server.answer_with(calls(odd(name, IDS[number])), calls(odd("write", IDS[number])), says("Done."))

@@ -1,7 +1,5 @@
 """Whether a reply is whole: odd providers, each read by the real client of its family."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator
@@ -139,11 +137,8 @@ def test_calls_of_an_answer_that_is_not_whole_are_not_made(server: ModelServer) 
     server.answer_with(chat("One.", WRITE, reason="length"), chat("Two.", WRITE, reason="length"))
     ports = Ports()
     run = drive(request("go", model=NETWORK), ports)
-    assert (run.result.ending, run.result.reply, run.result.ended_by) == (
-        Ending.SUCCEEDED,
-        "Two.",
-        Ended.LENGTH,
-    )
+    expected = (Ending.SUCCEEDED, "Two.", Ended.LENGTH)
+    assert (run.result.ending, run.result.reply, run.result.ended_by) == expected
     assert ports.ran == []
 
 

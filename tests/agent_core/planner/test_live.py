@@ -1,7 +1,5 @@
 """What a planned conversation has is always looked at, whatever words ask for it (rule 7.5)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -61,9 +59,7 @@ def test_what_the_conversation_has_is_shown_whatever_is_asked(person: Person, te
     assert job.pk in found["live:automations"]
 
 
-def test_routines_and_scheduled_messages_are_shown_only_if_any_exist(
-    person: Person,
-) -> None:
+def test_routines_and_scheduled_messages_are_shown_only_if_any_exist(person: Person) -> None:
     assert seen(person.session(), "Hello") == {}
     routine = add_routine(NewRoutine(agent_id=person.agent.pk, title="news", schedule="1d"))
     found = seen(person.session(), "Hello")
@@ -96,9 +92,7 @@ def test_a_stranger_is_shown_nothing_that_was_not_asked_for(person: Person) -> N
     assert ports(session, "Hello", Permit(stranger="hook")).live(()) == ()
 
 
-def test_looking_whether_there_is_anything_is_one_statement(
-    person: Person, django_assert_num_queries: Any
-) -> None:
+def test_looking_for_anything_is_one_statement(person: Person, django_assert_num_queries: Any) -> None:
     tools = ports(person.session(), "Hello")
     with django_assert_num_queries(1):
         assert tools.live(()) == ()

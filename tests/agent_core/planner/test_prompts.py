@@ -1,7 +1,5 @@
 """What the planning model is shown: the request word for word, the execution as it is, and what it must know."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -128,10 +126,8 @@ def test_equal_replies_stay_beside_their_questions() -> None:
     first = drive([plan(ask("Shall I paint?", confirm=True))])
     second = reply(first, "yes", plan(ask("In red?", confirm=True)))
     done = reply(second, "yes", answers("Red it is."))
-    assert shown(done.model.prompt(0))["questions"] == [
-        {"question": "Shall I paint?", "reply": "yes"},
-        {"question": "In red?", "reply": "yes"},
-    ]
+    expected = [{"question": "Shall I paint?", "reply": "yes"}, {"question": "In red?", "reply": "yes"}]
+    assert shown(done.model.prompt(0))["questions"] == expected
 
 
 def test_an_unanswered_question_is_not_given_the_next_ones_reply() -> None:

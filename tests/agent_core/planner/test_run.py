@@ -1,7 +1,5 @@
 """A planned turn: from the request to a question or an answer, and what may go wrong on the way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 
@@ -254,10 +252,8 @@ def test_a_message_sent_meanwhile_is_heard_and_kept_in_history() -> None:
 
     ports.on_call = write
     done = drive([plan(tool("read"), RESPOND), revision("continue"), says("red")], ports=ports)
-    assert [(entry.role, entry.content) for entry in done.result.entries] == [
-        (Role.USER, "and make it red"),
-        (Role.ASSISTANT, "red"),
-    ]
+    expected = [(Role.USER, "and make it red"), (Role.ASSISTANT, "red")]
+    assert [(entry.role, entry.content) for entry in done.result.entries] == expected
     assert "and make it red" in done.model.prompt(1)
 
 

@@ -1,7 +1,5 @@
 """Fences: nothing that others wrote can pass for something else (rules 3.5, 6.2), wherever it is shown."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -119,10 +117,8 @@ def test_task_and_answer_are_shown_to_the_judge_as_data(text: str) -> None:
     evaluate_response(said, task=text, request=request(), control=TurnControl())
     [call] = model.calls
     assert RULE in call.system_prompt
-    assert list(fence.blocks(call.entries[0].content)) == [
-        fence.Block(name="task", text=text),
-        fence.Block(name="answer", text=text),
-    ]
+    expected = [fence.Block(name="task", text=text), fence.Block(name="answer", text=text)]
+    assert list(fence.blocks(call.entries[0].content)) == expected
 
 
 @pytest.mark.parametrize("text", FORGED)

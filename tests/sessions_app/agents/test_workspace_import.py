@@ -1,7 +1,5 @@
 """`manage.py import_everbot`: documents of a workspace, once, and never over what was written here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -107,9 +105,7 @@ def test_a_document_that_is_refused_is_so_by_itself(person: Person, workspace: P
     assert set(stored(person)) == {"MEMORY.md"}
 
 
-def test_heartbeat_md_routines_are_applied_once_and_errors_are_reported(
-    person: Person, workspace: Path
-) -> None:
+def test_heartbeat_md_routines_are_applied_once_and_errors_reported(person: Person, workspace: Path) -> None:
     task = '{"id": "daily_hn", "title": "Look at HN", "schedule": "0 9 * * *", "execution_mode": "isolated"}'
     (workspace / "HEARTBEAT.md").write_text(f'# Mine\n\n```json\n{{"version": 2, "tasks": [{task}]}}\n```\n')
     planned = import_workspace(person.agent.pk, workspace, dry_run=True)

@@ -1,7 +1,5 @@
 """Connections in use: an agent's turns call their models, whoever owns them, and nobody is shown their secret."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -94,9 +92,7 @@ def test_the_fallback_is_a_stored_fact_of_turn_and_answer(inside: Inside, server
     assert shown["model"] == "spare:y"
 
 
-def test_a_dead_connection_is_told_where_it_matters_and_forgotten_when_it_works(
-    inside: Inside, server: ModelServer
-) -> None:
+def test_a_dead_connection_is_told_until_it_works_again(inside: Inside, server: ModelServer) -> None:
     person = inside.person
     row = add_connection(person.user, "work", given(server))
     use(person, model="work:gpt-5")
@@ -136,9 +132,7 @@ def test_a_test_calls_the_model_once_and_keeps_the_outcome(person: Person, serve
         call_once(row, "gpt-6")
 
 
-def test_a_model_that_does_not_exist_is_no_warning_of_another_one(
-    inside: Inside, server: ModelServer
-) -> None:
+def test_a_model_that_does_not_exist_is_no_warning_of_another(inside: Inside, server: ModelServer) -> None:
     add_connection(inside.person.user, "work", given(server))
     use(inside.person, model="work:gone")
     other = new_agent(inside.person.user, "second", {"model": "work:there"})
@@ -168,9 +162,7 @@ def test_anothers_connection_can_be_neither_used_nor_found(person: Person, serve
     assert (found.fault, found.secret) == ("there is no connection 'bobs'", "")
 
 
-def test_the_servers_connection_serves_all_and_is_changed_by_none(
-    inside: Inside, server: ModelServer
-) -> None:
+def test_the_servers_connection_serves_all_and_none_changes_it(inside: Inside, server: ModelServer) -> None:
     add_connection(None, "house", given(server, models=["small"]))
     ada = caller(inside.person)
     [shown] = ada.get("/api/connections/").json()["results"]
@@ -184,9 +176,7 @@ def test_the_servers_connection_serves_all_and_is_changed_by_none(
     assert inside.say(inside.person.session(), "hello").state == TurnState.SUCCEEDED
 
 
-def test_a_model_that_somebody_made_up_says_nothing_of_the_servers_connection(
-    inside: Inside, server: ModelServer
-) -> None:
+def test_a_made_up_model_says_nothing_of_the_servers_connection(inside: Inside, server: ModelServer) -> None:
     row = add_connection(None, "house", given(server))
     use(inside.person, model="house:made-up")
     server.fail_with(404, {"error": {"message": "no such model", "code": "model_not_found"}})
@@ -270,9 +260,7 @@ def test_only_an_allowed_model_can_be_saved(person: Person, server: ModelServer)
         use(person, **{field: "work:gpt-5"})
 
 
-def test_users_name_only_those_models_of_the_servers_providers_that_it_offers(
-    inside: Inside, settings: Any
-) -> None:
+def test_users_name_only_the_models_that_the_server_offers(inside: Inside, settings: Any) -> None:
     person = inside.person
     settings.RONDO_MODEL, settings.RONDO_MODELS = "openai-chat:house", ("deepseek:one", "together:*")
     for model in ("openai-chat:house", "deepseek:one", "together:any", "offline", ""):

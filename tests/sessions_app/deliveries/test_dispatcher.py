@@ -1,7 +1,5 @@
 """The dispatcher: lanes that wait for a place are looked at again whatever became of the one before them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,6 +37,11 @@ def lane(session: Session) -> DeliveryLane:
     return DeliveryLane(session_id=session.pk, channel="webhook")
 
 
+def take(dispatcher: DeliveryDispatcher, sessions: list[Session]) -> None:
+    for session in sessions:
+        dispatcher.take(lane(session))
+
+
 def lanes(person: Person, receiver: Receiver, count: int, temper: str, place: int = 1) -> list[Session]:
     """Sessions with a delivery each, to paths of their own at one place."""
     found = []
@@ -59,8 +62,7 @@ def test_waiting_sessions_are_sent_when_an_earlier_one_has_nothing(
     person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher
 ) -> None:
     sessions = lanes(person, receiver, 6, "hang")
-    for session in sessions:
-        dispatcher.take(lane(session))
+    take(dispatcher, sessions)
     until(lambda: len(receiver.requests) == 2)
     until(lambda: sum(map(len, dispatcher._parked.values())) == 4)
     under_way = {each.data["session"] for each in receiver.requests}
@@ -80,8 +82,7 @@ def test_a_moved_address_does_not_wait_for_the_old_one(
     sessions = [
         lanes(each, receiver, 1, "hang")[0] for each in (person, new_person("bob"), new_person("cyd"))
     ]
-    for session in sessions:
-        dispatcher.take(lane(session))
+    take(dispatcher, sessions)
     until(lambda: sum(map(len, dispatcher._parked.values())) == 1)
     [parked] = next(iter(dispatcher._parked.values()))
     Delivery.objects.filter(session=parked.session_id).update(address=f"{receiver.at(2)}/moved")
@@ -95,14 +96,12 @@ def test_places_that_were_slow_share_half_of_the_threads(
 ) -> None:
     settings.RONDO_DELIVERY_SECONDS = 1
     slow = [lanes(new_person(f"p{n}"), receiver, 1, "hang", n)[0] for n in range(1, 5)]
-    for session in slow:
-        dispatcher.take(lane(session))
+    take(dispatcher, slow)
     until(lambda: Delivery.objects.filter(state="pending", attempts=1).count() == 4)
     until(lambda: not dispatcher._busy)
     settings.RONDO_DELIVERY_SECONDS = 30
     Delivery.objects.update(next_attempt_at=Now())
-    for session in slow:
-        dispatcher.take(lane(session))
+    take(dispatcher, slow)
     until(lambda: len(receiver.requests) == 6)
     [well] = lanes(person, receiver, 1, "take", 5)
     dispatcher.take(lane(well))
@@ -122,14 +121,12 @@ def test_too_many_for_one_place_are_left_to_the_sweep(
     monkeypatch.setattr("sessions_app.deliveries.dispatcher.MOST_PARKED", 5)
     settings.RONDO_DELIVERY_SECONDS, settings.RONDO_SWEEP_SECONDS = 60, 1
     first, second = lanes(person, receiver, 2, "hang")
-    for session in (first, second):
-        dispatcher.take(lane(session))
+    take(dispatcher, [first, second])
     until(lambda: len(receiver.requests) == 2)
     more = [told_by(person, f"{receiver.at(1)}/more{n}") for n in range(10)]
     for session in more:
         handed_over(session)
-    for session in more:
-        dispatcher.take(lane(session))
+    take(dispatcher, more)
     until(lambda: sum(map(len, dispatcher._parked.values())) == 5)
     until(lambda: not dispatcher._queued)
     assert dispatcher._sending == 2
@@ -146,9 +143,7 @@ def test_too_many_for_one_place_are_left_to_the_sweep(
     assert is_sent(first)
 
 
-def test_users_of_receivers_that_hang_leave_threads_to_a_user_who_has_none(
-    person: Person, receiver: Receiver
-) -> None:
+def test_receivers_that_hang_leave_threads_to_a_user_who_has_none(person: Person, receiver: Receiver) -> None:
     """Each session has a place of its own, none of which was slow before."""
     dispatcher = DeliveryDispatcher(threads=8, share=1)
     others = [new_person("bob"), new_person("cyd")]
@@ -176,8 +171,7 @@ def test_users_take_turns_at_a_place(
     person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher
 ) -> None:
     hogs = lanes(new_person("bob"), receiver, 9, "hang")
-    for session in hogs:
-        dispatcher.take(lane(session))
+    take(dispatcher, hogs)
     until(lambda: sum(map(len, dispatcher._parked.values())) == 7)
     [well] = lanes(person, receiver, 1, "take")
     dispatcher.take(lane(well))

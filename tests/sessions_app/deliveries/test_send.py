@@ -1,7 +1,5 @@
 """What a session says leaves the server: to a real web server and a real mail server."""
 
-from __future__ import annotations
-
 import json
 import threading
 from typing import Any
@@ -152,10 +150,8 @@ def test_a_failed_delivery_retries_in_order_with_the_same_key(receiver: Receiver
     assert first.key == again.key == third.key != other.key
     assert [each.headers["rondo-attempt"] for each in receiver.requests] == ["1", "2", "3", "1"]
     trouble = Event.objects.filter(type="delivery", content__state="pending").order_by("id")
-    assert [each.content["error"] for each in trouble] == [
-        "the receiver answered 500",
-        "the receiver closed the connection in the middle of its answer",
-    ]
+    expected = ["the receiver answered 500", "the receiver closed the connection in the middle of its answer"]
+    assert [each.content["error"] for each in trouble] == expected
 
 
 @pytest.mark.parametrize(
@@ -197,9 +193,7 @@ def test_private_addresses_are_refused_unless_the_operator_named_them(
 
 
 @pytest.mark.long("two workers, of which one dies")
-def test_a_delivery_keeps_its_key_when_its_worker_dies_sending(
-    post: Fleet, receiver: Receiver, person: Person
-) -> None:
+def test_a_delivery_of_a_dead_worker_keeps_its_key(post: Fleet, receiver: Receiver, person: Person) -> None:
     """Another worker's sweep finds it without a hint, and what waits behind it."""
     session = told_by(person, receiver.set("/in", "hang", "take"))
     worker = post.worker()

@@ -1,7 +1,5 @@
 """Depositing: one INSERT, once, urgent or stale, also into what is gone (rule 6.1)."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import timedelta
 
@@ -35,10 +33,8 @@ def test_the_same_event_is_deposited_once(person: Person) -> None:
     assert deposit(session.pk, news("quiet"), hint=False)
     assert shown(session) == ["news", "quiet"]
     [hint] = Event.objects.filter(session=session, type="status")
-    assert (hint.scope, hint.content) == (
-        "agent",
-        {"has_unread_background_updates": True, "event_id": str(mail.event_id)},
-    )
+    expected = ("agent", {"has_unread_background_updates": True, "event_id": str(mail.event_id)})
+    assert (hint.scope, hint.content) == expected
 
 
 def test_deposits_for_a_deleted_session_are_dropped_with_a_reason(person: Person) -> None:

@@ -1,7 +1,5 @@
 """Deposits at once, and into what is being deleted: each event once, in one place, or dropped with a reason."""
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -107,9 +105,7 @@ def test_a_refused_deposit_leaves_the_surrounding_transaction_intact(person: Per
 
 
 @pytest.mark.parametrize("key", ["", "weather"])
-def test_deposits_during_a_target_delete_go_home_or_are_dropped_with_a_reason(
-    person: Person, key: str
-) -> None:
+def test_deposits_during_a_delete_go_home_or_are_dropped_with_a_reason(person: Person, key: str) -> None:
     """The delete was first: it has the session, and the deposits stand behind it."""
     session, home = person.session(), primary_session(person.agent)
     deposit(session.pk, news("early", dedupe_key=key))

@@ -1,7 +1,5 @@
 """What is kept and for how long (rule 10.3): nothing open goes, nor what something open needs; messages never go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -205,9 +203,7 @@ def test_a_job_keeps_its_open_latest_and_latest_unskipped_runs(session: Session)
     assert ids(job.runs.all()) == {waiting.pk, running.pk, outcome.pk, last.pk}
 
 
-def test_ended_executions_are_removed_and_open_ones_stay(
-    session: Session, person: Person, settings: Any
-) -> None:
+def test_ended_executions_go_and_open_ones_stay(session: Session, person: Person, settings: Any) -> None:
     def execution(name: str, status: str, days: float, **fields: Any) -> str:
         ExecutionState.objects.create(
             id=name, session=session, source="message", status=status, request="bake",

@@ -3,8 +3,6 @@
 After each race the session is whole or gone, and nothing is left without what it belongs to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +17,7 @@ from automations.firing.retries import queue_due_retries
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app.agents.edit import update_agent
+from sessions_app.exceptions import NotFound, SessionBusy
 from sessions_app.models import (
     Agent,
     Delivery,
@@ -30,14 +29,19 @@ from sessions_app.models import (
     Turn,
     TurnStep,
 )
+from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions import delete
+from sessions_app.sessions.delete import delete_session
+from tests.admin.conftest import make_job
 from tests.chaos.test_locks import connected
 from tests.conftest import Person, new_person
 from tests.doors import BLOCKED, BUSY, DELETED, GONE, Door, caller, door_of
-from tests.fleet import until
+from tests.fleet import Fleet, until
+from tests.model_server import ModelServer
 from tests.races import KEY_SHARE, SHARE, UPDATE, gate, in_thread, orphans
 from tests.sessions_app.deliveries.test_send import handed_over
+from tests.talk import ended
 
 pytestmark = pytest.mark.rule("4.11")
 
@@ -109,9 +113,7 @@ def nothing_is_left_of(session: Session) -> bool:
     return state(session) is None
 
 
-def test_a_job_bound_after_the_look_blocks_the_delete_unless_jobs_go_along(
-    door: Door, person: Person
-) -> None:
+def test_a_job_bound_after_the_look_blocks_a_delete_unless_jobs_go_along(door: Door, person: Person) -> None:
     for together, outcome in ((False, BLOCKED), (True, DELETED)):
         session = person.session()
         with gate(session, SHARE) as held:
@@ -208,9 +210,7 @@ def waits_for_a_retry(session: Session) -> RunRecord:
     return run
 
 
-def test_a_run_that_waits_for_another_attempt_goes_along_also_if_it_is_queued_now(
-    door: Door, person: Person
-) -> None:
+def test_a_run_waiting_for_a_retry_goes_along_also_if_it_is_queued_now(door: Door, person: Person) -> None:
     session, other = person.session(), person.session()
     for each in (session, other):
         waits_for_a_retry(each)
@@ -240,9 +240,7 @@ def test_concurrent_edits_and_deletes_find_a_job_intact_or_gone(door: Door, pers
     assert nothing_is_left_of(session)
 
 
-def test_a_timed_out_delete_does_not_undo_another_delete(
-    door: Door, person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_delete_undoes_no_other(door: Door, person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     session = person.session()
     since = Session.objects.filter(pk=session.pk).values_list("deleting_since", flat=True)
     with held_by_a_worker(session):
@@ -372,3 +370,100 @@ def test_an_agent_delete_removes_legacy_jobs_even_while_beat_fires(door: Door, p
         assert fire_due_jobs().claimed == 0, "its clock is locked"
         assert held.open() == [DELETED]
     assert everything_of(person.agent) == {}
+
+
+def test_a_session_opens_again_as_what_it_was(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete, "LOCK_WAIT", 0.5)
+    session = person.session()
+    create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY))
+    Session.objects.filter(pk=session.pk).update(state=SessionState.ARCHIVED)
+    holder = connected()
+    assert holder.try_hold(session.pk)
+    deletes = [in_thread(partial(delete_session, session.pk, with_dependents=True)) for _ in range(2)]
+    for thread, came in deletes:
+        thread.join(30)
+        assert isinstance(came[0], SessionBusy)
+    holder.close()
+    session.refresh_from_db()
+    assert session.state == SessionState.ARCHIVED
+
+
+def test_cancelling_a_queued_run_during_a_session_delete_never_deadlocks(person: Person) -> None:
+    for _ in range(4):
+        session = person.session()
+        create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY))
+        JobClock.objects.filter(job__session=session).update(next_run_at="2026-01-01T00:00:00Z")
+        fire_due_jobs()
+        turn = Turn.objects.get(session=session)
+        actions: list[Any] = [
+            partial(cancel_turn, turn.pk),
+            partial(delete_session, session.pk, with_dependents=True),
+        ]
+        threads = [in_thread(action) for action in actions]
+        for thread, _ in threads:
+            thread.join(20)
+        cancelled, deleted = (came[0] for _, came in threads)
+        assert isinstance(cancelled, Turn | NotFound)
+        assert deleted.deleted
+
+
+@pytest.mark.long("a worker whose turn is stopped")
+def test_running_turns_stop_and_commit_before_the_session_is_deleted(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    worker = fleet.worker()
+    session = person_with_server.session()
+    make_job(session, "[[hold:h]] x")
+    JobClock.objects.update(next_run_at=Now())
+    assert fire_due_jobs().queued == 1
+    until(lambda: model_server.held.get("h"))
+    receive(session.pk, MessageInput(content="waits behind it"))
+    door = door_of("api", person_with_server)
+    assert door.delete(session) == BLOCKED
+    assert RunRecord.objects.get().state == "running"
+    assert door.delete(session, together=True) == DELETED
+    assert nothing_is_left_of(session)
+    [last] = [line for line in worker.text().splitlines() if "turn_end" in line]
+    assert "state=cancelled" in last
+    other = receive(person_with_server.session().pk, MessageInput(content="hello"))
+    until(lambda: ended(other))
+    assert nothing_is_left_of(session), "nothing recreates it"
+
+
+@pytest.mark.full
+def test_a_turn_claimed_while_the_session_closes_is_also_stopped(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    turn = receive(session.pk, MessageInput(content="[[hold:h]] x"))
+    with gate(turn, UPDATE) as held:
+        # its claim waits for the row, and has seen the session open; in a small fleet another claim would follow it
+        fleet.worker(concurrency=64)
+        until(claiming)
+        locks_of_worker = lock_connections()
+        held.start(partial(door_of("api", person_with_server).delete, session), waits=False)
+        # the delete has asked the running turns to stop before it asks for the lock
+        until(lambda: lock_connections(answered=True) - locks_of_worker)
+        assert state(session) == SessionState.DELETING
+        assert held.open() == [DELETED]
+    assert nothing_is_left_of(session)
+
+
+def claiming() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND cardinality(pg_blocking_pids(pid)) > 0 AND query LIKE '%claimed%'"
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def lock_connections(*, answered: bool = False) -> set[int]:
+    """The connections that hold session locks; `answered`: those whose last request for a lock was answered."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'rondo lock'"
+            " AND (NOT %s OR state = 'idle' AND query LIKE '%%pg_try_advisory_lock%%')",
+            [answered],
+        )
+        return {pid for (pid,) in cursor.fetchall()}

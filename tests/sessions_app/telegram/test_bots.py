@@ -1,7 +1,5 @@
 """Bots: their tokens stay secret, what cannot work is refused when it is saved, and nothing hangs."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 
@@ -92,9 +90,7 @@ def test_an_error_does_not_carry_the_librarys_text(api: BotApi) -> None:
 
 
 @pytest.mark.rule("10.2")
-def test_doctor_and_explain_name_what_is_not_read_or_not_connected(
-    bot: TelegramBot, chat: int, person: Person
-) -> None:
+def test_doctor_and_explain_name_bots_that_do_not_work(bot: TelegramBot, chat: int, person: Person) -> None:
     session = person.session(key=f"telegram:{chat}")
     assert bots_read().ok  # it is new
     TelegramBot.objects.update(created_at=Now() - timedelta(minutes=5))

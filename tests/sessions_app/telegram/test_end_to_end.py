@@ -1,7 +1,5 @@
 """Telegram from end to end: a Bot API server over HTTP, the real library, real worker processes."""
 
-from __future__ import annotations
-
 import signal
 import time
 
@@ -87,9 +85,7 @@ def test_somebody_connects_a_chat_writes_is_answered_and_presses_a_button(
 
 
 @pytest.mark.long("two workers, of which one dies")
-def test_one_of_two_workers_polls_and_the_other_goes_on_after_a_kill(
-    fleet: Fleet, api: BotApi, chat: int
-) -> None:
+def test_one_worker_polls_and_another_goes_on_after_a_kill(fleet: Fleet, api: BotApi, chat: int) -> None:
     fleet.worker()
     fleet.worker()
     first = poller(fleet)
@@ -116,9 +112,7 @@ def test_one_of_two_workers_polls_and_the_other_goes_on_after_a_kill(
 
 
 @pytest.mark.full
-def test_a_stopped_worker_loses_its_polls_and_a_resumed_one_doubles_nothing(
-    fleet: Fleet, api: BotApi, chat: int
-) -> None:
+def test_a_stopped_worker_loses_its_polls_and_doubles_nothing(fleet: Fleet, api: BotApi, chat: int) -> None:
     fleet.worker()
     fleet.worker()
     first = poller(fleet)

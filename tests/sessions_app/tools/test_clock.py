@@ -1,7 +1,5 @@
 """current_time: what a model knows of the time, while its system prompt stays the same bytes."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -9,16 +7,10 @@ import pytest
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from sessions_app.models import Session, Turn
-from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
+from tests.sessions_app.tools.test_documents import context
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def context(person: Person) -> ToolContext:
-    session: Session = person.session()
-    return ToolContext(turn=Turn(session=session), session=session, agent=person.agent, interactive=True)
 
 
 def now(person: Person) -> dict[str, str]:

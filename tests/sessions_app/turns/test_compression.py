@@ -1,7 +1,5 @@
 """A long conversation: older messages become task state, within the budget, and nothing is deleted."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -69,10 +67,8 @@ def test_older_messages_become_task_state_and_stay(inside: Inside) -> None:
     session = long_session(inside.person)
     turn = inside.say(session, "hi", says("hello"), KEPT)
     state = TaskState.objects.get(session=session)
-    assert (state.current_goal, state.important_facts) == (
-        "build a shed",
-        [f"Ada likes red [person {TODAY}]"],
-    )
+    expected = ("build a shed", [f"Ada likes red [person {TODAY}]"])
+    assert (state.current_goal, state.important_facts) == expected
     assert session.window_from_seq > 40
     assert Message.objects.filter(session=session).count() == 62
     assert Message.objects.get(session=session, seq=session.window_from_seq).role == "user"
@@ -138,8 +134,7 @@ def test_a_failed_compression_retries_only_after_half_a_window(inside: Inside) -
 
 def test_many_short_messages_are_compressed_before_leaving_the_window(inside: Inside) -> None:
     session = long_session(inside.person, history.WINDOW, size=20)
-    inside.model.answer_with(says("hello"), KEPT)
-    inside.say(session, "hi")
+    inside.say(session, "hi", says("hello"), KEPT)
     assert session.window_from_seq > history.WINDOW // 2
     assert ": message 1 " in inside.model.shown(1)
 
@@ -219,8 +214,7 @@ def test_pages_and_other_sessions_add_no_facts_about_the_person(inside: Inside) 
     }
     for seq, values in rows.items():
         Message.objects.filter(session=session, seq=seq).update(**values)
-    inside.model.answer_with(says("hello"), KEPT)
-    inside.say(session, "hi")
+    inside.say(session, "hi", says("hello"), KEPT)
     asked = inside.model.shown(1)
     for unwanted in ("PAGE", "CLOCK", "UPDATE", "HOOK", "SECRET"):
         assert unwanted not in asked

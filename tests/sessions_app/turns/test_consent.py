@@ -1,7 +1,5 @@
 """What is dangerous needs a person's plain yes to just that call; where nobody is, the home is told (rule 3.5)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest
@@ -46,10 +44,8 @@ def test_the_server_itself_asks_for_what_a_yes_lets_happen(inside: Inside) -> No
     assert '    1. erase with {"name": "disk"}\n    2. erase with {"name": "tape"}\n' in asked.text
     assert f"#{asked.pk}" in asked.text
     assert (asked.turn_id, asked.asked_seq, asked.state) == (turn.pk, message.seq, "open")
-    assert [(each["name"], each["arguments"]) for each in asked.calls] == [
-        ("erase", {"name": "disk"}),
-        ("erase", {"name": "tape"}),
-    ]
+    expected = [("erase", {"name": "disk"}), ("erase", {"name": "tape"})]
+    assert [(each["name"], each["arguments"]) for each in asked.calls] == expected
 
 
 def test_a_yes_permits_each_call_of_one_response_once(inside: Inside) -> None:
@@ -102,8 +98,7 @@ def test_an_ambiguous_yes_repeats_the_question(inside: Inside) -> None:
         moved = ConsentQuestion.objects.get(session=session)
         assert (moved.pk, moved.state) == (asked.pk, "open"), how
         assert moved.asked_seq > asked.asked_seq, how
-        inside.model.answer_with(erase("disk"), says("Erased."))
-        inside.say(session, "yes")
+        inside.say(session, "yes", erase("disk"), says("Erased."))
         assert inside.did("disk") == number + 1, how
 
 

@@ -1,7 +1,5 @@
 """Ways round a person's yes: other names, second thoughts, what they were not shown or cannot see (rule 3.5)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -127,8 +125,7 @@ def test_who_stops_the_turn_has_taken_the_yes_back(inside: Inside) -> None:
         Tool(name="erase", description="erase", parameters=erase.parameters, run=erase.run, effect_of=stopped)
     )
     try:
-        inside.model.answer_with(ERASE, says("Erased."))
-        inside.say(session, "yes")
+        inside.say(session, "yes", ERASE, says("Erased."))
     finally:
         tools.unregister("erase")
         tools.register(erase)

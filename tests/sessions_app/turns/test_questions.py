@@ -1,7 +1,5 @@
 """Which question an answer is for, what a yes lets happen, and what a plan stays bound by (rules 3.5, 7.3, 7.4)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,10 +49,8 @@ def test_a_plan_stores_its_question_and_uses_a_yes_once(planner: Inside) -> None
     assert planner.did("disk") == 1
     first, second = ConsentQuestion.objects.order_by("asked_seq")
     assert (first.state, first.answered_by_id, first.calls[0]["used"]) == ("granted", yes.pk, call["id"])
-    assert (second.state, second.execution) == (
-        "open",
-        execution.pk,
-    )  # the same call again is another question
+    expected = ("open", execution.pk)
+    assert (second.state, second.execution) == expected  # the same call again is another question
     planner.say(session, "no", revision("finish"), says("It stays."))
     second.refresh_from_db()
     assert (second.state, planner.did("disk")) == ("refused", 1)
@@ -121,8 +117,7 @@ def test_a_plain_yes_after_other_messages_repeats_the_question(planner: Inside) 
 def test_a_yes_naming_its_question_counts_despite_later_messages(planner: Inside) -> None:
     for number, name in enumerate(("pk", "execution"), 1):
         session = planner.person.session()
-        planner.model.answer_with(ERASE)
-        planner.say(session, "Tidy up.")
+        planner.say(session, "Tidy up.", ERASE)
         asked = ConsentQuestion.objects.get(session=session)
         slot(planner, session, plan(RESPOND), says("Shall I order milk?"))
         planner.say(session, f"yes #{getattr(asked, name)}", revision("continue"), says("Gone."))
@@ -147,8 +142,7 @@ def test_a_yes_does_not_answer_the_same_plans_next_question(planner: Inside) -> 
 @pytest.mark.rule("7.3", "7.4")
 def test_one_answer_at_a_time(planner: Inside) -> None:
     session = planner.person.session()
-    planner.model.answer_with(ERASE)
-    planner.say(session, "Tidy up.")
+    planner.say(session, "Tidy up.", ERASE)
     execution, asked = ExecutionState.objects.get(), ConsentQuestion.objects.get()
     first = answer_question(execution, "yes", "key")
     with pytest.raises(QuestionTaken):

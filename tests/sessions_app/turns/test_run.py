@@ -1,7 +1,5 @@
 """A hint runs the next turn of a session under its lock; what waits behind it is hinted at again (rule 1.2)."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -129,9 +127,7 @@ def test_a_late_hint_neither_locks_nor_claims(worker: WorkerProcess, person: Per
     assert len(asked) == 0
 
 
-def test_a_commit_waits_for_a_change_of_its_session_and_keeps_it(
-    worker: WorkerProcess, person: Person
-) -> None:
+def test_a_commit_waits_for_a_session_change_and_keeps_it(worker: WorkerProcess, person: Person) -> None:
     session = person.session()
     prepared = begun(session, worker)
     with gate(session, SHARE) as held:

@@ -1,7 +1,5 @@
 """A user's running turns are bounded in the whole fleet; who was refused is woken when there is room (rule 10.0)."""
 
-from __future__ import annotations
-
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -149,9 +147,7 @@ def test_a_blocked_session_does_not_delay_other_refused_sessions(bounded: int, p
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [good.session_id]
 
 
-def test_the_sweep_respects_each_users_bound_and_alternates_users(
-    bounded: int, person: Person, settings: Any
-) -> None:
+def test_the_sweep_alternates_users_within_their_bounds(bounded: int, person: Person, settings: Any) -> None:
     worker, other = a_worker(), new_person("bob")
     flood(person, 20)
     assert len(all_begun(person, 2, worker)) == 2
@@ -178,9 +174,7 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> int:
     return 20
 
 
-def test_the_last_slots_are_for_users_with_no_running_turn(
-    slots: int, settings: Any, transactional_db: None
-) -> None:
+def test_the_last_slots_are_for_users_with_none(slots: int, settings: Any, transactional_db: None) -> None:
     settings.RONDO_TURNS_PER_USER = 7
     worker = a_worker()
     crowd = [new_person(name) for name in ("ada", "bob", "cyd")]

@@ -1,7 +1,5 @@
 """Turns through a provider that rejects what the large ones reject, after what a model may say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -112,9 +110,7 @@ def test_the_next_turn_works_whatever_the_model_has_said(
 
 
 @pytest.mark.rule("7.6")
-def test_a_talk_that_outgrows_the_models_context_goes_on(
-    inside: Inside, server: ModelServer, settings: Any
-) -> None:
+def test_a_talk_longer_than_the_context_goes_on(inside: Inside, server: ModelServer, settings: Any) -> None:
     """Later turns know the limit: what leaves the history becomes task state, as within the server's own budget."""
     server.most_characters, settings.RONDO_WINDOW_MESSAGES = 24_000, 10
     session = home(inside)
@@ -201,9 +197,7 @@ def stored() -> str:
 
 
 @pytest.mark.rule("3.6")
-def test_the_words_of_a_provider_are_for_the_owner_alone(
-    inside: Inside, server: ModelServer, telegram: None
-) -> None:
+def test_a_providers_words_are_the_owners_alone(inside: Inside, server: ModelServer, telegram: None) -> None:
     session = inside.person.session()
     Session.objects.filter(pk=session.pk).update(channel="telegram", chat_id="7")
     refuse(server)

@@ -1,7 +1,5 @@
 """A page of another origin hears a session by docs/api.md, with a ticket for each connection, in a real browser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,9 +39,7 @@ def visitor(transactional_db: None, origin: str, browser: Browser, tmp_path: Pat
         yield from visit(site, browser)
 
 
-def test_each_connection_of_a_page_elsewhere_takes_a_ticket_and_goes_on(
-    visitor: Visitor, origin: str
-) -> None:
+def test_each_connection_of_a_foreign_page_takes_a_ticket_and_goes_on(visitor: Visitor, origin: str) -> None:
     session, token = visitor.person.session(), token_of(visitor.person.user)
     proxy = Proxy(visitor.site.url)
     page = visitor.browser.new_page()
