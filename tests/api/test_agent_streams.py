@@ -1,5 +1,7 @@
 """What every window of an agent is told, and the stream of the agent alone (rules 9.1, 9.2)."""
 
+from __future__ import annotations
+
 import json
 import threading
 import uuid

@@ -1,5 +1,7 @@
 """Bad input gets a problem with a code and a reason, and nothing is stored."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

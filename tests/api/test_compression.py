@@ -1,5 +1,7 @@
 """Pages and static files are compressed for clients that take it; nothing else is."""
 
+from __future__ import annotations
+
 import gzip
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Tags, conditions, preferences and pages: what a client may rely on between two requests."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

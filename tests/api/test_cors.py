@@ -1,5 +1,7 @@
 """CORS: off by default; for the named origins only, with a token and never with a cookie."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import httpx2

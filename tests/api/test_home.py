@@ -1,5 +1,7 @@
 """The address that `up` prints first."""
 
+from __future__ import annotations
+
 import pytest
 from django.test import Client
 

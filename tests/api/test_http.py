@@ -1,5 +1,7 @@
 """What only shows over real HTTP: waiting, two requests at once, huge bodies, health."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import time

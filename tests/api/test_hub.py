@@ -1,5 +1,7 @@
 """The read loop by itself: order, hidden events, slow readers."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from contextlib import aclosing, closing

@@ -1,5 +1,7 @@
 """Each list that the schema says may be ordered is the same in both orders, page by page, the other way round."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """An agent's MCP servers over the API: checked, merged, and their headers never shown."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """Idempotency-Key: the same key and body give the same answer, another body is refused."""
 
+from __future__ import annotations
+
 from datetime import timedelta
 from typing import Any
 

@@ -3,6 +3,8 @@
 The client of each door sees the error that its protocol has for it, and the turn says what has happened.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

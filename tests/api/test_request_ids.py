@@ -1,5 +1,7 @@
 """Each response has a request id, whoever answers; log lines of the request and of its turn have it, too."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

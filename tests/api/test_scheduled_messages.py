@@ -1,5 +1,7 @@
 """Scheduled messages over HTTP: made, shown, cancelled, refused (docs/automations.md)."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

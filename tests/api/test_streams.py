@@ -1,5 +1,7 @@
 """A session's events over real HTTP, from a real worker; in unified mode those of the session that it shows."""
 
+from __future__ import annotations
+
 import pytest
 
 from sessions_app.models import Event

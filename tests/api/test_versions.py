@@ -1,5 +1,7 @@
 """The version of the API: named in every answer, refused when unknown, and never changed but by additions."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

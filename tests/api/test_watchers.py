@@ -1,5 +1,7 @@
 """Who sees how the server is, and the headers that every answer has."""
 
+from __future__ import annotations
+
 import re
 from typing import Any
 

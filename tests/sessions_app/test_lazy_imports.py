@@ -1,5 +1,7 @@
 """Libraries that are slow to load are not loaded where nobody needs them."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

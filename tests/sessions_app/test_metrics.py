@@ -1,5 +1,7 @@
 """Counters: with the commit or not at all, from all processes, in nobody's way (rule 10.1)."""
 
+from __future__ import annotations
+
 import threading
 import uuid
 from functools import partial

@@ -1,5 +1,7 @@
 """Prepared statements while the tables change."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import psycopg

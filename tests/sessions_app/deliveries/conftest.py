@@ -1,5 +1,7 @@
 """Receivers, and workers that may reach them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The channels of the server pass the kit that every channel must pass."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

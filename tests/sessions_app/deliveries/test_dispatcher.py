@@ -1,5 +1,7 @@
 """The dispatcher: lanes that wait for a place are looked at again whatever became of the one before them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What a session says leaves the server: to a real web server and a real mail server."""
 
+from __future__ import annotations
+
 import json
 import threading
 from typing import Any

@@ -1,5 +1,7 @@
 """System events: failed runs, dead letters and used up budgets reach the owner's program, signed and repeated."""
 
+from __future__ import annotations
+
 import json
 import re
 from typing import Any

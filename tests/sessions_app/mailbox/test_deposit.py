@@ -1,5 +1,7 @@
 """Depositing: one INSERT, once, urgent or stale, also into what is gone (rule 6.1)."""
 
+from __future__ import annotations
+
 import uuid
 from datetime import timedelta
 

@@ -1,5 +1,7 @@
 """Deposits at once, and into what is being deleted: each event once, in one place, or dropped with a reason."""
 
+from __future__ import annotations
+
 import uuid
 from collections import Counter
 from collections.abc import Callable

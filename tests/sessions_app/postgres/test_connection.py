@@ -1,5 +1,7 @@
 """Pooled connections that break: they are replaced together, and cost no model call (rule 10.0)."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

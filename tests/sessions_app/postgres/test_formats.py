@@ -1,5 +1,7 @@
 """Connections work whatever formats and isolation the account or the database has as its defaults."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 

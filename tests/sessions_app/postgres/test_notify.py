@@ -1,5 +1,7 @@
 """Notifications of a process reach who listens, also after the server has ended the connection for them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

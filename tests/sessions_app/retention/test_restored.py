@@ -1,5 +1,7 @@
 """A database that was restored on another server forgets the events whose order only the old server knew (rule 9.1)."""
 
+from __future__ import annotations
+
 import pytest
 from django.core.management import call_command
 from django.db import connection

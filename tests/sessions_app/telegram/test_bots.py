@@ -1,5 +1,7 @@
 """Bots: their tokens stay secret, what cannot work is refused when it is saved, and nothing hangs."""
 
+from __future__ import annotations
+
 import time
 from datetime import timedelta
 

@@ -1,5 +1,7 @@
 """The section of the agent's page about Telegram, in a browser and as forms."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

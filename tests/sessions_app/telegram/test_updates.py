@@ -1,5 +1,7 @@
 """Who may write by a bot, and that each update counts once: attempts to trick it."""
 
+from __future__ import annotations
+
 from datetime import timedelta
 from functools import partial
 from typing import Any

@@ -1,5 +1,7 @@
 """current_time: what a model knows of the time, while its system prompt stays the same bytes."""
 
+from __future__ import annotations
+
 import json
 from datetime import UTC, datetime, timedelta
 

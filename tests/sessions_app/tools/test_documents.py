@@ -1,5 +1,7 @@
 """read_document and edit_document: by revision, in the turn's transaction, live with the next turn (rule 6.7)."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

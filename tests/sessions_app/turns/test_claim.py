@@ -1,5 +1,7 @@
 """The claim and the fence, with real connections against each other (rules 1.2, 1.4, 1.5; attacks A1, B5, B10)."""
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Callable
 from contextlib import closing

@@ -1,5 +1,7 @@
 """A long conversation: older messages become task state, within the budget, and nothing is deleted."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,5 +1,7 @@
 """What is dangerous needs a person's plain yes to just that call; where nobody is, the home is told (rule 3.5)."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
 
 import pytest

@@ -1,5 +1,7 @@
 """Ways round a person's yes: other names, second thoughts, what they were not shown or cannot see (rule 3.5)."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any

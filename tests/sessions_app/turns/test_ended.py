@@ -1,5 +1,7 @@
 """How an answer ended is stored and shown, in people's words and in programs' own shapes."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

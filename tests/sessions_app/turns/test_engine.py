@@ -1,5 +1,7 @@
 """Planned turns: stored after each step, resumed after a SIGKILL, asked and answered."""
 
+from __future__ import annotations
+
 import pytest
 from django.db.models.functions import Now
 

@@ -1,5 +1,7 @@
 """Turns of agents with MCP servers: tools offered, called, refused, missing; no secret told."""
 
+from __future__ import annotations
+
 import logging
 import socket
 from collections.abc import Iterator

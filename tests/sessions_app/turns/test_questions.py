@@ -1,5 +1,7 @@
 """Which question an answer is for, what a yes lets happen, and what a plan stays bound by (rules 3.5, 7.3, 7.4)."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A hint runs the next turn of a session under its lock; what waits behind it is hinted at again (rule 1.2)."""
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """The page of an agent in a real browser: documents, what applying HEARTBEAT.md does, where its links lead."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 

@@ -1,5 +1,7 @@
 """The page of an agent without a browser: its list, its forms, tests of servers, what is refused."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What pages answer without a browser: refusals, searches, markdown that would take long."""
 
+from __future__ import annotations
+
 import re
 import time
 from datetime import timedelta

@@ -1,5 +1,7 @@
 """A window whose server answers late or never, or whose conversation was deleted elsewhere: nothing typed is lost."""
 
+from __future__ import annotations
+
 import re
 import signal
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The pages as a whole: accessibility, hostile text, phones, restarts, long histories, deletes."""
 
+from __future__ import annotations
+
 import pytest
 from playwright.sync_api import expect
 

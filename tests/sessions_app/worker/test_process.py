@@ -1,5 +1,7 @@
 """What a worker owes the others: slots for people, hung tools, hints that nobody answers (rules 1.6, 1.7, 1.12)."""
 
+from __future__ import annotations
+
 import os
 import uuid
 from collections.abc import Iterator
