@@ -341,6 +341,7 @@ class TurnResult:
     if the reply was judged, ``execution`` if it was planned. ``asks`` is the consent that the last entry asks for.
     ``answered`` is the id of the question that was answered, with yes or no. ``was_shown``: a model was asked.
     ``refused``: the provider rejected what was said in this turn, so later requests leave it out.
+    ``skipped``: nothing was to be done, for the reason ``error_text``; nothing is added to the history.
     ``model`` is the one that replied last; ``fell_back`` says why it was the fallback, and is empty if it was not.
     """
 
@@ -357,6 +358,7 @@ class TurnResult:
     answered: tuple[str, str] | None = None
     was_shown: bool = True
     refused: bool = False
+    skipped: bool = False
     model: str = ""
     fell_back: str = ""
 

@@ -11,10 +11,13 @@ class AutomationsConfig(AppConfig):
         """Register the parts of this app that lower apps call."""
         from agent_core import tools
         from agent_core.planner import live
+        from automations.gates import registry
+        from automations.gates.http_changed import HttpChanged
         from automations.jobs import bindings, system, validate
         from automations.routines import heartbeat_document
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
+        from sessions_app import flags
         from sessions_app.agents import documents, edit
         from sessions_app.deliveries import outbox
         from sessions_app.limits import quotas
@@ -37,6 +40,8 @@ class AutomationsConfig(AppConfig):
             *(*routines.ROUTINE_TOOLS, *messages.MESSAGE_TOOLS),
         ):
             tools.register(tool)
+        if flags.FETCH_URL.value:
+            registry.register_gate(HttpChanged())
         live.register_lister(live_state.existing_kinds)
         for live_kind in live_state.KINDS:
             live.register(live_kind)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from automations.heartbeats.readiness import InternalSession, heartbeat_skip_reason, read_sessions
+from automations.jobs.choices import turn_choices
 from automations.jobs.system import DREAM, HEARTBEAT
 from automations.models import CronJob
 from automations.models.category import Category, category, heartbeat_key, internal_key
@@ -70,6 +71,7 @@ def turn_columns(job: CronJob, slot: datetime, session: InternalSession | None) 
         pings=bool(job.ping_url),
         stranger=job.stranger,
         read_before=job.has_read,
+        **turn_choices(job),
     )
     session_id: Any = job.session_id or (session and session.id)
     content = job.message

@@ -16,6 +16,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
+from automations.jobs.choices import CHOICES, checked_choices
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
 from automations.jobs.removed_routines import remember_removed_titles
 from automations.jobs.validate import check_quota, count_texts, validated
@@ -43,9 +44,9 @@ MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
 PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
 EDITABLE = PLAN | {
     *("paused_until", "name", "message", "enabled", "overlap"),
-    *("catch_up", "timeout_seconds", "max_retry", "ping_url"),
+    *("catch_up", "timeout_seconds", "max_retry", "ping_url", *CHOICES),
 }
-_TIMES = frozenset({"schedule", "ends_at", "paused_until"})  # read with the agent's zone
+_OF_AGENT = frozenset({"schedule", "ends_at", "paused_until", *CHOICES})  # read with the agent
 _SETTINGS = (
     "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds", "max_retry", "ping_url",
 )  # fmt: skip
@@ -57,7 +58,7 @@ class NewJob:
 
     `ends_at`: no runs after this ISO time; without an offset it is in the agent's zone. `max_runs`: limit of runs.
     `jitter_seconds` is the longest delay of a run; the job's id decides it, the same for all runs. `max_retry`: retries
-    of a failed run.
+    of a failed run. `model` and the four fields below it: see `choices.py`.
     """
 
     session_id: uuid.UUID
@@ -73,12 +74,17 @@ class NewJob:
     jitter_seconds: int = 0
     max_retry: int = 0
     ping_url: str = ""
+    model: str = ""
+    fallback_model: str = ""
+    max_output_tokens: int | None = None
+    allow_tools: list[str] | None = None
+    gate: Mapping[str, Any] | None = None
     source: str = Source.MANUAL
     turn_id: int | None = None
 
 
-def create_job(given: NewJob) -> CronJob:
-    """Create a bound automation. BadJob, TooManyJobs, NotFound, SessionClosed."""
+def create_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
+    """Create a bound automation. `is_limited`: see `checked_choices`. BadJob, TooManyJobs, NotFound, SessionClosed."""
     texts = {"message": given.message, "name": given.name or default_name(given.message)}
     values = validated(texts | {name: getattr(given, name) for name in _SETTINGS})
     try:
@@ -86,6 +92,9 @@ def create_job(given: NewJob) -> CronJob:
             session = lock_session(given.session_id)
             now = database_now()
             schedule = parse_api_schedule(given.schedule, session.agent.timezone, now)
+            values |= checked_choices(
+                session.agent, {name: getattr(given, name) for name in CHOICES}, is_limited=is_limited
+            )
             if given.enabled:
                 check_limit(session)
             job = CronJob(
@@ -109,29 +118,35 @@ def create_job(given: NewJob) -> CronJob:
     return job
 
 
-def bind_job(given: NewJob) -> CronJob:
+def bind_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
     """Create a person's automation: in a thread of a unified agent it is bound to the primary session."""
     with transaction.atomic():
-        return create_job(replace(given, session_id=find_target(given.session_id)))
+        return create_job(replace(given, session_id=find_target(given.session_id)), is_limited=is_limited)
 
 
 def update_job(
-    job_id: str, changes: Mapping[str, Any], *, revision: int | None = None, by_operator: bool = False
+    job_id: str,
+    changes: Mapping[str, Any],
+    *,
+    revision: int | None = None,
+    by_operator: bool = False,
+    is_limited: bool = False,
 ) -> CronJob:
     """Change the given fields only; running and queued runs keep the old values.
 
-    `by_operator`: allows pausing and resuming a system job. BadJob, JobNotFound, ProtectedJob, TooManyJobs;
-    RevisionConflict when `revision` is not the job's.
+    `by_operator`: allows pausing and resuming a system job. `is_limited`: see `checked_choices`. BadJob, JobNotFound,
+    ProtectedJob, TooManyJobs; RevisionConflict when `revision` is not the job's.
     """
     unknown = sorted(set(changes) - EDITABLE)
     if unknown:
         raise BadJob(f"{unknown[0]!r} cannot be changed", code="not_editable")
-    plain = validated({name: value for name, value in changes.items() if name not in _TIMES})
+    plain = validated({name: value for name, value in changes.items() if name not in _OF_AGENT})
     with transaction.atomic():
         clock, job = lock_job(job_id, revision)
         if category(job) is Category.SYSTEM and not (by_operator and changes.keys() <= {"enabled"}):
             raise ProtectedJob
         if changes:
+            plain |= checked_choices(job.agent, changes, job, is_limited=is_limited)
             _change(clock, job, plain, changes)
             transaction.on_commit(notify_beats, robust=True)
     job.clock = clock

@@ -40,7 +40,7 @@ from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import automations, paused_until, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
-from sessions_app.connections.usable import warnings_of_agents
+from sessions_app.connections.usable import models_of, warnings_of
 from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
@@ -49,7 +49,7 @@ LAST = 20  # runs of a job
 RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
-    "provider_message",
+    *("provider_message", "response_summary"),
 )
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",
@@ -67,7 +67,7 @@ class JobFacts:
 
     `runs`: the last ones as rows with RUN_COLUMNS, newest first. `open_run`: the running one, else the first queued.
     `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it. `model_warnings`: why
-    the models of its agent cannot be called.
+    its models cannot be called.
     """
 
     job: Any
@@ -125,7 +125,8 @@ def explain_facts(facts: JobFacts) -> Explanation:
 def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows of `selectors.with_runs`, in their order."""
     now, waiting = database_now(), _waiting(jobs)
-    warnings = warnings_of_agents(job.agent for job in jobs)
+    models = [(job.agent.owner_id, models_of(job.agent, job.model, job.fallback_model)) for job in jobs]
+    warnings = warnings_of(models)
     of_job = RunRecord.objects.filter(job=OuterRef("pk"))
     running_first = Case(When(state=RunState.RUNNING, then=Value(0)), default=Value(1))
     ids = CronJob.objects.filter(pk__in=[job.pk for job in jobs]).annotate(
@@ -139,7 +140,7 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     rows = RunRecord.objects.filter(pk__in=wanted).values_list(*RUN_COLUMNS, named=True)
     runs = {run.run_id: run for run in rows}
     facts = []
-    for job in jobs:
+    for job, of_models in zip(jobs, warnings, strict=True):
         last, open_run = found.get(job.pk, ((), None))
         facts.append(
             JobFacts(
@@ -148,7 +149,7 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
                 runs=[runs[pk] for pk in last if pk in runs],
                 open_run=runs.get(open_run),
                 waiting=waiting.get(job.pk, QueueWait()),
-                model_warnings=warnings[job.agent_id],
+                model_warnings=of_models,
             )
         )
     return facts

@@ -138,6 +138,23 @@ class CronJob(models.Model):
         db_default="",
         help_text="Called by GET after each run that succeeded, with /fail after one that failed. Empty: none.",
     )
+    model = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="Empty: the agent's model."
+    )
+    fallback_model = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="Empty: the agent's fallback model."
+    )
+    max_output_tokens = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The longest reply of one model call; empty: as the agent has it."
+    )
+    allow_tools = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="The only tools that its turns are offered, with no more rights than the agent gives them; null: all.",
+    )
+    gate = models.JSONField(
+        null=True, blank=True, help_text="The check that runs before the model: its kind and settings; null: none."
+    )
     source = models.CharField(max_length=20, choices=Source, default=Source.MANUAL)
     # the turn may have been deleted: clearing this column would read the whole table for each deletion
     created_by_turn = models.ForeignKey(
@@ -241,6 +258,10 @@ class CronJob(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(max_runs__isnull=True) | Q(max_runs__gte=1), name="cronjob_max_runs_positive"
+            ),
+            models.CheckConstraint(
+                condition=Q(max_output_tokens__isnull=True) | Q(max_output_tokens__gte=1),
+                name="cronjob_max_output_tokens_positive",
             ),
             models.CheckConstraint(condition=Q(kind__in=JobKind.values), name="cronjob_kind_known"),
             has_owner("cronjob_has_owner"),

@@ -32,7 +32,14 @@ class RunState(models.TextChoices):
 RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
     RunState.QUEUED: (RunState.RUNNING, RunState.CANCELLED),
     # back to queued: another attempt of the same run
-    RunState.RUNNING: (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.QUEUED),
+    # skipped: a check in its turn found nothing to do
+    RunState.RUNNING: (
+        RunState.SUCCEEDED,
+        RunState.FAILED,
+        RunState.CANCELLED,
+        RunState.QUEUED,
+        RunState.SKIPPED,
+    ),
     **dict.fromkeys((RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED), ()),
 }
 LONGEST_ERROR = 300  # characters
@@ -98,6 +105,12 @@ class RunTransitions(models.QuerySet["RunRecord"]):
     def end(self, state: RunState, **columns: Any) -> int:
         """QUEUED or RUNNING → SUCCEEDED, FAILED or CANCELLED, as its turn."""
         return self.unfinished().update(state=state, finished_at=Now(), **columns)
+
+    def skip(self, reason: str, **columns: Any) -> int:
+        """RUNNING → SKIPPED, as a gap of this one slot: its turn found nothing to do before the model was asked."""
+        slot = {"slots_from": F("scheduled_for"), "slots_to": F("scheduled_for"), "slots_count": 1}
+        ended = {"state": RunState.SKIPPED, "reason": reason, "finished_at": Now()}
+        return self.unfinished().update(**ended, **slot, **columns)
 
     def cancel_queued(self, reason: str, **columns: Any) -> int:
         """QUEUED → CANCELLED."""
@@ -170,6 +183,9 @@ class RunRecord(models.Model):
     lag_ms = models.BigIntegerField(null=True, blank=True)
     duration_ms = models.BigIntegerField(null=True, blank=True)
     usage = models.JSONField(default=dict, blank=True)
+    gate_seen = models.JSONField(
+        null=True, blank=True, help_text="The gate that looked, and what it remembers; null: none did."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)

@@ -32,6 +32,7 @@ GAPS: dict[str, tuple[str, str]] = {  # what happened to the slots, and why
     GapReason.OWNER_INACTIVE: ("not run", "the owner's account was inactive"),
     GapReason.STORAGE_FULL: ("not run", "the owner's conversations hold as much as a user may store here"),
     GapReason.SCHEDULE_ERROR: ("not run", "the automation could not be fired and was disabled"),
+    GapReason.GATE: ("skipped", "the check before it found nothing to do"),
 }
 NOT_SENT = {  # the `last_error` of a scheduled message
     GapReason.SESSION_CLOSED: "The conversation was closed when the message was due.",
@@ -236,6 +237,8 @@ def describe_run(
 
 def _gap(run: RunRecord, zone: tzinfo) -> str:
     what, why = GAPS.get(run.reason, ("not run", "the reason is unknown"))
+    if run.reason == GapReason.GATE and run.response_summary:
+        why = run.response_summary
     if run.slots_from is None or run.slots_to is None or run.slots_from == run.slots_to:
         return f"{what.capitalize()}: {why}"
     count = "More than 1,000" if run.slots_count is None else str(run.slots_count)

@@ -49,6 +49,9 @@ def record_outcome(turn: Turn, result: TurnResult, closure: str) -> list[RunReco
     Returns the runs of people's jobs that have failed for good, in the order of their slots.
     """
     runs = RunRecord.objects.of_attempt(turn).unfinished().order_by("scheduled_for", "pk")
+    if result.skipped:
+        _skip(turn, runs, result)
+        return []
     if result.ending is not Ending.FAILED:
         if not turn.origin_run:  # several rows: locked in their order, against deadlocks
             list(runs.select_for_update().values_list("pk"))
@@ -80,8 +83,26 @@ def _outcome_columns(result: TurnResult, closure: str) -> dict[str, Any]:
     }
 
 
+def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:
+    """The turn found nothing to do. A dead man's switch is told that all is well."""
+    reason, columns = result.error_code or "", {"duration_ms": _MILLISECONDS} | _seen(turn)
+    if runs.skip(reason, response_summary=first_line(result.error_text or ""), **columns):
+        metrics.count_run(RunState.SKIPPED, reason)
+        if turn.input.pings:
+            _ping(turn, failed=False)
+
+
+def _seen(turn: Turn) -> dict[str, Any]:
+    """What the turn's gate remembers, as a column of its run."""
+    given = turn.input
+    return {} if given.gate_seen is None else {"gate_seen": {"gate": given.gate, "seen": given.gate_seen}}
+
+
 def _end(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> int:
-    ended = runs.end(RunState(result.ending.value), **_outcome_columns(result, closure))
+    columns = _outcome_columns(result, closure)
+    if result.ending is Ending.SUCCEEDED:
+        columns |= _seen(turn)
+    ended = runs.end(RunState(result.ending.value), **columns)
     if ended:
         metrics.count_run(result.ending, result.error_code, ended)
         if turn.input.pings and result.ending in (Ending.SUCCEEDED, Ending.FAILED):

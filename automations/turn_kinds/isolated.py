@@ -13,6 +13,7 @@ from agent_core.types import Ending, TurnResult, with_note
 from automations.heartbeats.briefing import briefing
 from automations.models import RunRecord
 from automations.runs import report
+from automations.turn_kinds.gate import findings_mark, noted, with_findings
 from automations.turn_kinds.slot import SlotKind, variables_of
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import Lane, OnBusy, Session, Turn, TurnKind, TurnState
@@ -41,9 +42,9 @@ class IsolatedRoutineKind(SlotKind):
             return Trigger(content=turn.content, model_content=turn.content, source=source)
         prompt = prompts.render_prompt(PROMPT, variables_of(turn) | {"briefing": briefing(session.agent)})
         return Trigger(
-            content=turn.content,
-            model_content=prompt.text,
-            metadata={"run_id": turn.origin_run, "prompt_ref": prompt.ref.to_json()},
+            content=noted(turn, turn.content),
+            model_content=with_findings(turn, prompt.text),
+            metadata={"run_id": turn.origin_run, "prompt_ref": prompt.ref.to_json(), **findings_mark(turn)},
             source=source,
             template=prompt.to_json(),
         )

@@ -103,7 +103,7 @@ def update_agent(
         zone, heartbeat = agent.timezone, agent.heartbeat
         if revision is not None and revision != agent.revision:
             raise RevisionConflict
-        columns = _columns(changes, agent, _used_connections(agent) if is_limited else None)
+        columns = _columns(changes, agent, used_connections(agent) if is_limited else None)
         toggled = columns.get("unified_session", agent.unified_session) != agent.unified_session
         for name, value in columns.items():
             setattr(agent, name, value)
@@ -130,7 +130,7 @@ def _columns(given: Mapping[str, Any], agent: Agent, reached: frozenset[str] | N
     columns: dict[str, Any] = {}
     for name, value in given.items():
         if name in _MODELS:
-            columns[name] = _model(name, agent, value, reached)
+            columns[name] = check_model(name, agent, value, reached)
         elif name in _MERGED:
             columns[name] = _MERGED[name](agent, value)
         elif name not in _CHECKS:
@@ -188,11 +188,12 @@ def _within(name: str, least: int, most: int) -> Callable[[Any], str]:
     return check
 
 
-def _used_connections(agent: Agent) -> frozenset[str]:
+def used_connections(agent: Agent) -> frozenset[str]:
+    """The connections that the agent's models name: the only ones that a limited request reaches."""
     return frozenset(prefix_of(each) for each in (agent.effective_model, agent.fallback_model))
 
 
-def _model(name: str, agent: Agent, value: Any, reached: frozenset[str] | None) -> str:
+def check_model(name: str, agent: Agent, value: Any, reached: frozenset[str] | None) -> str:
     """Check a model that the agent's owner may use; empty: the server's, or no fallback. BadInput."""
     if not isinstance(value, str) or len(value) > LONGEST_MODEL:
         raise BadInput(f"{name} must be a text of at most {LONGEST_MODEL} characters", code=f"bad_{name}")

@@ -67,7 +67,7 @@ class Kind:
         """A worker has claimed the turn; called in the transaction of its claim."""
 
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
-        """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""
+        """Do work before the turn is prepared; returns its usage. No transaction is open. NothingToDo, Stale."""
         return Usage()
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
@@ -101,13 +101,21 @@ class CommitRefused(Exception):
         self.code, self.text = code, text
 
 
+class NothingToDo(Exception):
+    """The turn is skipped with this code and reason: no model is asked, and nothing is added to the history."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
 CLOSURES = {
     Ending.SUCCEEDED: "Finished with no output.",
     Ending.FAILED: "The turn failed: {error}",
     Ending.CANCELLED: "Stopped.",
 }
 STOPPED_FOR = "Stopped: {error}"  # with a reason, if the server stopped it
-_CANCELLED = ("cancelled", OwnerInactive.code, "session_archived", "paused", "deleted", "not_reached")
+_CANCELLED = ("cancelled", OwnerInactive.code, "session_archived", "paused", "deleted", "not_reached", "gate")
 _FAILED = ("question_closed", "max_rescues", "tool_hung", "commit_failed")
 # the codes with which turns end, for those who filter by them; plugins add codes of their own
 ERROR_CODES = frozenset({*ERROR_TEXTS, *_CANCELLED, *_FAILED})
@@ -116,7 +124,7 @@ CLEARED = "Conversation cleared. Preferences, documents and automations are kept
 
 def closure_text(result: TurnResult) -> str:
     """Return the line that ends a turn without an answer; empty if it has an answer."""
-    if result.ending is Ending.SUCCEEDED and result.reply.strip():
+    if result.skipped or (result.ending is Ending.SUCCEEDED and result.reply.strip()):
         return ""
     if result.ending is Ending.CANCELLED and result.error_text:
         return STOPPED_FOR.format(error=result.error_text)

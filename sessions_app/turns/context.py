@@ -48,7 +48,7 @@ from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, table
-from sessions_app.queue.kinds import Kind, Trigger, kind_of
+from sessions_app.queue.kinds import Kind, NothingToDo, Trigger, kind_of
 from sessions_app.turns.tool_calls import ToolContext
 
 log = structlog.get_logger(__name__)
@@ -118,14 +118,15 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     kind = kind_of(turn)
     read = _read_for(turn, kind)
     session = turn.session = read.session
-    choice = _model_choice(session.agent)
+    choice = _model_choice(session.agent, turn.input)
     steps = journal.steps()
     policy = policy_of(kind.policy, session.agent.policy, turn.input.policy)
     answer = kind.answer_without_model(turn)
-    offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
+    only = turn.input.allow_tools
+    offer = NOTHING if kind.trigger_only else _offer(session.agent, policy, only)
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
     tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
-    offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
+    offered = () if kind.trigger_only else _tool_specs(tool_context, offer, only)
     asked, room, seen = _fitted(read, shown, tokens.of_text(system_prompt) + budget.of_tools(offered))
     permit = permit_of(turn, steps, seen, person_waits=kind.interactive, shown_foreign=shown.foreign)
     return Prepared(
@@ -161,9 +162,9 @@ def _read_for(turn: Turn, kind: Kind) -> Context:
     return read_context(turn.session_id, of_home=turn.input.home, most=most)
 
 
-def _model_choice(agent: Agent) -> dict[str, Any]:
-    """Return the agent's models. From now on the budget is that of the first one."""
-    choice = model_choice(agent)
+def _model_choice(agent: Agent, given: TurnInput) -> dict[str, Any]:
+    """Return the turn's models, else the agent's. From now on the budget is that of the first one."""
+    choice = model_choice(agent, given.model, given.fallback_model, given.max_output_tokens)
     budget.use_model(choice["model"], choice["connections"])
     return choice
 
@@ -184,16 +185,7 @@ def prepare_failure(
     trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn, session)
     if plain:
         trigger = replace(trigger, content="", model_content="", metadata={})
-    prepared = Prepared(
-        turn=turn,
-        journal=journal,
-        kind=kind,
-        session=session,
-        trigger=trigger,
-        event_ids=(),
-        request=TurnRequest(system_prompt="", history=(), message=trigger.model_content, model=""),
-        tool_context=_tool_context(turn, session, interactive=False),
-    )
+    prepared = _without_request(turn, journal, trigger)
     result = TurnResult(
         ending=Ending.FAILED,
         entries=entries,
@@ -203,6 +195,30 @@ def prepare_failure(
         error_detail=error_detail_for(error),
     )
     return prepared, result
+
+
+def prepare_skip(turn: Turn, journal: Journal, skip: NothingToDo) -> tuple[Prepared, TurnResult]:
+    """Make what `commit` needs to end a turn that has nothing to do, without a message."""
+    turn.session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    result = TurnResult(
+        ending=Ending.CANCELLED, skipped=True, was_shown=False, error_code=skip.code, error_text=skip.text
+    )
+    return _without_request(turn, journal, Trigger(content="", model_content="")), result
+
+
+def _without_request(turn: Turn, journal: Journal, trigger: Trigger) -> Prepared:
+    """What `commit` needs of a turn that asks no model any more. Its session is read with its agent."""
+    session = turn.session
+    return Prepared(
+        turn=turn,
+        journal=journal,
+        kind=kind_of(turn),
+        session=session,
+        trigger=trigger,
+        event_ids=(),
+        request=TurnRequest(system_prompt="", history=(), message=trigger.model_content, model=""),
+        tool_context=_tool_context(turn, session, interactive=False),
+    )
 
 
 def _tool_context(turn: Turn, session: Session, **more: Any) -> ToolContext:
@@ -296,18 +312,26 @@ def _instructions(read: Context) -> str:
     return own if read.session.type == SessionType.JOB else read.preferences
 
 
-def _offer(agent: Agent, policy: TurnPolicy) -> Offer:
+def _offer(agent: Agent, policy: TurnPolicy, only: Sequence[str] | None) -> Offer:
+    """Ask the agent's MCP servers for their tools; with `only`, those that have one of these."""
     servers = mcp_servers.servers(agent)
+    if only is not None:
+        named = {name.partition(tools.SEPARATOR)[0] for name in only if tools.SEPARATOR in name}
+        servers = tuple(server for server in servers if server.name in named)
     if not servers:
         return NOTHING
     connection.close()  # back to the pool: the servers may be slow
     return mcp_tools.offer_tools(servers, mcp_servers.reach(agent.owner_id), policy.tool_timeout_seconds)
 
 
-def _tool_specs(context: ToolContext, offer: Offer) -> tuple[ToolSpec, ...]:
-    """List our own tools first, so that changing MCP servers keep the prompt before them cacheable."""
+def _tool_specs(context: ToolContext, offer: Offer, only: Sequence[str] | None) -> tuple[ToolSpec, ...]:
+    """List our own tools first, so that changing MCP servers keep the prompt before them cacheable.
+
+    With `only`, no others are listed: a call to another one is refused as unknown.
+    """
     ours = tuple(tool.spec_for(context) for tool in tools.all() if tool.offered(context))
-    return ours + tuple(tool.spec() for tool in offer.tools)
+    found = ours + tuple(tool.spec() for tool in offer.tools)
+    return found if only is None else tuple(spec for spec in found if spec.name in only)
 
 
 @dataclass(frozen=True, kw_only=True)
