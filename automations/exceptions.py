@@ -35,6 +35,12 @@ class TooManyJobs(AutomationsError):
     code = "too_many_automations"
 
 
+class DuplicateJob(AutomationsError):
+    """The session has an automation with this message and schedule."""
+
+    code = "duplicate_automation"
+
+
 class ProtectedJob(AutomationsError):
     """This is a system job; it cannot be changed or removed."""
 

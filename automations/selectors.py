@@ -55,6 +55,11 @@ class Automation:
     jitter_seconds: int
     max_retry: int
     ping_url: str
+    model: str
+    fallback_model: str
+    max_output_tokens: int | None
+    allow_tools: list[str] | None
+    gate: dict[str, Any] | None
     source: str
     next_run_at: datetime | None
     paused_until: datetime | None

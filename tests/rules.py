@@ -149,14 +149,15 @@ RULES = {
     "10.6": "A token allows what its scopes name, on what it reaches; nothing else exists for it. It makes no token "
     "with more rights. Revoked or expired it is refused at once, and its open streams end within a second. A "
     "stream ticket opens one stream, once, within 60 s, as long as its token is valid.",
-    "11.5": "What will stop an automation is found when it is saved and in the hour before its slot, without a model "
-    "call: model and key, channel and address, time zone, tools. A problem is told once, and stands first in `explain`.",
-    "11.6": "A gate runs before the model. It finds nothing to do, and the run is skipped; or its findings are shown to "
-    "the turn as text from outside; or it fails, and the turn runs with a warning.",
-    "11.7": "An automation may name its model, fallback model, length of a reply and a narrower list of tools. A change "
-    "of one field changes that field alone.",
-    "11.8": "The appointments that a turn made are shown with its answer. A second automation with the same message and "
-    "schedule is refused in a session, unless it is allowed.",
+    "11.5": "What will stop an automation is found when it is saved and in the hour before its slot, without a "
+    "model call: model and key, channel and address, time zone, tools. A problem is told once, and stands first in "
+    "`explain`.",
+    "11.6": "A gate runs before the model. It finds nothing to do, and the run is skipped; or its findings are shown "
+    "to the turn as text from outside; or it fails, and the turn runs with a warning.",
+    "11.7": "An automation may name its model, fallback model, length of a reply and a narrower list of tools. A "
+    "change of one field changes that field alone.",
+    "11.8": "The appointments that a turn made are shown with its answer. A second automation with the same message "
+    "and schedule is refused in a session, unless it is allowed.",
 }
 
 

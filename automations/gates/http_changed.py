@@ -1,7 +1,6 @@
 """The gate `http_changed`: a public address whose answer has changed since the last slot.
 
-Of a page the text counts that people see, of a JSON answer the value at a JSON pointer (RFC 6901), if one is given. Only
-a hash is remembered.
+The text of a page counts that people see; with a JSON pointer (RFC 6901), the value there. Only a hash is remembered.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent_core.addresses import NoAddress, Reach, host_and_port, parse_web_address
@@ -27,8 +26,7 @@ KIND = "http_changed"
 class HttpChanged:
     """`{"kind": "http_changed", "url", "pointer"?}`."""
 
-    fetcher: Fetcher = Fetcher(seconds=SECONDS)
-    reach: Reach = Reach()
+    fetcher: Fetcher = field(default_factory=lambda: Fetcher(seconds=SECONDS))
     kind: str = KIND
 
     def checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,10 +40,12 @@ class HttpChanged:
             host, port = host_and_port(parse_web_address(url))
         except NoAddress as error:
             raise _bad(f"gate.{error}") from None
-        if not self.reach.may_be_public(host, port):
+        if not Reach().may_be_public(host, port):
             raise _bad(f"gate.url: {host[:100]!r} is not a public address")
         if not isinstance(pointer, str) or len(pointer) > LONGEST_POINTER or pointer[:1] not in ("", "/"):
-            raise _bad(f"gate.pointer must be a JSON pointer of at most {LONGEST_POINTER} characters, such as /a/0")
+            raise _bad(
+                f"gate.pointer must be a JSON pointer of at most {LONGEST_POINTER} characters, such as /a/0"
+            )
         return {"url": url} | ({"pointer": pointer} if pointer else {})
 
     def look(self, settings: Mapping[str, Any], seen: Mapping[str, Any], user: str) -> Look:

@@ -15,16 +15,23 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
+from automations.exceptions import BadJob, DuplicateJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
 from automations.jobs.choices import CHOICES, checked_choices
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
-from automations.jobs.removed_routines import remember_removed_titles
+from automations.jobs.removed_routines import normalised, remember_removed_titles
 from automations.jobs.validate import check_quota, count_texts, validated
 from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source, new_job_id
 from automations.models.category import RESERVED_IDS, Category, category
 from automations.runs.record import cancel_queued_runs
 from automations.runs.skips import TICK, GapReason, gap_between, record_gap
-from automations.schedules.plan import JobPlan, accounted_to, plan_of, schedule_columns, schedule_of
+from automations.schedules.plan import (
+    JobPlan,
+    accounted_to,
+    plan_of,
+    same_schedule,
+    schedule_columns,
+    schedule_of,
+)
 from automations.schedules.schedule import (
     EverySchedule,
     Schedule,
@@ -58,7 +65,8 @@ class NewJob:
 
     `ends_at`: no runs after this ISO time; without an offset it is in the agent's zone. `max_runs`: limit of runs.
     `jitter_seconds` is the longest delay of a run; the job's id decides it, the same for all runs. `max_retry`: retries
-    of a failed run. `model` and the four fields below it: see `choices.py`.
+    of a failed run. `model` and the four fields below it: see `choices.py`. `allow_duplicate`: though the
+    session has one with the same message and schedule; whoever takes it from people or models says no.
     """
 
     session_id: uuid.UUID
@@ -79,12 +87,15 @@ class NewJob:
     max_output_tokens: int | None = None
     allow_tools: list[str] | None = None
     gate: Mapping[str, Any] | None = None
+    allow_duplicate: bool = True
     source: str = Source.MANUAL
     turn_id: int | None = None
 
 
 def create_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
-    """Create a bound automation. `is_limited`: see `checked_choices`. BadJob, TooManyJobs, NotFound, SessionClosed."""
+    """Create a bound automation. `is_limited`: see `checked_choices`. BadJob, DuplicateJob, TooManyJobs, NotFound,
+    SessionClosed.
+    """
     texts = {"message": given.message, "name": given.name or default_name(given.message)}
     values = validated(texts | {name: getattr(given, name) for name in _SETTINGS})
     try:
@@ -97,6 +108,8 @@ def create_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
             )
             if given.enabled:
                 check_limit(session)
+            if given.enabled and not given.allow_duplicate:
+                _refuse_duplicate(session, given.message, schedule, now)
             job = CronJob(
                 agent=session.agent,
                 session=session,
@@ -342,6 +355,15 @@ def check_limit(session: Session, besides: str = "") -> None:
     planned = CronJob.objects.filter(session=session, enabled=True, clock__next_run_at__isnull=False)
     if planned.exclude(pk=besides).count() >= MOST_ENABLED:
         raise TooManyJobs(f"a session may have at most {MOST_ENABLED} enabled automations")
+
+
+def _refuse_duplicate(session: Session, message: str, schedule: Schedule, now: datetime) -> None:
+    """DuplicateJob. The session is locked, so two equal ones cannot both be the first."""
+    wanted = normalised(message)
+    for job in CronJob.objects.filter(session=session, enabled=True, clock__next_run_at__isnull=False):
+        if normalised(job.message) == wanted and same_schedule(job, schedule, now):
+            text = f"the automation {job.pk} {job.name!r} has the same message and schedule"
+            raise DuplicateJob(f"{text}; with allow_duplicate a second one is created")
 
 
 def skip_slots(

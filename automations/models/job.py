@@ -150,10 +150,12 @@ class CronJob(models.Model):
     allow_tools = models.JSONField(
         null=True,
         blank=True,
-        help_text="The only tools that its turns are offered, with no more rights than the agent gives them; null: all.",
+        help_text="The only tools that its turns are offered, with the agent's rights; null: all.",
     )
     gate = models.JSONField(
-        null=True, blank=True, help_text="The check that runs before the model: its kind and settings; null: none."
+        null=True,
+        blank=True,
+        help_text="The check that runs before the model: its kind and settings; null: none.",
     )
     source = models.CharField(max_length=20, choices=Source, default=Source.MANUAL)
     # the turn may have been deleted: clearing this column would read the whole table for each deletion

@@ -37,9 +37,8 @@ from automations.routines.plan import (
     is_started_by_heartbeat,
     moves_the_clock,
     new_plan,
-    same_schedule,
 )
-from automations.schedules.plan import schedule_columns
+from automations.schedules.plan import same_schedule, schedule_columns
 from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Agent, SessionType

@@ -82,19 +82,6 @@ def interval_text(seconds: int) -> str:
     return f"{seconds // UNITS[unit]}{unit}"
 
 
-def same_schedule(job: CronJob, schedule: Schedule, now: datetime) -> bool:
-    """Whether a routine has this schedule. Two times that have passed are equal: both run at once."""
-    try:
-        stored = schedule_of(job)
-    except ScheduleError:
-        return False
-    if isinstance(stored, EverySchedule) and isinstance(schedule, EverySchedule):
-        return stored.seconds == schedule.seconds
-    if isinstance(stored, AtSchedule) and isinstance(schedule, AtSchedule):
-        return max(stored.at, now) == max(schedule.at, now)
-    return stored == schedule
-
-
 def moves_the_clock(job: CronJob, columns: Mapping[str, Any]) -> bool:
     """Whether these columns change the job's slots. The zone of an interval or an instant does not."""
     is_cron = columns.get("schedule_kind", job.schedule_kind) == ScheduleKind.CRON

@@ -1,8 +1,8 @@
 """Run the gate of a scheduled turn before the model is asked (rule 11.6).
 
-What it finds is stored in the turn's input, so that a resumed turn, and the next attempt of its run, look no second time.
-What it remembers becomes part of the run in the commit of a turn that succeeded or had nothing to do: a failed run does
-not lose a change.
+What it finds is stored in the turn's input: a resumed turn, and the next attempt of its run, do not look again. What it
+remembers is stored with the run, in the commit of a turn that succeeded or had nothing to do: a failed run loses no
+change.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from automations.jobs.choices import CHOICES
 from automations.models import CronJob, ScheduleKind
 from automations.schedules.schedule import AtSchedule
 from interfaces.admin.base import VerbForm, clean_line
@@ -48,7 +49,7 @@ class JobForm(VerbForm[CronJob]):
         "bad_message": "message",
         "message_too_long": "message",
         "bad_ends_at": "last_at",
-        **{f"bad_{name}": name for name in ("timeout_seconds", "max_runs", "ping_url", *NUMBERS)},
+        **{f"bad_{name}": name for name in ("timeout_seconds", "max_runs", "ping_url", *NUMBERS, *CHOICES)},
     }
     name = _line("Default: the first words of the message.", max_length=200)
     schedule_kind = forms.ChoiceField(

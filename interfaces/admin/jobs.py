@@ -92,7 +92,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     fixed = ["session"]
     editable = [
         "name", "message", "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds",
-        "max_retry", "ping_url",
+        "max_retry", "ping_url", "model", "fallback_model", "max_output_tokens", "allow_tools", "gate",
     ]  # fmt: skip
     form_only = ["schedule_kind", "cron", "cron_timezone", "seconds", "once_at", "last_at", "seen_revision"]
     facts = [
@@ -186,6 +186,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
             NewJob(
                 session_id=given["session"].pk,
                 schedule=form.schedule,
+                allow_duplicate=False,
                 ends_at=given["last_at"] or None,
                 **{name: given[name] for name in self.editable},
             )

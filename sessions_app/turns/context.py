@@ -122,11 +122,10 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     steps = journal.steps()
     policy = policy_of(kind.policy, session.agent.policy, turn.input.policy)
     answer = kind.answer_without_model(turn)
-    only = turn.input.allow_tools
-    offer = NOTHING if kind.trigger_only else _offer(session.agent, policy, only)
+    offer = NOTHING if kind.trigger_only else _offer(session.agent, policy, turn.input.allow_tools)
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
     tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
-    offered = () if kind.trigger_only else _tool_specs(tool_context, offer, only)
+    offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
     asked, room, seen = _fitted(read, shown, tokens.of_text(system_prompt) + budget.of_tools(offered))
     permit = permit_of(turn, steps, seen, person_waits=kind.interactive, shown_foreign=shown.foreign)
     return Prepared(
@@ -324,11 +323,12 @@ def _offer(agent: Agent, policy: TurnPolicy, only: Sequence[str] | None) -> Offe
     return mcp_tools.offer_tools(servers, mcp_servers.reach(agent.owner_id), policy.tool_timeout_seconds)
 
 
-def _tool_specs(context: ToolContext, offer: Offer, only: Sequence[str] | None) -> tuple[ToolSpec, ...]:
+def _tool_specs(context: ToolContext, offer: Offer) -> tuple[ToolSpec, ...]:
     """List our own tools first, so that changing MCP servers keep the prompt before them cacheable.
 
-    With `only`, no others are listed: a call to another one is refused as unknown.
+    If the turn's input names tools, no others are listed: a call to another one is refused as unknown.
     """
+    only = context.turn.input.allow_tools
     ours = tuple(tool.spec_for(context) for tool in tools.all() if tool.offered(context))
     found = ours + tuple(tool.spec() for tool in offer.tools)
     return found if only is None else tuple(spec for spec in found if spec.name in only)

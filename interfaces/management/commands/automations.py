@@ -41,6 +41,13 @@ class Command(BaseCommand):
         when_.add_argument("--at", metavar="TIME", help="once, such as 2031-05-01T09:00")
         add.add_argument("--timezone", metavar="ZONE", help="of --cron; default: the agent's")
         add.add_argument("--name", default="", help="default: the beginning of the message")
+        add.add_argument("--model", default="", help="asked in place of the agent's model")
+        add.add_argument("--fallback-model", default="", help="asked in place of the agent's fallback model")
+        add.add_argument("--max-output-tokens", metavar="N", type=int, help="the most tokens of one reply")
+        add.add_argument("--tools", metavar="NAMES", help="the only tools that it is offered, with commas")
+        add.add_argument("--watch", metavar="URL", help="run only if this public address answers differently")
+        add.add_argument("--pointer", metavar="POINTER", help="with --watch: only this JSON value counts")
+        add.add_argument("--allow-duplicate", action="store_true", help="though there is an equal automation")
         add.add_argument("--preview", action="store_true", help="only show the next five runs; add nothing")
         explaining = verbs.add_parser("explain", help="say why it ran or did not run, and when it runs next")
         explaining.add_argument("id", help="its id, as `list` shows it")
@@ -84,13 +91,31 @@ def _add(options: dict[str, Any]) -> Iterator[str]:
     shown = preview(parse_api_schedule(schedule, zone, now), now, zone=zone)
     if not options["preview"]:
         given = NewJob(
-            session_id=session.pk, message=options["message"], name=options["name"], schedule=schedule
+            session_id=session.pk,
+            message=options["message"],
+            name=options["name"],
+            schedule=schedule,
+            allow_duplicate=options["allow_duplicate"],
+            **_choices(options),
         )
         job = bind_job(given)
         yield f"Added {job.pk}: {job.name}"
     yield f"Runs {shown.words}:"
     yield from (f"  {instant:%a %Y-%m-%d %H:%M:%S %Z}" for instant in shown.next)
     yield from (f"Warning: {text}" for text in shown.warnings)
+
+
+def _choices(options: dict[str, Any]) -> dict[str, Any]:
+    """Models, tools and gate as the API takes them. BadJob."""
+    if options["pointer"] and not options["watch"]:
+        raise BadJob("--pointer belongs to --watch", code="bad_gate")
+    gate = {"kind": "http_changed", "url": options["watch"], "pointer": options["pointer"] or ""}
+    names = options["tools"]
+    return {
+        **{name: options[name] for name in ("model", "fallback_model", "max_output_tokens")},
+        "allow_tools": None if names is None else [each.strip() for each in names.split(",") if each.strip()],
+        "gate": gate if options["watch"] else None,
+    }
 
 
 def _session_to_use(options: dict[str, Any]) -> Session:

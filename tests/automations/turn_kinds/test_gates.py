@@ -17,9 +17,9 @@ from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, RunRecord
 from sessions_app.models import Message, Turn
+from tests.agent_core.planner.plans import says
 from tests.agent_core.tools.test_fetch import Site, here, site  # noqa: F401 - a fixture
 from tests.automations.jobs.made import EVERY, code_of, new, overdue
-from tests.agent_core.planner.plans import says
 from tests.inside import Inside, call, makes
 
 pytestmark = pytest.mark.rule("11.6")
@@ -93,7 +93,9 @@ def test_only_the_value_at_the_pointer_counts(inside: Inside, watched: Site) -> 
 def test_a_gate_that_fails_lets_its_turn_run_with_a_warning(
     inside: Inside, watched: Site, pointer: str
 ) -> None:
-    job = watching(inside, url=watched.page("/news", "no JSON", status=200 if pointer else 500), pointer=pointer)
+    job = watching(
+        inside, url=watched.page("/news", "no JSON", status=200 if pointer else 500), pointer=pointer
+    )
     assert fire(inside, job).state == "succeeded"
     turn = Turn.objects.latest("pk")
     assert turn.input.gate_warning in inside.model.shown()
@@ -109,12 +111,16 @@ def test_findings_are_text_from_outside(inside: Inside, watched: Site) -> None:
     fire(inside, job)
     results = Message.objects.get(role="tool").parts["results"]
     assert results[0]["outcome"] == "refused"
-    assert order not in Message.objects.filter(role="user").latest("seq").content, "the history keeps none of it"
+    assert order not in Message.objects.filter(role="user").latest("seq").content, (
+        "the history keeps none of it"
+    )
     CronJob.objects.filter(pk=job.pk).update(gate=None)
     inside.model.answer_with(makes(write), says("No."))
     fire(inside, job)
     results = Message.objects.filter(role="tool").latest("seq").parts["results"]
-    assert results[0]["outcome"] == "refused", "the turn before has read it, and nobody has looked at its answer"
+    assert results[0]["outcome"] == "refused", (
+        "the turn before has read it, and nobody has looked at its answer"
+    )
 
 
 class Broken:
