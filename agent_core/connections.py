@@ -161,6 +161,10 @@ def says_of(connection: Connection, error: ModelError, model: str) -> bool:
     return error.code in BROKEN_CODES
 
 
+REJECTED: Final = "The model provider rejected the request"
+USED_UP: Final = "the account's quota or credit is used up"
+
+
 def named_model(model: str) -> str:
     """How an error names the model that its provider does not know."""
     return f"the model {model!r}"

@@ -48,8 +48,9 @@ class AutomationsConfig(AppConfig):
 
     def register_retention(self) -> None:
         """Register the walks of maintenance. It is called when the first one is needed."""
-        from automations.retention import messages, runs, zones
+        from automations.retention import messages, preflight, runs, zones
 
         runs.register_run_retention()
         messages.register_message_retention()
         zones.register_zone_walk()
+        preflight.register_preflight()

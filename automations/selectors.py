@@ -60,6 +60,7 @@ class Automation:
     max_output_tokens: int | None
     allow_tools: list[str] | None
     gate: dict[str, Any] | None
+    health: dict[str, Any]
     source: str
     next_run_at: datetime | None
     paused_until: datetime | None
@@ -82,7 +83,7 @@ def with_runs(jobs: QuerySet[CronJob]) -> QuerySet[Any]:
     """The jobs with clock, session and agent, and what `state_of` and explanations read of their runs and owner."""
     runs = RunRecord.objects.filter(job=OuterRef("pk"))
     last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
-    return jobs.select_related("clock", "session", "agent").annotate(
+    return jobs.select_related("clock", "session", "agent", "preflight").annotate(
         last_status=Subquery(last),
         runs_now=Exists(runs.filter(state=RunState.RUNNING)),
         pending=Exists(runs.filter(state=RunState.QUEUED)),
@@ -131,9 +132,21 @@ def automation_of(job: Any) -> Automation:
         "agent": job.agent.name,
         "session": job.session_id,
         "session_key": job.session.key,
+        "health": {"preflight": problems_of(job)},
     }
     same = {each.name: getattr(job, each.name) for each in fields(Automation) if each.name not in shown}
     return Automation(**same, **shown)
+
+
+def problems_of(job: Any) -> list[dict[str, str]]:
+    """The known problems of a job whose next slot they will stop, each `{code, text, since}`; the oldest first.
+
+    A paused or disabled job has none: what stops it is said elsewhere.
+    """
+    found = getattr(job, "preflight", None)
+    if found is None or not job.enabled or job.fault or job.clock.next_run_at is None:
+        return []
+    return list(found.problems)
 
 
 def paused_until(job: Any) -> datetime | None:

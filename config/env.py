@@ -18,6 +18,7 @@ from interfaces import doors
 
 LARGEST_COUNT = 1_000_000  # days, rows or turns
 FLAGS = {  # the values that each feature flag may have, its default first
+    "automations.preflight": ("1", "0"),
     "heartbeat.broadcast_scope": ("agent", "session"),
     "heartbeat.realtime_status_hint": ("1", "0"),
     "heartbeat.routine_reflection": ("1", "0"),

@@ -36,7 +36,7 @@ from pydantic_ai.exceptions import (
 )
 
 from agent_core.addresses import NotPublic
-from agent_core.connections import named_model
+from agent_core.connections import REJECTED, USED_UP, named_model
 from agent_core.exceptions import CONTEXT_TOO_LONG, ModelError, ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelCall
 from agent_core.text.formats import status_phrase
@@ -185,12 +185,11 @@ _BLAMES_INPUT = re.compile(  # codes and messages that name a place in it, or th
     r"|data.?inspection|invalid.prompt|inappropriate|flagged|moderation",
     re.IGNORECASE,
 )
-REJECTED: Final = "The model provider rejected the request"
 OVERLOADED: Final = "The model provider is overloaded"
 # errors that the client raises for an unexpected answer, such as an HTML page or other JSON
 UNREADABLE: Final = (UnexpectedModelBehavior, ValueError, TypeError, AttributeError, LookupError)
 _FINAL: Final[tuple[tuple[type[ModelAPIError], str, str], ...]] = (  # the first match: code and reason
-    (ModelQuotaExceededError, "model_quota", "the account's quota or credit is used up"),
+    (ModelQuotaExceededError, "model_quota", USED_UP),
     (ModelContextWindowExceededError, CONTEXT_TOO_LONG, "context length exceeded"),
 )
 _BY_MESSAGE: Final = (

@@ -52,7 +52,7 @@ from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.runs.describe import describe_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until
+from automations.selectors import paused_until, problems_of
 from sessions_app.models import ConsentQuestion, ConsentState, Delivery, ExecutionState, Session
 from sessions_app.models.delivery import DeliveryState
 from sessions_app.reads.selectors import shown_id
@@ -139,7 +139,7 @@ def _of_job(facts: JobFacts) -> Appointment:
         kind=kind.value,
         id=job.pk,
         zone=zone.key,
-        is_failing=is_failing(job),
+        is_failing=is_failing(job) or bool(problems_of(job)),
         session_id=job.lives_in,
         enabled=job.enabled,
         paused_until=until and until.astimezone(zone),
@@ -173,12 +173,12 @@ MOST = 20  # notices of each kind
 SEARCHED = 200  # the latest conversations whose questions and deliveries are read
 ENDED_FOR = timedelta(days=7)  # how long the failure of a job that runs no more is reported
 LONGEST_TEXT = 200  # characters of a question
-_ORDER = ("question", "disabled", "failing", "undeliverable")
+_ORDER = ("question", "disabled", "preflight", "failing", "undeliverable")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """Something that needs a person. `what`: question, disabled, failing or undeliverable.
+    """Something that needs a person. `what`: question, disabled, preflight, failing or undeliverable.
 
     `kind`, `id`, `name`: the appointment; empty for a question and for deliveries. `at`: since when, if known.
     """
@@ -195,7 +195,8 @@ class Notice:
 
 
 def attention(user: AbstractBaseUser) -> list[Notice]:
-    """What needs the user: questions first, then disabled and failing appointments, then undelivered answers.
+    """What needs the user: questions first, then appointments that are disabled, cannot run or fail, then
+    undelivered answers.
 
     At most 20 of each. The number of statements does not depend on how many there are.
     """
@@ -219,7 +220,11 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if run is not None and _is_current(job, run, now):
             text = describe_run(run, zone_or_utc(job.timezone))
             yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
-        if job.clock.next_run_at is not None:
+        known = problems_of(job)
+        for each in known:
+            since = datetime.fromisoformat(each["since"])
+            yield Notice(what="preflight", text=each["text"], at=since, **about_job(job))
+        if job.clock.next_run_at is not None and not known:
             for text in undeliverable(job.session):
                 yield Notice(what="undeliverable", text=text, at=None, **about_job(job))
 

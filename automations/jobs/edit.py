@@ -18,6 +18,7 @@ from django.db import IntegrityError, transaction
 from automations.exceptions import BadJob, DuplicateJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
 from automations.jobs.choices import CHOICES, checked_choices
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
+from automations.jobs.preflight import request_preflight
 from automations.jobs.removed_routines import normalised, remember_removed_titles
 from automations.jobs.validate import check_quota, count_texts, validated
 from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source, new_job_id
@@ -125,6 +126,7 @@ def create_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
             job.save(force_insert=True)
             count_texts(job)
             start_clock(job, now)
+            request_preflight(job)
             transaction.on_commit(notify_beats, robust=True)
     except IntegrityError as error:
         raise NotFound("there is no such session") from error
@@ -161,6 +163,7 @@ def update_job(
         if changes:
             plain |= checked_choices(job.agent, changes, job, is_limited=is_limited)
             _change(clock, job, plain, changes)
+            request_preflight(job)
             transaction.on_commit(notify_beats, robust=True)
     job.clock = clock
     return job

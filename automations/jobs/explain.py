@@ -37,8 +37,8 @@ from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
-from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import automations, paused_until, state_at_end, state_of
+from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
+from automations.selectors import automations, paused_until, problems_of, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.connections.usable import models_of, warnings_of
 from sessions_app.limits import running_turns
@@ -112,7 +112,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
         words=describe_job(job, zone.key),
         timezone=job.timezone,
         state=state_of(job),
-        now=_now(facts, zone),
+        now=" ".join((*_problems(facts), _now(facts, zone))),
         next=tuple(firing.astimezone(zone) for firing in coming),
         last=tuple(
             slot_of(run, zone, waiting=facts.waiting, instead=instead)
@@ -209,6 +209,11 @@ def _coming_firings(job: Any, now: datetime) -> list[datetime]:
     return found
 
 
+def _problems(facts: JobFacts) -> list[str]:
+    """What was found that will stop the next run."""
+    return [each["text"] for each in problems_of(facts.job)]
+
+
 def _now(facts: JobFacts, zone: tzinfo) -> str:
     """The current state in one sentence."""
     job, now = facts.job, facts.now
@@ -246,6 +251,8 @@ def _is_open(job: Any) -> bool:
 def fault_in_words(job: CronJob, now: datetime) -> str:
     """Why the job was disabled: an error in the schedule, which a person may read; any other is for operators."""
     try:
+        if fingerprint(job.timezone) is None:  # this process may have read its data before they were lost
+            raise unknown_zone(job.timezone)
         plan_of(job, 0).next_firing(now)
     except ScheduleError as error:
         return f"Disabled after an error: {error} Give it a valid schedule."
@@ -268,14 +275,15 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
     job = facts.job
     if job.fault or not job.enabled:
         return []
-    zone = zone_or_utc(job.timezone)
-    return [
+    zone, known = zone_or_utc(job.timezone), _problems(facts)
+    found = [
         *undeliverable(job.session),
         *(facts.model_warnings or _model_failed(facts)),
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
         *_dense(job, facts.runs, coming),
     ]
+    return [each for each in found if each not in known]
 
 
 def _model_failed(facts: JobFacts) -> list[str]:

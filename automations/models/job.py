@@ -348,6 +348,30 @@ class JobClock(models.Model):
         return f"clock of {self.job_id}"
 
 
+class JobPreflight(models.Model):
+    """What will stop an automation, as it was found without a model call before its slot (rule 11.5).
+
+    A problem is told when it is added here, so it is told once.
+    """
+
+    job = models.OneToOneField(CronJob, primary_key=True, on_delete=models.CASCADE, related_name="preflight")
+    requested = models.BooleanField(default=False, help_text="The automation was saved: check it soon.")
+    checked_at = models.DateTimeField(null=True, blank=True)
+    problems = models.JSONField(
+        default=list, db_default=[], help_text="What was found, each `{code, text, since}`."
+    )
+
+    class Meta:
+        constraints = [readable("jobpreflight_times_readable", "checked_at")]
+        indexes = [
+            models.Index(fields=["job"], condition=Q(requested=True), name="preflight_requested"),
+            models.Index(fields=["checked_at"], condition=~Q(problems=[]), name="preflight_problems"),
+        ]
+
+    def __str__(self) -> str:
+        return f"preflight of {self.job_id}"
+
+
 class RemovedRoutine(models.Model):
     """One normalised title of one agent. A disabled routine is not listed here: it still has its row."""
 

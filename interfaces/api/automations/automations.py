@@ -180,6 +180,20 @@ class ScheduledOut(Revised):  # what automations and routines have in common
     pending = serializers.BooleanField()
 
 
+class ProblemOut(Output):
+    code = serializers.CharField(
+        help_text="What it is about: the code of the error that saving it would give."
+    )
+    text = serializers.CharField()
+    since = serializers.DateTimeField()
+
+
+class HealthOut(Output):
+    preflight = ProblemOut(
+        many=True, help_text="What will stop the next run, as it was found without a model call."
+    )
+
+
 class AutomationOut(ScheduledOut):
     name = serializers.CharField()
     message = serializers.CharField()
@@ -196,6 +210,7 @@ class AutomationOut(ScheduledOut):
     max_output_tokens = serializers.IntegerField(allow_null=True, help_text=OUTPUT)
     allow_tools = Texts(allow_null=True, help_text=ALLOW_TOOLS)
     gate = serializers.DictField(allow_null=True, help_text=GATE)
+    health = HealthOut()
     source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
     paused_until = serializers.DateTimeField(
         allow_null=True, help_text="No slot before this time runs; null when it has passed."

@@ -263,7 +263,9 @@ def test_a_route_that_lost_its_sender_is_warned_of_when_explained_or_saved(
     )
     assert "RONDO_PLUGINS" in warning
     assert ada.patch(f"/api/automations/{made['id']}/", {"name": "n"}).json()["warnings"] == [warning]
-    again = ada.post(f"/api/sessions/{session.pk}/automations/", given | {"name": "other", "allow_duplicate": True}).json()
+    again = ada.post(
+        f"/api/sessions/{session.pk}/automations/", given | {"name": "o", "allow_duplicate": True}
+    ).json()
     assert again["warnings"] == [warning]
     on_the_web = {"channel": "web", "chat_id": "", "meta": {}}
     Session.objects.filter(pk=session.pk).update(last_route=on_the_web)
