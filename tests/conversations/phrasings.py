@@ -82,16 +82,16 @@ def judge(stage: Stage, asked: Phrasing) -> None:
     jobs = list(CronJob.objects.filter(session=stage.chat))
     texts = list(ScheduledMessage.objects.filter(session=stage.chat))
     if not (asked.minutes or asked.cron or asked.every):
-        assert jobs == texts == []
+        assert (jobs, texts) == ([], [])
         return
-    [made] = [*jobs, *texts]
+    assert len(jobs) + len(texts) == 1
     if asked.minutes:
-        at = made.at if isinstance(made, CronJob) else made.send_at
+        at = jobs[0].at if jobs else texts[0].send_at
         assert at is not None, "it is repeated, and was meant once"
         assert abs(at - datetime.now(UTC) - timedelta(minutes=asked.minutes)) < NEAR
         assert jobs or not asked.words, "it is a text that was fixed before anybody looked"
         return
-    assert isinstance(made, CronJob)
+    [made] = jobs
     if asked.every:
         assert made.every_seconds == asked.every or made.expr in {"*/30 * * * *", "0,30 * * * *"}
         return

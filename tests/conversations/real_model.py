@@ -1,4 +1,4 @@
-"""The twenty conversations and phrasings with a real model, judged by rows: `make evals`. Not collected by `make test`."""
+"""Twenty conversations and twenty phrasings with a real model: `make evals`. Not collected by `make test`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base as channels
 from sessions_app.connections.edit import add_connection, update_connection
-from sessions_app.models import Connection, MailboxEvent
+from sessions_app.models import Connection, MailboxEvent, Session
 from sessions_app.retention.maintenance_round import run_hinted_maintenance
 from sessions_app.retention.walk import prune_batch
 from tests.agent_core.tools.test_fetch import Site, site  # noqa: F401 - a fixture
@@ -187,8 +187,9 @@ def test_only_what_a_provider_says_for_sure_counts(
 
 
 def test_one_list_serves_all_automations_of_a_connection_and_one_mail_is_unread(stage: Stage) -> None:
+    session = Session.objects.get(jobs=stage.job)
     for number in range(4):
-        job = new(stage.job.session, message=f"Look at {number}.", schedule=EVERY)
+        job = new(session, message=f"Look at {number}.", schedule=EVERY)
         JobClock.objects.filter(pk=job.pk).update(next_run_at=Now() + timedelta(minutes=40))
     stage.list_models(status=401)
     stage.check()
