@@ -33,6 +33,7 @@ SHOWN_ELSEWHERE = {
         "SignInLink",
         "StreamTicket",
     ),
+    "JobPreflight",
     *("ClientChat", "ClientMessage", "TelegramChat", "TelegramUpdate", "MessageImage"),
 }
 READ_ONLY = (
