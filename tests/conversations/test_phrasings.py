@@ -27,7 +27,7 @@ LATER = (datetime.now(UTC) + timedelta(minutes=30)).isoformat(timespec="seconds"
 def stage(scripted: ModelServer, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setenv("OPENAI_BASE_URL", scripted.base_url)
     scripted.reset()
-    return Stage(agent=agent_of("openai-chat:conversations"), worker=worker, server=scripted)
+    return Stage(agent=agent_of("openai-chat:phrasings"), worker=worker, server=scripted)
 
 
 @pytest.mark.parametrize("asked", PHRASINGS, ids=lambda asked: asked.said[:30])
