@@ -153,8 +153,13 @@ def _changed_schedule(
     return with_anchor(schedule, first)
 
 
-def check_mode_of_task_type(execution_mode: str, task_type: str) -> None:
-    """BadJob for a task that needs no model and is not inline: its own session would call a model."""
+def check_mode(execution_mode: str, task_type: str, gate: object) -> None:
+    """BadJob for a task that needs no model and is not inline: its own session would call a model.
+
+    Also for a gate of an inline routine, whose turn other routines share.
+    """
+    if gate is not None and execution_mode != ExecutionMode.ISOLATED:
+        raise BadJob("a gate needs execution_mode isolated", code="bad_gate")
     if task_type and execution_mode != ExecutionMode.INLINE:
         raise BadJob(f"task_type {task_type} needs execution_mode inline", code="bad_task_type")
 

@@ -16,6 +16,7 @@ from automations.gates.registry import GateFailed, Look
 from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, RunRecord
+from automations.routines.edit import NewRoutine, add_routine, update_routine
 from sessions_app.models import Message, Turn
 from tests.agent_core.planner.plans import says
 from tests.agent_core.tools.test_fetch import Site, here, site  # noqa: F401 - a fixture
@@ -121,6 +122,23 @@ def test_findings_are_text_from_outside(inside: Inside, watched: Site) -> None:
     assert results[0]["outcome"] == "refused", (
         "the turn before has read it, and nobody has looked at its answer"
     )
+
+
+def test_an_isolated_routine_has_a_gate_and_an_inline_one_none(inside: Inside, watched: Site) -> None:
+    gate = {"kind": "broken", "secret": "x"}
+    registry.register_gate(Broken())
+    given = {"agent_id": inside.person.agent.pk, "title": "Look", "schedule": "1h"}
+    job = add_routine(NewRoutine(**given, gate=gate))
+    assert code_of(lambda: update_routine(job.pk, {"execution_mode": "inline"})) == "bad_gate"
+    assert code_of(lambda: add_routine(NewRoutine(**given, gate=gate, execution_mode="inline"))) == "bad_gate"
+    assert code_of(lambda: update_routine(job.pk, {"gate": {"kind": "none"}})) == "bad_gate"
+    del registry._gates["broken"]
+    stored = {"kind": "http_changed", "url": watched.page("/news", "The pool is open.")}
+    CronJob.objects.filter(pk=job.pk).update(gate=stored)
+    assert [fire(inside, job).state, fire(inside, job).state] == ["succeeded", "skipped"]
+    assert len(inside.model.calls) == 1
+    update_routine(job.pk, {"gate": None})
+    assert fire(inside, job).state == "succeeded"
 
 
 class Broken:
