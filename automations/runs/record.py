@@ -99,9 +99,7 @@ def _seen(turn: Turn) -> dict[str, Any]:
 
 
 def _end(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> int:
-    columns = _outcome_columns(result, closure)
-    if result.ending is Ending.SUCCEEDED:
-        columns |= _seen(turn)
+    columns = _outcome_columns(result, closure) | _seen(turn)
     ended = runs.end(RunState(result.ending.value), **columns)
     if ended:
         metrics.count_run(result.ending, result.error_code, ended)

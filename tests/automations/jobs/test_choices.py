@@ -151,6 +151,14 @@ def test_a_change_of_one_field_changes_that_field_alone(
     assert getattr(after, name) == OTHERS[name]
 
 
+def test_the_form_leaves_a_gate_that_it_does_not_show_as_it_is(person: Person) -> None:
+    job = new(person.session(), name="Look")
+    CronJob.objects.filter(pk=job.pk).update(gate={"kind": "of a plugin"}, allow_tools=[])
+    by_the_form(person, job, "name", "Else")
+    job.refresh_from_db()
+    assert (job.name, job.gate, job.allow_tools) == ("Else", {"kind": "of a plugin"}, [])
+
+
 @pytest.mark.parametrize("token_reaches", ["everything", "the agent"])
 def test_a_limited_token_uses_the_connections_of_its_agent_alone(person: Person, token_reaches: str) -> None:
     Connection.objects.create(

@@ -17,6 +17,7 @@ from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
 from automations.jobs.preflight import PREFLIGHT
 from automations.models import CronJob, JobClock, JobPreflight
+from automations.retention import preflight
 from automations.retention.preflight import run_preflight
 from automations.retention.zones import ZoneWalk
 from config.operations.doctor import CHECKS
@@ -217,6 +218,26 @@ def test_a_saved_automation_is_checked_soon_and_others_once_in_the_hour_before_t
     update_connection(Connection.objects.get().pk, {"secret": "renewed"})
     stage.list_models("gpt-5")
     assert stage.check() == [], "and what has a problem, until it is mended"
+
+
+def test_a_second_problem_does_not_tell_the_first_one_again(stage: Stage) -> None:
+    close_channel(stage)
+    stage.check()
+    lose_zone(stage)
+    assert stage.check() == ["bad_channel", "unknown_timezone"]
+    assert MailboxEvent.objects.filter(event_type="preflight").count() == 2
+
+
+def test_what_was_found_of_a_job_that_was_changed_meanwhile_is_not_stored(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changes(given: preflight.Checked) -> list[preflight.Problem]:
+        update_job(given.job.pk, {"name": "Else"})
+        return [preflight.Problem(code="bad_model", text="An old one.")]
+
+    monkeypatch.setattr(preflight, "CHECKS", [changes])
+    assert stage.check() == []
+    assert JobPreflight.objects.get().requested, "it is checked again"
 
 
 def test_a_paused_automation_and_a_server_with_the_flag_off_are_not_checked(

@@ -90,6 +90,15 @@ def test_only_the_value_at_the_pointer_counts(inside: Inside, watched: Site) -> 
     assert fire(inside, job).state == "skipped", "a change of another field forgets nothing"
 
 
+def test_an_equal_answer_of_another_address_is_a_first_one(inside: Inside, watched: Site) -> None:
+    job = watching(inside, url=watched.page("/news", "same"))
+    assert [fire(inside, job).state, fire(inside, job).state] == ["succeeded", "skipped"]
+    CronJob.objects.filter(pk=job.pk).update(
+        gate={"kind": "http_changed", "url": watched.page("/other", "same")}
+    )
+    assert fire(inside, job).state == "succeeded"
+
+
 @pytest.mark.parametrize("pointer", ["/a/b", ""])
 def test_a_gate_that_fails_lets_its_turn_run_with_a_warning(
     inside: Inside, watched: Site, pointer: str
