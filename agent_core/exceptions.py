@@ -99,9 +99,10 @@ class ModelNotConfigured(ModelError):
 
 
 NOT_FOUND = "model_not_found"
+NO_QUOTA = "model_quota"
 CONTEXT_TOO_LONG = "context_too_long"
 # error codes that say that the model cannot be called, whatever the request
-BROKEN_CODES = frozenset({ModelUnavailable.code, "model_auth", "model_quota", NOT_FOUND})
+BROKEN_CODES = frozenset({ModelUnavailable.code, "model_auth", NO_QUOTA, NOT_FOUND})
 # the same, and that it is not set up
 UNUSABLE_CODES = BROKEN_CODES | {ModelNotConfigured.code}
 # error codes of failed model calls: a retry may help, or does not help
@@ -109,6 +110,6 @@ PASSING_CODES = frozenset({ModelUnavailable.code, "rate_limited"})
 FINAL_CODES = frozenset(
     {
         *(ModelRefused.code, ModelNotConfigured.code),
-        *("model_auth", NOT_FOUND, "model_quota", CONTEXT_TOO_LONG),
+        *("model_auth", NOT_FOUND, NO_QUOTA, CONTEXT_TOO_LONG),
     }
 )

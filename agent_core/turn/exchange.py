@@ -13,6 +13,8 @@ from agent_core import connections, models, process
 from agent_core.connections import Connection, model_attributes
 from agent_core.exceptions import (
     CONTEXT_TOO_LONG,
+    NO_QUOTA,
+    NOT_FOUND,
     AgentCoreError,
     ModelError,
     ModelRefused,
@@ -84,7 +86,8 @@ class Watch:
 class Exchange:
     """One model call with its retries.
 
-    The request's fallback model is asked if its model gave nothing in all its attempts and may work later.
+    The request's fallback model is asked if its model gave nothing in all its attempts and may work later, has no quota
+    left, or does not exist.
     """
 
     request: TurnRequest
@@ -109,8 +112,9 @@ class Exchange:
         request = self.request
         try:
             return (yield from self._ask(request.model))
-        except ModelUnavailable as error:
-            if self._gave or request.fallback_model in ("", request.model):
+        except ModelError as error:
+            may_fall_back = isinstance(error, ModelUnavailable) or error.code in (NO_QUOTA, NOT_FOUND)
+            if not may_fall_back or self._gave or request.fallback_model in ("", request.model):
                 raise
             first = error
         yield self._status(0.0, first.reason, f"asking the fallback model {request.fallback_model}")
