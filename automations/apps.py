@@ -11,8 +11,9 @@ class AutomationsConfig(AppConfig):
         """Register the parts of this app that lower apps call."""
         from agent_core import tools
         from agent_core.planner import live
-        from automations.jobs import bindings, system, validate
+        from automations.jobs import bindings, failing, system, validate
         from automations.routines import heartbeat_document
+        from automations.runs import health
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
         from sessions_app.agents import documents, edit
@@ -27,6 +28,8 @@ class AutomationsConfig(AppConfig):
         ):
             kinds.register_kind(kind)
         outbox.on_settled(scheduled_message.apply_delivery_result)
+        outbox.on_settled(health.apply_delivery_result)
+        health.on_hopeless(failing.pause_failing)
         edit.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())

@@ -47,6 +47,18 @@ class NothingToSkip(AutomationsError):
     code = "nothing_to_skip"
 
 
+class RunNotFailed(AutomationsError):
+    """The run has not failed; only a failed one can be tried again."""
+
+    code = "run_not_failed"
+
+
+class JobPaused(AutomationsError):
+    """The automation is paused. Resume it first."""
+
+    code = "job_paused"
+
+
 class TooManyRoutines(AutomationsError):
     """The agent has its maximum of enabled routines."""
 

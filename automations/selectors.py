@@ -24,6 +24,7 @@ from automations.models import (
     ScheduledMessage,
     ScheduleKind,
 )
+from automations.models.health import health_of
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import ScheduleError
 from sessions_app.exceptions import NotFound
@@ -35,6 +36,19 @@ from sessions_app.tokens.reach import in_agents, in_sessions, limit_of
 
 STATES = ("scheduled", "running", "done", "failed")
 _AGENT_OF_RUN = Coalesce("job__agent__name", "scheduled_message__session__agent__name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """How a job's runs go. `backoff_until`: no slot before this time is run; null when it has passed.
+
+    `paused_reason`: why the server has paused the job; empty unless it has.
+    """
+
+    failures_in_a_row: int
+    backoff_until: datetime | None
+    paused_reason: str
+    preflight: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +68,7 @@ class Automation:
     max_runs: int | None
     jitter_seconds: int
     max_retry: int
+    health: Health
     ping_url: str
     source: str
     next_run_at: datetime | None
@@ -77,7 +92,7 @@ def with_runs(jobs: QuerySet[CronJob]) -> QuerySet[Any]:
     """The jobs with clock, session and agent, and what `state_of` and explanations read of their runs and owner."""
     runs = RunRecord.objects.filter(job=OuterRef("pk"))
     last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
-    return jobs.select_related("clock", "session", "agent").annotate(
+    return jobs.select_related("clock", "health", "session", "agent").annotate(
         last_status=Subquery(last),
         runs_now=Exists(runs.filter(state=RunState.RUNNING)),
         pending=Exists(runs.filter(state=RunState.QUEUED)),
@@ -122,6 +137,7 @@ def automation_of(job: Any) -> Automation:
         "schedule": _schedule(job),
         "next_run_at": job.clock.next_run_at,
         "paused_until": paused_until(job),
+        "health": health_shown(job),
         "state": state_of(job),
         "agent": job.agent.name,
         "session": job.session_id,
@@ -129,6 +145,17 @@ def automation_of(job: Any) -> Automation:
     }
     same = {each.name: getattr(job, each.name) for each in fields(Automation) if each.name not in shown}
     return Automation(**same, **shown)
+
+
+def health_shown(job: Any) -> Health:
+    """How the job's runs go, as people see it."""
+    health, now = health_of(job), datetime.now(UTC)
+    until = health.backoff_until
+    return Health(
+        failures_in_a_row=health.failures_in_a_row,
+        backoff_until=until if until is not None and until > now else None,
+        paused_reason=health.paused_reason,
+    )
 
 
 def paused_until(job: Any) -> datetime | None:

@@ -23,6 +23,7 @@ CHAPTERS = {
     8: "Scheduled messages",
     9: "Events and deliveries",
     10: "Operations",
+    11: "Care around the run",
 }
 RULES = {
     "1.1": "A session is locked by one turn at a time, within a process and across processes. An unlock by an "
@@ -148,6 +149,11 @@ RULES = {
     "10.6": "A token allows what its scopes name, on what it reaches; nothing else exists for it. It makes no token "
     "with more rights. Revoked or expired it is refused at once, and its open streams end within a second. A "
     "stream ticket opens one stream, once, within 60 s, as long as its token is valid.",
+    "11.2": "An attempt in which no model answered and no tool was called is repeated after 1, 5 and 15 minutes. After "
+    "five failed runs in a row a job runs once an hour, after twenty or three days it is paused; the owner is told "
+    "once, and once when it works again. A person tries a failed slot again as a further attempt of its run.",
+    "11.3": "A run whose answer is empty, cut short or not delivered says so beside its state; three in a row count as "
+    "failing.",
 }
 
 

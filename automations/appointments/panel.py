@@ -47,6 +47,7 @@ from automations.jobs.explain import (
     explain_facts,
     fault_in_words,
     undeliverable,
+    why_paused,
 )
 from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.runs.describe import describe_run
@@ -207,13 +208,16 @@ def attention(user: AbstractBaseUser) -> list[Notice]:
 
 
 def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
-    troubled = Q(enabled=True) | ~Q(fault="")
+    troubled = Q(enabled=True) | ~Q(fault="") | Q(health__paused_reason__gt="")
     jobs: list[Any] = list(job_rows(user).filter(troubled)[:MOST_JOBS])
     failed = [job.ended_run for job in jobs if has_failed(job)]
     runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(failed)
     for job in jobs:
         if job.fault:
             yield Notice(what="disabled", text=fault_in_words(job, now), at=job.updated_at, **about_job(job))
+            continue
+        if why := why_paused(job):
+            yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
             continue
         run = runs.get(job.ended_run) if has_failed(job) else None
         if run is not None and _is_current(job, run, now):

@@ -19,7 +19,7 @@ from automations.exceptions import BadJob, JobNotFound, NothingToSkip, Protected
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
 from automations.jobs.removed_routines import remember_removed_titles
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source, new_job_id
+from automations.models import CatchUp, CronJob, JobClock, JobHealth, Overlap, RunRecord, Source, new_job_id
 from automations.models.category import RESERVED_IDS, Category, category
 from automations.runs.record import cancel_queued_runs
 from automations.runs.skips import TICK, GapReason, gap_between, record_gap
@@ -182,6 +182,8 @@ def write_changes(
         job.fault = ""
     clock.paused_until = paused_until
     save_columns(job, columns)
+    if switched and job.enabled:
+        JobHealth.objects.restart(job.pk, now)
     return moves and _move_clock(clock, job, now)
 
 

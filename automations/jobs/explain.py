@@ -31,14 +31,15 @@ from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound
 from automations.jobs.clock import database_now
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
+from automations.models.health import health_of
 from automations.models.run import OPEN_RUNS
-from automations.runs.describe import QueueWait, Slot, describe_run, slot_of, span, when
+from automations.runs.describe import CURES, QueueWait, Slot, describe_run, slot_of, span, when
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import automations, paused_until, state_at_end, state_of
+from automations.selectors import automations, health_shown, paused_until, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.connections.usable import warnings_of_agents
 from sessions_app.limits import running_turns
@@ -49,7 +50,7 @@ LAST = 20  # runs of a job
 RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
-    "provider_message",
+    *("provider_message", "attention"),
 )
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",
@@ -216,7 +217,7 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
     if facts.open_run is not None:
         return describe_run(facts.open_run, zone, waiting=facts.waiting)
     if not job.enabled:
-        return f"Paused since {when(job.clock.planned_from, zone)}."
+        return f"Paused since {when(job.clock.planned_from, zone)}{why_paused(job, facts.runs)}."
     if until := paused_until(job):
         return f"Paused until {when(until, zone)}."
     if closed := takes_no_runs(job):
@@ -224,10 +225,28 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
     firing = job.clock.next_run_at
     if firing is None:
         return f"{state_at_end(job, job.last_status).capitalize()}: {_done(job, zone)}."
-    if firing <= now:
-        why = facts.held_by or f"beat has not fired it yet ({span(now - firing)} late)"
-        return f"Due since {when(firing, zone)}: {why}."
+    if firing > now:
+        return _coming(job, firing, zone)
+    why = facts.held_by or f"beat has not fired it yet ({span(now - firing)} late)"
+    return f"Due since {when(firing, zone)}: {why}."
+
+
+def _coming(job: Any, firing: datetime, zone: tzinfo) -> str:
+    backoff = health_shown(job).backoff_until
+    if backoff is not None and firing < backoff:
+        return f"Slowed down: the next run is the first slot from {when(backoff, zone)} on."
     return f"Next run: {when(firing, zone)}."
+
+
+def why_paused(job: Any, runs: Iterable[Any] = ()) -> str:
+    """Why the server has paused the job, as the end of a sentence; empty if it has not. `runs`: the last ones."""
+    health = health_of(job)
+    if not health.paused_reason:
+        return ""
+    last = next((run for run in runs if run.state == RunState.FAILED), None)
+    cure = CURES.get(last.reason, "") if last else ""
+    why = f": {health.failures_in_a_row} runs in a row failed. {cure or 'Find out why'}"
+    return f"{why.rstrip('.')}, then resume it"
 
 
 def takes_no_runs(job: Any) -> str:
@@ -270,6 +289,7 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
     zone = zone_or_utc(job.timezone)
     return [
         *undeliverable(job.session),
+        *_failing(job),
         *(facts.model_warnings or _model_failed(facts)),
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
@@ -283,7 +303,17 @@ def _model_failed(facts: JobFacts) -> list[str]:
     last = next(done, None)
     if last is None or last.state != RunState.FAILED or last.reason not in UNUSABLE_CODES:
         return []
-    return [f"The model could not be called in the last run: {last.error.rstrip('.')}."]
+    cure = CURES.get(last.reason, "")
+    return [f"The model could not be called in the last run: {last.error.rstrip('.')}. {cure}".rstrip()]
+
+
+def _failing(job: Any) -> list[str]:
+    """A job that is slowed down."""
+    health = health_of(job)
+    if not health.is_slowed:
+        return []
+    often = f"{health.failures_in_a_row} runs in a row failed"
+    return [f"{often}: it runs at most once an hour until one succeeds, and is paused if that goes on."]
 
 
 def undeliverable(session: Session | None) -> list[str]:

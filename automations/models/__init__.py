@@ -1,5 +1,6 @@
 """The models of automations. Each state has its transitions listed beside it and is enforced by a CHECK."""
 
+from automations.models.health import JobHealth
 from automations.models.job import (
     CatchUp,
     CronJob,
@@ -13,16 +14,18 @@ from automations.models.job import (
     ZoneData,
     new_job_id,
 )
-from automations.models.run import RUN_ARROWS, RunRecord, RunState
+from automations.models.run import RUN_ARROWS, Attention, RunRecord, RunState
 from automations.models.scheduled_message import MESSAGE_ARROWS, MessageStatus, ScheduledMessage
 
 __all__ = [
     "MESSAGE_ARROWS",
     "RUN_ARROWS",
+    "Attention",
     "CatchUp",
     "CronJob",
     "ExecutionMode",
     "JobClock",
+    "JobHealth",
     "JobKind",
     "MessageStatus",
     "Overlap",

@@ -45,9 +45,9 @@ class SlotKind(Kind):
         """Report the refused call: to the bound session itself, a routine's home, or the primary session."""
         report.ask_for_consent(turn, call)
 
-    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
-        """Store the run's outcome, in the turn's own commit."""
-        record.record_outcome(turn, result, closure)
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> bool | None:
+        """Store the run's outcome, in the turn's own commit. A failure that repeats or is repeated is no news."""
+        return not record.record_outcome(turn, result, closure).is_news
 
 
 def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trigger:

@@ -17,6 +17,7 @@ from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
 from automations.jobs.explain import Explanation, explain
 from automations.models import CronJob, RunRecord, RunState
 from automations.models.category import Category, category
+from automations.models.health import health_of
 from automations.routines.edit import update_routine
 from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job
@@ -74,9 +75,10 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     list_display = [
         "name", "id", "category", "agent", "session_link", "words", "state", "next_run", "last_run", "fault",
     ]  # fmt: skip
-    list_select_related = ["agent", "session", "home", "clock"]
+    list_select_related = ["agent", "session", "home", "clock", "health"]
     list_filter = [
-        "enabled", ("fault", admin.EmptyFieldListFilter), "kind", "schedule_kind", "execution_mode", "source",
+        "enabled", ("health__paused_reason", admin.ChoicesFieldListFilter),
+        ("fault", admin.EmptyFieldListFilter), "kind", "schedule_kind", "execution_mode", "source",
         ("agent", AutocompleteSelectFilter),
     ]  # fmt: skip
     search_fields = ["=id", "=session__id", "=session__key", "name"]
@@ -97,7 +99,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     form_only = ["schedule_kind", "cron", "cron_timezone", "seconds", "once_at", "last_at", "seen_revision"]
     facts = [
         "id", "agent", "home", "category", "words", "ends_at", "next_run", "paused_until", "last_slot", "started_by",
-        "fault", "execution_mode", "source", "created_by_turn_id", "revision", "created_at", "updated_at",
+        "fault", "failures", "execution_mode", "source", "created_by_turn_id", "revision", "created_at", "updated_at",
     ]  # fmt: skip
     legacy = [
         "kind", "system_event", "imported_id", "task_type", "description", "session_key", "deliver", "channel", "to",
@@ -163,6 +165,12 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     @admin.display(description="last slot (UTC)")
     def last_slot(self, obj: CronJob) -> str:
         return instant(obj.clock.last_slot)
+
+    @admin.display(description="failed runs in a row")
+    def failures(self, obj: CronJob) -> str:
+        health = health_of(obj)
+        told = f", owner told: {health.told}" if health.told else ""
+        return f"{health.failures_in_a_row}{' (slowed down)' if health.is_slowed else ''}{told}"
 
     @admin.display(description="started by")
     def started_by(self, obj: CronJob) -> str:

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from interfaces.api.agents import agents, connections, documents, hooks, telegram, tokens
-from interfaces.api.automations import automations, messages, routines
+from interfaces.api.automations import automations, messages, routines, run_retry
 from interfaces.api.sessions import deliveries, executions, sessions, streams, turns
 
 urlpatterns = [
@@ -69,5 +69,6 @@ urlpatterns = [
     path("routines/<slug:routine_id>/runs/", routines.RoutineRuns.as_view()),
     path("runs/", automations.RunsOfUser.as_view()),
     path("runs/<str:run_id>/", automations.RunDetail.as_view()),
+    path("runs/<str:run_id>/retry/", run_retry.RunRetry.as_view()),
     path("schedules/preview/", automations.SchedulePreview.as_view()),
 ]

@@ -42,6 +42,7 @@ of_conversation = [
     path("appointments/<slug:kind>/<key:key>/switch/", panel.switch, name="switch"),
     path("appointments/<slug:kind>/<key:key>/delete/", panel.delete_appointment, name="delete-appointment"),
     path("runs/<key:run_id>/", panel.run_page, name="run"),
+    path("runs/<key:run_id>/retry/", panel.retry_run, name="retry-run"),
     path("automations/new/", edit.new, name="new-automation"),
     path("automations/coming/", edit.coming, name="coming"),
     path("automations/<key:job_id>/", edit.change, name="change-automation"),

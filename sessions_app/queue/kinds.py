@@ -86,10 +86,10 @@ class Kind:
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """Return the task against which the reply is judged before the commit; None: it is not judged."""
 
-    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> bool | None:
         """The turn ended; called in the transaction of its commit. `closure` is the last text people see.
 
-        Raises CommitRefused if a successful result cannot be stored.
+        True: the text is no news, and is not delivered. Raises CommitRefused if a successful result cannot be stored.
         """
 
 

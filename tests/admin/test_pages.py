@@ -28,6 +28,7 @@ SHOWN_ELSEWHERE = {
         "ZoneData",
         "Pruning",
         "Counter",
+        "JobHealth",
         "ReadMark",
         "RemovedRoutine",
         "SignInLink",

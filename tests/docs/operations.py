@@ -126,6 +126,11 @@ class World:
     def as_it_was(self, operation: Operation) -> Iterator[None]:
         """What the block does is undone. The bot is there for the operations on it only."""
         with transaction.atomic():
+            if operation.id == "retry_run":
+                RunRecord.objects.filter(pk=self.ids["run_id"]).update(
+                    state="failed", reason="model_refused", error="The model provider rejected the request (400).",
+                    turn=self.ids["turn_id"],
+                )  # fmt: skip
             if "/telegram/" in operation.path and operation.id != "create_telegram_bot":
                 self._bot()
             yield

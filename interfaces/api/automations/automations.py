@@ -28,6 +28,7 @@ from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from automations.selectors import STATES
+from interfaces.api.automations.health import ATTENTION, ATTENTIONS, AttentionOrNull, HealthOut
 from interfaces.api.shared import DELIVERIES, InSession, Revised, SentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -160,6 +161,7 @@ class AutomationOut(ScheduledOut):
     max_runs = serializers.IntegerField(allow_null=True)
     jitter_seconds = serializers.IntegerField()
     ping_url = serializers.CharField(help_text=PING_URL)
+    health = HealthOut()
     source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
     paused_until = serializers.DateTimeField(
         allow_null=True, help_text="No slot before this time runs; null when it has passed."
@@ -193,6 +195,7 @@ class RunOut(InSession):
     scheduled_for = serializers.DateTimeField()
     state = serializers.ChoiceField(choices=RunState.choices)
     reason = TextOrNull(allow_null=True)
+    attention = AttentionOrNull(choices=ATTENTIONS, allow_null=True, help_text=ATTENTION)
     slots_from = serializers.DateTimeField(allow_null=True)
     slots_to = serializers.DateTimeField(allow_null=True)
     count = serializers.IntegerField(source="slots_count", allow_null=True)
@@ -235,6 +238,7 @@ class ExplainedRunOut(Output):
     count = serializers.IntegerField(
         allow_null=True, help_text="Skipped slots; null above 1,000 and for other runs."
     )
+    attention = AttentionOrNull(choices=ATTENTIONS, allow_null=True, help_text=ATTENTION)
     attempt = serializers.IntegerField()
     text = serializers.CharField(help_text="The result in one sentence.")
 
@@ -396,6 +400,7 @@ class RunsOfUser(ApiView):
             *(agent_parameter("agent_name"), SESSION),
             Parameter(name="state", choices=tuple(RunState.values)),
             Parameter(name="reason", longest=64),
+            Parameter(name="attention", description=ATTENTION, choices=ATTENTIONS),
             *time_parameters("scheduled_for"),
             search_parameter("the name of the automation or the error"),
         )

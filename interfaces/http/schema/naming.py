@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ACTIONS = {"answer", "cancel", "explain", "preview", "redeliver", "skip", "test"}
+ACTIONS = {"answer", "cancel", "explain", "preview", "redeliver", "retry", "skip", "test"}
 VERBS = {"GET": "get", "POST": "create", "PATCH": "update", "PUT": "replace", "DELETE": "delete"}
 ONE_THING = {
     "memory",

@@ -37,7 +37,7 @@ def test_each_run_is_pinged_once_and_a_failed_one_as_failed(
         every = {"kind": "every", "seconds": 1}
         for message, url in (
             ("hello", receiver.set("/good?key=1", "500", "take")),
-            ("[[fail:503]]", f"{receiver.url}/bad"),
+            ("[[fail:400]]", f"{receiver.url}/bad"),
         ):
             create_job(
                 NewJob(session_id=session.pk, message=message, schedule=every, max_runs=1, ping_url=url)
