@@ -14,6 +14,20 @@ class Stale(AgentCoreError):
     """This worker no longer owns the turn."""
 
 
+class CapReached(AgentCoreError):
+    """A cap on tokens or money does not allow the call.
+
+    ``text`` tells people which cap. ``is_held``: the room is reserved by calls that are not settled yet, so the call
+    may be allowed soon.
+    """
+
+    code = "budget"
+
+    def __init__(self, text: str = "", *, is_held: bool = False) -> None:
+        super().__init__(text)
+        self.text, self.is_held = text or "A cap is reached.", is_held
+
+
 class PolicyError(AgentCoreError):
     """The turn policy has an unknown key or an invalid value."""
 
@@ -54,11 +68,13 @@ class ModelError(AgentCoreError):
 
     ``code`` becomes the error code of the turn. ``reason`` is the cause for people, in our own words; it is empty if
     the code says everything. ``said``: one line of the provider's own, for the owner alone, without keys or pieces of
-    the prompt. ``tries`` counts the requests made.
+    the prompt. ``tries`` counts the requests made. ``is_free``: the request surely reached no model, so it costs
+    nothing.
     """
 
     code: str = "model_refused"
     said: str = ""
+    is_free = False
 
     def __init__(self, message: str = "", *, code: str = "", reason: str = "") -> None:
         super().__init__(message)
@@ -96,6 +112,7 @@ class ModelNotConfigured(ModelError):
     """The model cannot be used on this server: its name is unknown, or a key or package is missing."""
 
     code = "model_not_configured"
+    is_free = True
 
 
 NOT_FOUND = "model_not_found"

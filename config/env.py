@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -51,6 +52,21 @@ class Variable:
 def variable(read: Callable[[str], Any], default: str | None, meaning: str) -> Any:
     """A field of `Env` that is read from the environment variable of the same name."""
     return field(metadata={"read": read, "default": default, "meaning": meaning})
+
+
+def price_file(raw: str) -> dict[str, Any]:
+    """Own prices by `<provider>:<model>`, from the JSON file of this name."""
+    from agent_core.spending import read_prices
+
+    try:
+        prices = read_prices(json.loads(Path(raw).read_text()), "<provider>:<model>") if raw else {}
+    except OSError as error:
+        raise ValueError(f"cannot be read: {raw}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{raw}: {error}") from None
+    if wrong := next((name for name in prices if ":" not in name), None):
+        raise ValueError(f"{raw}: {wrong[:100]!r} is not <provider>:<model>")
+    return prices
 
 
 def boolean(raw: str) -> bool:
@@ -294,6 +310,12 @@ class Env:
         "",
         "Models of providers with keys in this environment that users may give their agents, beside `RONDO_MODEL`: "
         "by commas, such as `anthropic:claude-sonnet-4-5,openai-chat:*`. Empty: `RONDO_MODEL` only.",
+    )
+    rondo_prices: Mapping[str, Any] = variable(
+        price_file,
+        "",
+        'A JSON file with own prices, US dollars for a million tokens: `{"openai-chat:gpt-5": {"input": "1.25", '
+        '"output": "10"}}`; `vllm:*` is for all models of a provider. Empty: list prices only.',
     )
     openai_base_url: str = variable(str, "", "Base URL of a server with the OpenAI API. Empty: OpenAI's own.")
     openai_api_key: str = variable(str, "", "API key for that server.")

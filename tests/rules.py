@@ -23,6 +23,7 @@ CHAPTERS = {
     8: "Scheduled messages",
     9: "Events and deliveries",
     10: "Operations",
+    11: "Care around the run",
 }
 RULES = {
     "1.1": "A session is locked by one turn at a time, within a process and across processes. An unlock by an "
@@ -148,6 +149,9 @@ RULES = {
     "10.6": "A token allows what its scopes name, on what it reaches; nothing else exists for it. It makes no token "
     "with more rights. Revoked or expired it is refused at once, and its open streams end within a second. A "
     "stream ticket opens one stream, once, within 60 s, as long as its token is valid.",
+    "11.1": "Caps in tokens and US dollars for a run, an automation, an agent, a connection and a user are never "
+    "exceeded, by however many workers and through any crash, which loses no cost. What a cap stops says which cap "
+    "and until when. 80 % and 100 % are told once in each period.",
 }
 
 

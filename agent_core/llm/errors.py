@@ -217,7 +217,18 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
     text = redact(text, more=secrets)[:_LONGEST_MESSAGE]
     translation = _translation(error, text, secrets)
     translation.said = provider_message(error, call, secrets)
+    translation.is_free = _reached_no_model(error)
     return translation
+
+
+def _reached_no_model(error: Exception) -> bool:
+    """Whether the request was surely not answered: its address was not reached, or refused it with a status."""
+    if isinstance(error, ModelHTTPError):
+        return 300 <= error.status_code < 500 and error.status_code != 408
+    if isinstance(error, UserError) or _redirect(error):
+        return True
+    unreached = (NotPublic, ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
+    return any(isinstance(each, unreached) for each in causes(error))
 
 
 def _translation(error: Exception, text: str, secrets: tuple[str, ...]) -> ModelError:

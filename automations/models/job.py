@@ -125,6 +125,12 @@ class CronJob(models.Model):
         blank=True,
         help_text="Routines only: limits of one turn, which override the agent's; `timeout_seconds` overrides them.",
     )
+    limits = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="Caps in tokens and US dollars by run, day and month.",
+    )
     max_retry = models.PositiveSmallIntegerField(default=0, help_text="Retries of a failed run.")
     ends_at = models.DateTimeField(null=True, blank=True, help_text="No runs after this time.")
     max_runs = models.PositiveIntegerField(null=True, blank=True, help_text="Maximum number of runs.")

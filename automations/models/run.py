@@ -32,7 +32,10 @@ class RunState(models.TextChoices):
 RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
     RunState.QUEUED: (RunState.RUNNING, RunState.CANCELLED),
     # back to queued: another attempt of the same run
-    RunState.RUNNING: (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.QUEUED),
+    # or skipped: a cap stopped it before its first model call
+    RunState.RUNNING: (
+        *(RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED, RunState.QUEUED),
+    ),
     **dict.fromkeys((RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED), ()),
 }
 LONGEST_ERROR = 300  # characters
@@ -94,6 +97,11 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         """QUEUED or RUNNING → QUEUED: its turn failed, and the next attempt comes after `wait`."""
         again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now() + wait}
         return self.unfinished().update(**again, **outcome)
+
+    def skip_begun(self, **columns: Any) -> int:
+        """RUNNING → SKIPPED: its turn was stopped before it asked a model. The next skipped slots may join it."""
+        gap = {"slots_from": F("scheduled_for"), "slots_to": F("scheduled_for"), "slots_count": 1}
+        return self.unfinished().update(state=RunState.SKIPPED, finished_at=Now(), **gap, **columns)
 
     def end(self, state: RunState, **columns: Any) -> int:
         """QUEUED or RUNNING → SUCCEEDED, FAILED or CANCELLED, as its turn."""

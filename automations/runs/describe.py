@@ -31,6 +31,7 @@ GAPS: dict[str, tuple[str, str]] = {  # what happened to the slots, and why
     GapReason.NOT_PRIVATE: ("not sent", "the conversation was not a private chat any more"),
     GapReason.OWNER_INACTIVE: ("not run", "the owner's account was inactive"),
     GapReason.STORAGE_FULL: ("not run", "the owner's conversations hold as much as a user may store here"),
+    GapReason.BUDGET: ("skipped", "a cap on tokens or money was reached"),
     GapReason.SCHEDULE_ERROR: ("not run", "the automation could not be fired and was disabled"),
 }
 NOT_SENT = {  # the `last_error` of a scheduled message

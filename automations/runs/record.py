@@ -14,7 +14,7 @@ from typing import Any
 from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, F
 from django.db.models.functions import Cast, Extract, Now
 
-from agent_core.exceptions import FINAL_CODES
+from agent_core.exceptions import FINAL_CODES, CapReached
 from agent_core.text.formats import utc_text
 from agent_core.types import Ending, TurnResult
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
@@ -58,7 +58,10 @@ def record_outcome(turn: Turn, result: TurnResult, closure: str) -> list[RunReco
     for run in runs.select_related("job__clock"):
         attempt = RunRecord.objects.filter(pk=run.pk, attempt=run.attempt)
         delay = _retry_delay(run) if may_be_retried(result) else None
-        if delay is not None:
+        if was_stopped(turn, result) and run.attempt == 1:
+            attempt.skip_begun(**_outcome_columns(result, closure))
+            metrics.count_run(RunState.SKIPPED, result.error_code)
+        elif delay is not None:
             _retry(attempt, delay, result, closure)
         elif _end(turn, attempt, result, closure):
             _notify_program(
@@ -66,6 +69,11 @@ def record_outcome(turn: Turn, result: TurnResult, closure: str) -> list[RunReco
             )
             failed.append(run)
     return [run for run in failed if run.job and not run.job.system_event]
+
+
+def was_stopped(turn: Turn, result: TurnResult) -> bool:
+    """Whether a cap stopped the turn before its first model call: no attempt of the session had a reply."""
+    return result.error_code == CapReached.code and not result.usage.requests and not turn.input.next_turn
 
 
 def _outcome_columns(result: TurnResult, closure: str) -> dict[str, Any]:
@@ -117,7 +125,7 @@ def _retry(attempt: RunTransitions, delay: timedelta, result: TurnResult, closur
 
 def may_be_retried(result: TurnResult) -> bool:
     """Whether another attempt may follow, if the job still has one."""
-    return result.ending is Ending.FAILED and result.error_code not in FINAL_CODES
+    return result.ending is Ending.FAILED and result.error_code not in {*FINAL_CODES, CapReached.code}
 
 
 def _retry_delay(run: RunRecord) -> timedelta | None:

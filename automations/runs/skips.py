@@ -35,6 +35,7 @@ class GapReason(StrEnum):
     NOT_PRIVATE = "not_private"
     OWNER_INACTIVE = "owner_inactive"
     STORAGE_FULL = "storage_full"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from agent_core import prompts
 from agent_core.types import Ending, TurnResult, with_note
 from automations.heartbeats.briefing import briefing
-from automations.models import RunRecord
+from automations.models import RunRecord, RunState
 from automations.runs import report
 from automations.turn_kinds.slot import SlotKind, variables_of
 from sessions_app.exceptions import OwnerInactive
@@ -59,7 +59,9 @@ class IsolatedRoutineKind(SlotKind):
         super().closed(turn, result, closure)
         run = RunRecord.objects.filter(pk=turn.origin_run).first()
         if run is None or run.finished_at is not None:
-            _end(turn, result, closure)
+            archive(turn.session_id)
+            if run is None or run.state != RunState.SKIPPED:  # its owner was told of the cap
+                _report(turn, result, closure)
 
 
 def _following(turn: Turn) -> Turn | None:
@@ -68,9 +70,8 @@ def _following(turn: Turn) -> Turn | None:
     ).first()
 
 
-def _end(turn: Turn, result: TurnResult, closure: str) -> None:
+def _report(turn: Turn, result: TurnResult, closure: str) -> None:
     session = turn.session
-    archive(turn.session_id)
     if result.ending is Ending.CANCELLED and result.error_code != OwnerInactive.code:
         return  # the person who cancelled it knows
     good = result.ending is Ending.SUCCEEDED

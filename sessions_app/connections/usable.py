@@ -13,8 +13,10 @@ from agent_core.addresses import Reach
 from agent_core.connections import PREFIXES, CallSettings, concerns, connection_of, prefix_of
 from agent_core.connections import Connection as Usable
 from agent_core.models import is_registered
+from agent_core.spending import read_prices
 from sessions_app import encryption
 from sessions_app.exceptions import UnreadableSecret
+from sessions_app.limits.caps import budget_of
 from sessions_app.models import Agent, Connection
 
 PURPOSE = "connection"  # of encrypted secrets
@@ -84,6 +86,8 @@ def usable(row: Connection) -> Usable:
         reach=None if row.owner_id is None else reach(row.owner_id),
         fault=fault,
         error=row.last_error,
+        prices=read_prices(row.prices, "model"),
+        budget=budget_of("connection", row.pk, row.name, row.limits, is_private=row.owner_id is None),
     )
 
 

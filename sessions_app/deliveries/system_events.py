@@ -29,6 +29,7 @@ class EventName(StrEnum):
 
     RUN_FAILED = "run.failed"
     DELIVERY_FAILED = "delivery.failed"
+    BUDGET_NEAR = "budget.near"
     BUDGET_REACHED = "budget.reached"
     PING = "ping"
 

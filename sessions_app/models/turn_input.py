@@ -28,6 +28,7 @@ class TurnInput:
     # every turn
     route: dict[str, Any] | None = None  # where the answer goes
     policy: dict[str, Any] = field(default_factory=dict)  # limits that override the agent's
+    caps: dict[str, Any] = field(default_factory=dict)  # of the automations whose slots it runs, by their ids
 
     # a message
     message: dict[str, Any] = field(

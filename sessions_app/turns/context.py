@@ -27,6 +27,7 @@ from agent_core.turn.endings import error_detail_for
 from agent_core.turn.transcript import said_so_far
 from agent_core.types import Ending, Entry, Role, Step, StepKind, TurnRequest, TurnResult, Usage
 from sessions_app.agents import mcp_servers
+from sessions_app.agents.budgets import account_of
 from sessions_app.connections.usable import model_choice
 from sessions_app.exceptions import NotFound
 from sessions_app.journal import Journal
@@ -43,6 +44,7 @@ from sessions_app.models import (
     TaskState,
     Turn,
     TurnInput,
+    UserLimits,
 )
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
@@ -150,6 +152,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
             **choice,
             policy=policy,
             attempt=turn.attempt,
+            account=account_of(turn, session.agent, read.user_limits),
             tools=() if kind.trigger_only else permitted(offered, permit, session.agent),
         ),
     )
@@ -312,10 +315,13 @@ def _tool_specs(context: ToolContext, offer: Offer) -> tuple[ToolSpec, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The rows that a turn reads. `preferences` are the owner's; `has_mail`: updates wait in the mailbox."""
+    """The rows that a turn reads. `preferences` and `user_limits` are the owner's; `has_mail`: updates wait in the
+    mailbox.
+    """
 
     session: Session
     preferences: str
+    user_limits: dict[str, Any]
     documents: dict[str, str]
     has_mail: bool
     messages: list[history.StoredMessage]  # newest first
@@ -328,6 +334,8 @@ def _of_session(select: Any) -> Any:
 def _select_context() -> Any:
     """Select the context of a session. Parameters: `session_id`, `most`, `of_turns`."""
     document, preference, mail = table(Document), table(Preference), table(MailboxEvent)
+    of_user = table(UserLimits)
+    user_limits = sa.select(of_user.c.limits).where(of_user.c.user_id == _session.c.owner_id)
     documents = sa.select(sa.func.json_object_agg(document.c.name, document.c.content)).where(
         document.c.agent_id == _session.c.agent_id
     )
@@ -346,6 +354,7 @@ def _select_context() -> Any:
         sa.select(
             *columns,
             _of_session(preferences).label("preferences"),
+            _of_session(user_limits).label("user_limits"),
             _of_session(documents).label("documents"),
             has_mail.label("has_mail"),
             history.newest_messages(_session).label("messages"),
@@ -380,10 +389,11 @@ def _context_of(row: Sequence[Any]) -> Context:
     )
     session.agent = agent
     session._state.fields_cache["task_state"] = state if state.pk is not None else None
-    preferences, documents, has_mail, messages = values
+    preferences, user_limits, documents, has_mail, messages = values
     return Context(
         session=session,
         preferences=preferences or "",
+        user_limits=json.loads(user_limits) if user_limits else {},
         documents=documents or {},
         has_mail=has_mail,
         messages=[history.StoredMessage(**each) for each in messages],

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from agent_core.exceptions import Stale
+from sessions_app.agents.budgets import settle_abandoned
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import Hint, send
 from sessions_app.journal import Journal
@@ -152,7 +153,8 @@ FORGET = Statement(
 
 
 def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
-    """Send hints for sessions that wait, and cancel running turns of inactive owners. Returns the number of hints.
+    """Send hints for sessions that wait, cancel running turns of inactive owners, and settle the reservations of dead
+    workers. Returns the number of hints.
 
     Every worker checks the turns it has claimed; the rest is done by one worker at a time.
     """
@@ -162,14 +164,16 @@ def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
         sweep=settings.RONDO_SWEEP_SECONDS,
         **limits_of_silence(),
     )
-    stopped = []
+    stopped, is_first = [], False
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
-        if cursor.fetchone()[0]:
+        if is_first := cursor.fetchone()[0]:
             stopped = CANCEL_INACTIVE.all(without_model=kinds_without_model())
             RELEASE_GUESTS.run()
             rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds())
             FORGET.run(worker=worker_id)
+    if is_first:
+        settle_abandoned()
     if rows or stopped:
         log.info("swept", sessions=len(rows), stopped=len(stopped))
     for row in stopped:  # its worker listens; without one, the hint brings a worker that cancels it
