@@ -55,6 +55,8 @@ class Automation:
     jitter_seconds: int
     max_retry: int
     ping_url: str
+    limits: dict[str, Any]
+    zone: str  # the agent's, whose days and months count for the limits
     source: str
     next_run_at: datetime | None
     paused_until: datetime | None
@@ -124,6 +126,7 @@ def automation_of(job: Any) -> Automation:
         "paused_until": paused_until(job),
         "state": state_of(job),
         "agent": job.agent.name,
+        "zone": job.agent.timezone,
         "session": job.session_id,
         "session_key": job.session.key,
     }

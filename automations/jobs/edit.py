@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,8 @@ from automations.schedules.schedule import (
     read_time,
 )
 from sessions_app.exceptions import NotFound, RevisionConflict
+from sessions_app.limits.caps import merge_limits
+from sessions_app.limits.spending import forget_stopped
 from sessions_app.models import Session, SessionType
 from sessions_app.queue.threads import find_target, must_be_open
 
@@ -43,11 +45,12 @@ MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
 PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
 EDITABLE = PLAN | {
     *("paused_until", "name", "message", "enabled", "overlap"),
-    *("catch_up", "timeout_seconds", "max_retry", "ping_url"),
+    *("catch_up", "timeout_seconds", "max_retry", "ping_url", "limits"),
 }
 _TIMES = frozenset({"schedule", "ends_at", "paused_until"})  # read with the agent's zone
 _SETTINGS = (
     "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds", "max_retry", "ping_url",
+    "limits",
 )  # fmt: skip
 
 
@@ -73,6 +76,7 @@ class NewJob:
     jitter_seconds: int = 0
     max_retry: int = 0
     ping_url: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
     source: str = Source.MANUAL
     turn_id: int | None = None
 
@@ -81,6 +85,7 @@ def create_job(given: NewJob) -> CronJob:
     """Create a bound automation. BadJob, TooManyJobs, NotFound, SessionClosed."""
     texts = {"message": given.message, "name": given.name or default_name(given.message)}
     values = validated(texts | {name: getattr(given, name) for name in _SETTINGS})
+    values["limits"] = merge_limits({}, given.limits)
     try:
         with transaction.atomic():
             session = lock_session(given.session_id)
@@ -133,6 +138,7 @@ def update_job(
             raise ProtectedJob
         if changes:
             _change(clock, job, plain, changes)
+            forget_stopped(job.agent.owner_id)
             transaction.on_commit(notify_beats, robust=True)
     job.clock = clock
     return job
@@ -142,6 +148,8 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
     """Write the changed columns, and move the clock when the slots changed. `plain`: the columns without times."""
     now = database_now()
     columns = plain | _plan_columns(job, changes, now)
+    if "limits" in columns:
+        columns["limits"] = merge_limits(job.limits, columns["limits"])
     paused_until = _pause(clock, job, changes, now)
     is_held = paused_until is not None and paused_until != clock.paused_until
     replanned = bool(PLAN & changes.keys())

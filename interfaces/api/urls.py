@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from interfaces.api import usage
 from interfaces.api.agents import agents, connections, documents, hooks, telegram, tokens
 from interfaces.api.automations import automations, messages, routines
 from interfaces.api.sessions import deliveries, executions, sessions, streams, turns
@@ -70,4 +71,5 @@ urlpatterns = [
     path("runs/", automations.RunsOfUser.as_view()),
     path("runs/<str:run_id>/", automations.RunDetail.as_view()),
     path("schedules/preview/", automations.SchedulePreview.as_view()),
+    path("usage/", usage.UsageOfUser.as_view()),
 ]

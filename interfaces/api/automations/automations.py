@@ -28,6 +28,7 @@ from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from automations.selectors import STATES
+from interfaces.api.limits import LimitsIn, LimitsOut
 from interfaces.api.shared import DELIVERIES, InSession, Revised, SentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -103,6 +104,7 @@ class AutomationFields(Input):
     )
     max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 0.")
     ping_url = Text(required=False, allow_blank=True, help_text=PING_URL)
+    limits = LimitsIn()
 
 
 class AutomationChanges(AutomationFields):
@@ -160,6 +162,7 @@ class AutomationOut(ScheduledOut):
     max_runs = serializers.IntegerField(allow_null=True)
     jitter_seconds = serializers.IntegerField()
     ping_url = serializers.CharField(help_text=PING_URL)
+    limits = LimitsOut(scope="automation", zone="zone")
     source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
     paused_until = serializers.DateTimeField(
         allow_null=True, help_text="No slot before this time runs; null when it has passed."

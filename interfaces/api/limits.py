@@ -1,0 +1,71 @@
+"""Caps as the API takes and shows them: of agents, automations and connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from agent_core.spending import Budget
+from interfaces.http.fields import AnyObject
+from sessions_app.limits.caps import PERIODS, shown_limits
+
+LIMITS = (
+    "Caps by period, `run`, `day` and `month`: each `{tokens, usd}` with one of both or both; null removes one. Usd is"
+    " a text such as `0.50`."
+)
+
+
+class LimitsIn(AnyObject):
+    """Caps to merge into those that are set."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(required=False, help_text=LIMITS, **more)
+
+
+_AMOUNT: dict[str, Any] = {
+    "tokens": {"type": "integer"},
+    "usd": {"type": "string", "description": "US dollars."},
+}
+_PERIOD = {
+    "type": "object",
+    "properties": {
+        **_AMOUNT,
+        "spent": {"type": "object", "properties": _AMOUNT, "description": "In this day or month so far."},
+        "resets_at": {"type": "string", "format": "date-time", "description": "When it begins anew."},
+    },
+}
+LIMITS_SHAPE: dict[str, Any] = {
+    "type": "object",
+    "properties": dict.fromkeys(PERIODS, _PERIOD),
+    "description": LIMITS,
+}
+
+
+@extend_schema_field(LIMITS_SHAPE)
+class LimitsOut(serializers.Field[Any, Any, Any, Any]):
+    """The caps of a row with what is spent, read once for all rows of a list. `zone` names its attribute."""
+
+    def __init__(self, *, scope: str, zone: str = "", **more: Any) -> None:
+        super().__init__(source="*", read_only=True, **more)
+        self.scope, self.zone = scope, zone
+        self._shown: dict[int, dict[str, Any]] = {}
+
+    def to_representation(self, row: Any) -> dict[str, Any]:
+        """Return the caps by period."""
+        if id(row) not in self._shown:
+            whole = getattr(self.parent.parent, "instance", None)
+            rows = whole if isinstance(whole, list) and any(each is row for each in whole) else [row]
+            self._shown = dict(zip(map(id, rows), shown_limits(map(self._budget, rows)), strict=True))
+        return self._shown[id(row)]
+
+    def _budget(self, row: Any) -> Budget:
+        zone = getattr(row, self.zone) if self.zone else "UTC"
+        return Budget(
+            scope=self.scope,
+            subject=str(getattr(row, "pk", None) or row.id),
+            name="",
+            limits=row.limits,
+            zone=zone,
+        )
