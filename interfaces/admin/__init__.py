@@ -9,6 +9,7 @@ from interfaces.admin import (
     memory,
     runs,
     sessions,
+    spending,
     turns,
     users,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "memory",
     "runs",
     "sessions",
+    "spending",
     "turns",
     "users",
 ]

@@ -92,7 +92,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     fixed = ["session"]
     editable = [
         "name", "message", "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds",
-        "max_retry", "ping_url",
+        "max_retry", "ping_url", "limits",
     ]  # fmt: skip
     form_only = ["schedule_kind", "cron", "cron_timezone", "seconds", "once_at", "last_at", "seen_revision"]
     facts = [

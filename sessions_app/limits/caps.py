@@ -37,6 +37,13 @@ def merge_limits(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
     return {period: merged[period] for period in PERIODS if merged.get(period)}
 
 
+def replacing(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `merge_limits` needs to replace the stored caps by the given ones."""
+    none = {"tokens": None, "usd": None}
+    whole = {period: none | cap if isinstance(cap, dict) else cap for period, cap in given.items()}
+    return dict.fromkeys(stored) | whole
+
+
 def _checked(period: str, cap: Mapping[str, Any]) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     for name, value in cap.items():

@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
+from django.db import transaction
 from django.db.models import CharField, Exists, OuterRef, Value
 from django.db.models.functions import Cast, Concat, Now
 from sqlalchemy.dialects.postgresql import JSONB
 
 from agent_core.spending import Account, Amount
-from sessions_app.models import Allowance, Reservation, Turn, TurnState
+from sessions_app.limits.caps import merge_limits
+from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
 from sessions_app.postgres.statements import Statement, table
 
 MOST_SETTLED = 500  # reservations of dead workers that one sweep settles
@@ -135,3 +137,13 @@ def forget_stopped(owner_id: int | None) -> None:
     Allowance.objects.filter(
         key__startswith=f"{_STOPPED}{'' if owner_id is None else f'{owner_id}:'}"
     ).delete()
+
+
+def set_user_limits(user_id: int, limits: object) -> UserLimits:
+    """Merge caps into those of a user; null removes one. BadInput."""
+    with transaction.atomic():
+        stored, _ = UserLimits.objects.select_for_update().get_or_create(user_id=user_id)
+        stored.limits = merge_limits(stored.limits, limits)
+        stored.save(update_fields=["limits"])
+        forget_stopped(user_id)
+    return stored

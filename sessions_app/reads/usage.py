@@ -83,7 +83,7 @@ def summed(turns: QuerySet[Turn], by: str) -> Iterator[UsageRow]:
             usd=Sum(Cast(KT("usage__usd"), DecimalField(max_digits=20, decimal_places=6))),
         )
     )
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[Any]] = {}
     for row in found:
         groups.setdefault(row["by_key"], []).append(row)
     costs = costs_of([_used(row) for row in rows] for rows in groups.values())

@@ -175,6 +175,9 @@ def fill(person: Person) -> dict[str, Any]:
                 session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="<b>later</b>"
             )
         ).message,
+        "userlimits": set_user_limits(person.user.pk, {"day": {"usd": "1.00"}}),
+        "spending": Spending.objects.create(key=f"agent:{uuid.uuid4()}:day:2026-11-28"),
+        "reservation": Reservation.objects.create(tokens=1, micro_usd=2, caps=[{"key": "agent:1:run:x"}]),
         "allowance": Allowance.objects.create(
             key=f"user:{person.user.pk} {uuid.uuid4()}", full_at=datetime.now(UTC) + timedelta(days=1)
         ),

@@ -84,6 +84,7 @@ CODES: dict[int, dict[str, str]] = {  # the first code is used for errors that h
         "bad_run": "The body is no run of the AG-UI protocol.",
         "bad_schedule": "The schedule has an unknown kind, or keys that its kind does not have.",
         "bad_sender": f"`sender` {_TEXT}",
+        "bad_since": "`since` is after `until`, or too long before it.",
         "bad_source": f"`source` {_ONE_OF}",
         "bad_task_type": f"`task_type` {_ONE_OF} Some need `execution_mode` `inline`.",
         "bad_thread": "The thread belongs to another agent.",
