@@ -5,14 +5,32 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
-from django.db.models import Case, CharField, Exists, F, Min, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce, Now
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    CharField,
+    Count,
+    DecimalField,
+    Exists,
+    F,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    Value,
+    When,
+)
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Coalesce, Now
 
 from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob
 from automations.models import (
@@ -242,6 +260,36 @@ def _reached(user: AbstractBaseUser) -> Q:
         return Q()
     of_jobs = in_agents(user, "job__agent") if limit.session_id is None else in_sessions(user, "job__session")
     return of_jobs | in_sessions(user, "scheduled_message__session")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsUsage:
+    """What runs used; US dollars as far as there was a price."""
+
+    runs: int
+    input_tokens: int
+    output_tokens: int
+    usd: str
+    usd_per_run: str
+
+
+def usage_of_runs(job_id: str) -> RunsUsage:
+    """What the runs of a job in the last 30 days used that asked a model."""
+    rows = RunRecord.objects.filter(job=job_id, scheduled_for__gte=Now() - timedelta(days=30))
+    found = rows.filter(usage__requests__gt=0).aggregate(
+        runs=Count("pk"),
+        read=Sum(Cast(KT("usage__input_tokens"), BigIntegerField()), default=0),
+        written=Sum(Cast(KT("usage__output_tokens"), BigIntegerField()), default=0),
+        usd=Sum(Cast(KT("usage__usd"), DecimalField(max_digits=20, decimal_places=6)), default=0),
+    )
+    usd, runs = Decimal(found["usd"]), found["runs"]
+    return RunsUsage(
+        runs=runs,
+        input_tokens=found["read"],
+        output_tokens=found["written"],
+        usd=f"{usd:.6f}",
+        usd_per_run=f"{usd / max(runs, 1):.6f}",
+    )
 
 
 def scheduled_messages(user: AbstractBaseUser) -> QuerySet[ScheduledMessage]:

@@ -13,9 +13,10 @@ from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget
 
+from agent_core.spending import Budget
 from interfaces.admin.base import VerbAdmin, VerbForm
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
-from interfaces.admin.panels import Panel, as_json, cell, link, list_url
+from interfaces.admin.panels import Panel, as_json, cell, link, list_url, spent_panel
 from interfaces.http.strict_json import read_json
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.agents.documents import put_document, view_of, write_document
@@ -146,6 +147,9 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
             update_agent(obj.pk, form.changes, revision=form.cleaned_data["seen_revision"])
 
     def panels(self, obj: Agent) -> Iterable[Panel]:
+        yield from spent_panel(
+            Budget(scope="agent", subject=str(obj.pk), name="", limits=obj.limits, zone=obj.timezone)
+        )
         documents = Document.objects.filter(agent=obj).order_by("name").defer("content")
         yield Panel(
             title="Documents",

@@ -17,8 +17,7 @@ from agent_core.connections import PROVIDERS
 from agent_core.spending import Budget
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import VerbAdmin, VerbForm
-from interfaces.admin.panels import Panel
-from interfaces.admin.spending import spent_panel
+from interfaces.admin.panels import Panel, spent_panel
 from sessions_app.connections.check import call_once
 from sessions_app.connections.edit import (
     LONGEST_SECRET,

@@ -12,6 +12,7 @@ from django.db.models import Exists, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
+from agent_core.spending import Budget
 from automations.exceptions import JobNotFound
 from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
 from automations.jobs.explain import Explanation, explain
@@ -25,7 +26,7 @@ from automations.selectors import paused_until, state_of
 from interfaces.admin.base import VerbAdmin, row_action
 from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.job_form import JobForm
-from interfaces.admin.panels import Panel, cell, instant, label, link, list_url
+from interfaces.admin.panels import Panel, cell, instant, label, link, list_url, spent_panel
 from sessions_app.sessions.delete import Deletion
 
 LAST = 20  # runs shown on a job's page
@@ -205,6 +206,9 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
             yield Panel(title="Current state", text=text, leads=True)
         if obj.fault:
             yield Panel(title="Why it was disabled, for operators", text=obj.fault, leads=True)
+        yield from spent_panel(
+            Budget(scope="automation", subject=obj.pk, name="", limits=obj.limits, zone=obj.agent.timezone)
+        )
         runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn", "job")
         yield Panel(
             title=f"Last {LAST} runs",

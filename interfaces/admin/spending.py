@@ -1,5 +1,7 @@
 """The caps of users, and the accounts of all caps: what is spent and what is reserved."""
 
+# ruff: noqa: ARG002 -- the signatures are Django's
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -11,28 +13,10 @@ from django.http import HttpRequest
 from agent_core.spending import Budget
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm
-from interfaces.admin.panels import Panel
-from sessions_app.limits.caps import replacing, shown_limits
+from interfaces.admin.panels import Panel, spent_panel
+from sessions_app.limits.caps import replacing
 from sessions_app.limits.spending import set_user_limits
 from sessions_app.models import Reservation, Spending, UserLimits
-
-
-def spent_panel(budget: Budget) -> Iterable[Panel]:
-    """What is spent of the caps of a row."""
-    [shown] = shown_limits([budget])
-    periods = [(period, cap) for period, cap in shown.items() if "spent" in cap]
-    if periods:
-        yield Panel(
-            title="Spent of its caps",
-            headers=["period", "tokens", "of", "US dollars", "of", "begins anew (UTC)"],
-            rows=[
-                [
-                    *(period, cap["spent"]["tokens"], cap.get("tokens", "–"), cap["spent"]["usd"]),
-                    *(cap.get("usd", "–"), cap["resets_at"]),
-                ]
-                for period, cap in periods
-            ],
-        )
 
 
 class UserLimitsForm(VerbForm[UserLimits]):

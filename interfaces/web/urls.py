@@ -4,7 +4,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, register_converter
 
 from interfaces.web import account, conversation
-from interfaces.web.agent import channels, connections, documents, heartbeat, settings, tools
+from interfaces.web.agent import channels, connections, documents, heartbeat, settings, spending, tools
 from interfaces.web.agent.page import agent_list, agent_page, section_form
 from interfaces.web.appointments import edit, panel, upcoming
 from interfaces.web.sign_in_links import enter_by_link
@@ -58,6 +58,7 @@ of_agent = [
     path("connections/", section_form("connections", connections.add_connection), name="add-connection"),
     path("documents/<key:document>/", documents.document_page, name="document"),
     path("heartbeat/", section_form("heartbeat", heartbeat.change_heartbeat), name="agent-heartbeat"),
+    path("spending/", section_form("spending", spending.change_limits), name="agent-spending"),
     path("tools/", section_form("tools", tools.change_allowed), name="agent-tools"),
     path("mcp/test/", section_form("tools", tools.try_server), name="test-mcp-server"),
     path(

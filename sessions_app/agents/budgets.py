@@ -7,7 +7,7 @@ each period, by a mailbox update of the agent whose call it was and by a system 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -168,13 +168,3 @@ def _event_data(crossed: Crossed) -> dict[str, Any]:
         "cap": {"tokens": cap["tokens"], "usd": usd},
         "spent": {"tokens": crossed.tokens, "usd": usd_text(crossed.micro_usd)},
     }
-
-
-def budgets_shown(rows: Sequence[tuple[str, Any]]) -> list[Budget]:
-    """Return the budgets of these rows by scope, for `shown_limits`. A row without caps has an empty one."""
-    return [_row_budget(scope, row) for scope, row in rows]
-
-
-def _row_budget(scope: str, row: Any) -> Budget:
-    zone = row.timezone if scope == "agent" else row.agent.timezone if scope == "automation" else "UTC"
-    return Budget(scope=scope, subject=str(row.pk), name=str(row), limits=row.limits, zone=zone)

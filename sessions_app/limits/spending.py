@@ -14,8 +14,8 @@ from django.db.models import CharField, Exists, OuterRef, Value
 from django.db.models.functions import Cast, Concat, Now
 from sqlalchemy.dialects.postgresql import JSONB
 
-from agent_core.spending import Account, Amount
-from sessions_app.limits.caps import merge_limits
+from agent_core.spending import Account, Amount, Budget
+from sessions_app.limits.caps import merge_limits, shown_limits
 from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
 from sessions_app.postgres.statements import Statement, table
 
@@ -137,6 +137,14 @@ def forget_stopped(owner_id: int | None) -> None:
     Allowance.objects.filter(
         key__startswith=f"{_STOPPED}{'' if owner_id is None else f'{owner_id}:'}"
     ).delete()
+
+
+def caps_of_user(user_id: int) -> dict[str, Any]:
+    """Return the caps of a user as `shown_limits` does."""
+    stored = UserLimits.objects.filter(pk=user_id).first()
+    if stored is None:
+        return {}
+    return shown_limits([Budget(scope="user", subject=str(user_id), name="", limits=stored.limits)])[0]
 
 
 def set_user_limits(user_id: int, limits: object) -> UserLimits:

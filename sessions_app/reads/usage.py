@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -30,10 +30,13 @@ _KEYS: dict[str, tuple[Any, Any]] = {
     "session": (Cast("session_id", _TEXT), Coalesce(NullIf("session__title", Value("")), "session__key")),
     "connection": (Substr("model", 1, _PREFIX_END), Substr("model", 1, _PREFIX_END)),
     "model": (F("model"), F("model")),
+    "all": (Value("all"), Value("all")),
     "day": (Cast(TruncDate("queued_at", tzinfo=UTC), _TEXT), Cast(TruncDate("queued_at", tzinfo=UTC), _TEXT)),
 }
 _NEEDED = {"automation": {"origin_run__contains": ":"}, "connection": {"model__contains": ":"}}
-BY = tuple(_KEYS)
+BY = tuple(each for each in _KEYS if each != "all")
+MOST_COUNTED = 5_000  # turns of one sum
+SPAN = timedelta(days=30)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,20 @@ def usage_of(user: AbstractBaseUser, by: str, since: datetime, until: datetime) 
     if by != "day":
         rows.sort(key=lambda row: -(row.input_tokens + row.output_tokens))
     return rows[:MOST_RESULTS]
+
+
+def total_of(turns: QuerySet[Turn]) -> UsageRow:
+    """Sum the newest MOST_COUNTED of these turns, as far as they are of the last 30 days."""
+    recent = turns.filter(queued_at__gte=datetime.now(UTC) - SPAN).order_by("-pk")[:MOST_COUNTED]
+    none = UsageRow(
+        key="all",
+        name="",
+        calls=0,
+        input_tokens=0,
+        output_tokens=0,
+        cost=Cost(dollars=Decimal(0), is_partial=False),
+    )
+    return next(summed(Turn.objects.filter(pk__in=recent.values("pk")), "all"), none)
 
 
 def summed(turns: QuerySet[Turn], by: str) -> Iterator[UsageRow]:

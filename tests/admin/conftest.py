@@ -19,6 +19,7 @@ from automations.models import CronJob, RunRecord, RunState
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.connections.edit import add_connection
 from sessions_app.hooks.edit import NewHook, add_hook
+from sessions_app.limits.spending import set_user_limits
 from sessions_app.models import (
     Allowance,
     ConsentQuestion,
@@ -32,7 +33,9 @@ from sessions_app.models import (
     MailboxEvent,
     Message,
     Process,
+    Reservation,
     Session,
+    Spending,
     TaskState,
     TelegramBot,
     Turn,

@@ -208,6 +208,9 @@ class RunOut(InSession):
     finished_at = serializers.DateTimeField(allow_null=True)
     lag_ms = serializers.IntegerField(allow_null=True)
     duration_ms = serializers.IntegerField(allow_null=True)
+    usage = serializers.DictField(
+        help_text="Tokens and requests of its last turn, and `usd` if there was a price."
+    )
     prompt_ref = PromptRefOut(allow_null=True)
     error = TextOrNull(allow_null=True)
     provider_message = TextOrNull(allow_null=True, help_text="What the model's provider said of the error.")
@@ -253,6 +256,18 @@ class ExplanationOut(Output):
     )
     last = ExplainedRunOut(many=True, help_text="The last 20 runs, the latest slot first.")
     warnings = Texts()
+
+
+class RunsUsageOut(Output):
+    runs = serializers.IntegerField(help_text="Those that asked a model.")
+    input_tokens = serializers.IntegerField()
+    output_tokens = serializers.IntegerField()
+    usd = serializers.CharField(help_text="US dollars, as far as there was a price.")
+    usd_per_run = serializers.CharField()
+
+
+class ExplanationWithUsageOut(ExplanationOut):
+    usage = RunsUsageOut(help_text="What its runs of the last 30 days used.")
 
 
 class PreviewIn(Input):
@@ -354,10 +369,11 @@ class AutomationDetail(ApiView):
 class AutomationExplanation(ApiView):
     scopes = {"get": READ}
 
-    @extend_schema(responses=ExplanationOut)
+    @extend_schema(responses=ExplanationWithUsageOut)
     def get(self, _request: Request, job_id: str) -> Response:
-        """Explain why the last slots did or did not run, the current state, and the next runs."""
-        return Response(ExplanationOut(explain(self.user, job_id)).data)
+        """Explain why the last slots did or did not run, the current state, and the next runs, and what they used."""
+        explained = ExplanationOut(explain(self.user, job_id)).data
+        return Response(explained | {"usage": RunsUsageOut(selectors.usage_of_runs(job_id)).data})
 
 
 class AutomationSkip(ApiView):

@@ -21,6 +21,7 @@ from automations.models import CatchUp, CronJob, ExecutionMode, Overlap, Schedul
 from automations.scheduled_messages import LONGEST_TEXT
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until
+from sessions_app.limits.caps import PERIODS, WORDS
 
 
 class Repeat(TextChoices):
@@ -230,6 +231,14 @@ class AutomationForm(ScheduleForm):
     jitter_seconds = _number(
         "Delay each run by a fixed time, up to so many seconds", 0, LONGEST_JITTER, initial=0
     )
+    usd_run, usd_day, usd_month = (
+        _line(
+            f"At most so many US dollars {WORDS[period]}",
+            20,
+            {"placeholder": "no cap", "inputmode": "decimal"},
+        )
+        for period in PERIODS
+    )
     ping_url = _line(
         "Call this address after each run",
         LONGEST_PING_URL,
@@ -244,6 +253,7 @@ class AutomationForm(ScheduleForm):
         return found | {
             "message": _plain(given["message"]),
             "schedule": given["schedule"],
+            "limits": {period: {"usd": given[f"usd_{period}"].strip() or None} for period in PERIODS},
             "ends_at": wall_time(end) if end else None,
         }
 
@@ -259,6 +269,7 @@ class ChangeForm(AutomationForm):
         found = {name: getattr(job, name) for name in SAME}
         for name, at in (("ends_at", job.ends_at), ("paused_until", paused_until(job))):
             found[name] = at and local_time(at, job.agent.timezone)
+        found |= {f"usd_{period}": job.limits.get(period, {}).get("usd", "") for period in PERIODS}
         return found | schedule_fields(job)
 
     def changes(self) -> dict[str, Any]:
@@ -266,6 +277,8 @@ class ChangeForm(AutomationForm):
         until = self.cleaned_data["paused_until"]
         values = self.values() | {"paused_until": wall_time(until) if until else None}
         changed = {*self.changed_data, *(["schedule"] if self.is_replanned() else [])}
+        if any(name.startswith("usd_") for name in changed):
+            changed.add("limits")
         return {name: value for name, value in values.items() if name in changed}
 
 

@@ -19,6 +19,7 @@ from automations.routines.edit import remove_routine, update_routine
 from automations.runs.describe import slot_of
 from automations.scheduled_messages import cancel_message
 from automations.schedules.zone_files import zone_or_utc
+from automations.selectors import usage_of_runs
 from interfaces.http.headers import is_fragment
 from interfaces.web.conversation import can_write
 from interfaces.web.conversations import title_of
@@ -62,7 +63,8 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     session = session_with(request, session_id, kind, key)
     found = why(person(request), kind, key)
     skipping = {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "most_skipped": MOST_SKIPPED}
-    return show_part(request, session, "why.html", explanation=found, key=key, **skipping)
+    used = usage_of_runs(key)
+    return show_part(request, session, "why.html", explanation=found, key=key, used=used, **skipping)
 
 
 @person_page("GET", "HEAD")
