@@ -135,10 +135,13 @@ def _refusal_text(refused: Refused) -> str:
 def _tell(crossed: Crossed) -> None:
     """Tell the owner of the agent, unless that was told already."""
     cap, is_reached = crossed.cap, crossed.percent == REACHED
+    if not cap["agent"]:  # the test of a connection; the next call of an agent tells it
+        return
     with transaction.atomic():
         news = Spending.objects.filter(pk=cap["key"], told__lt=crossed.percent).update(told=crossed.percent)
-        if not news or not cap["agent"]:
+        if not news:
             return
+        log.info("cap_told", key=cap["key"], percent=crossed.percent)
         said = "is reached" if is_reached else f"is nearly reached ({crossed.percent} %)"
         spent = "" if cap["is_private"] else f" {words_of(cap, crossed.tokens, crossed.micro_usd)} spent."
         update = NewUpdate(

@@ -140,6 +140,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name_plural': 'spending',
                 'constraints': [models.CheckConstraint(condition=models.Q(('spent_micro_usd__gte', 0), ('spent_tokens__gte', 0), ('reserved_micro_usd__gte', 0), ('reserved_tokens__gte', 0)), name='spending_not_negative'), models.CheckConstraint(condition=models.Q(('told__in', (0, 80, 100))), name='spending_told_known')],
+                'indexes': [models.Index(fields=['created_at'], name='spending_age')],
             },
         ),
         migrations.RunSQL(sql=[RESERVE, SETTLE], reverse_sql=["DROP FUNCTION rondo_settle", "DROP FUNCTION rondo_reserve"]),

@@ -52,6 +52,7 @@ class Spending(models.Model):
             ),
             models.CheckConstraint(condition=Q(told__in=(0, NEAR, REACHED)), name="spending_told_known"),
         ]
+        indexes = [models.Index(fields=["created_at"], name="spending_age")]
 
     def __str__(self) -> str:
         return self.key
