@@ -8,8 +8,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from agent_core.spending import Budget
-from interfaces.http.fields import AnyObject
-from sessions_app.limits.caps import PERIODS, shown_limits
+from interfaces.http.fields import AnyObject, Output
+from sessions_app.limits.caps import shown_limits
 
 LIMITS = (
     "Caps by period, `run`, `day` and `month`: each `{tokens, usd}` with one of both or both; null removes one. Usd is"
@@ -24,27 +24,26 @@ class LimitsIn(AnyObject):
         super().__init__(required=False, help_text=LIMITS, **more)
 
 
-_AMOUNT: dict[str, Any] = {
-    "tokens": {"type": "integer"},
-    "usd": {"type": "string", "description": "US dollars."},
-}
-_PERIOD = {
-    "type": "object",
-    "properties": {
-        **_AMOUNT,
-        "spent": {"type": "object", "properties": _AMOUNT, "description": "In this day or month so far."},
-        "resets_at": {"type": "string", "format": "date-time", "description": "When it begins anew."},
-    },
-}
-LIMITS_SHAPE: dict[str, Any] = {
-    "type": "object",
-    "properties": dict.fromkeys(PERIODS, _PERIOD),
-    "description": LIMITS,
-}
+class AmountOut(Output):
+    tokens = serializers.IntegerField()
+    usd = serializers.CharField(help_text="US dollars.")
 
 
-@extend_schema_field(LIMITS_SHAPE)
-class LimitsOut(serializers.Field[Any, Any, Any, Any]):
+class CapOut(Output):
+    tokens = serializers.IntegerField(required=False)
+    usd = serializers.CharField(required=False, help_text="US dollars.")
+    spent = AmountOut(required=False, help_text="In this day or month so far.")
+    resets_at = serializers.DateTimeField(required=False, help_text="When the day or month ends.")
+
+
+class CapsOut(Output):
+    run = CapOut(required=False)
+    day = CapOut(required=False)
+    month = CapOut(required=False)
+
+
+@extend_schema_field(CapsOut)
+class Caps(serializers.Field[Any, Any, Any, Any]):
     """The caps of a row with what is spent, read once for all rows of a list. `zone` names its attribute."""
 
     def __init__(self, *, scope: str, zone: str = "", **more: Any) -> None:

@@ -196,7 +196,9 @@ class SpendingWalk:
         )
         found = list(old.order_by("created_at").values_list("pk", flat=True)[:limit])
         gone = found if dry else remove_unlocked(old)(found)
-        return WalkStep(removed=len(gone), position=position, more=not dry and len(found) == limit and bool(gone))
+        return WalkStep(
+            removed=len(gone), position=position, more=not dry and len(found) == limit and bool(gone)
+        )
 
 
 _WALKS: tuple[Walk, ...] = (

@@ -42,7 +42,7 @@ def test_a_patch_merges_heartbeat_and_policy(ada: Caller) -> None:
         {"heartbeat": {"active_hours": [22, 6]}, "policy": {"max_attempts": None, "max_tool_calls": 3}},
     ).json()
     assert changed["heartbeat"] == {
-        "enabled": True,
+        "enabled": False,
         "interval_seconds": 1800,
         "active_hours": [22, 6],
         "ack_max_chars": 300,

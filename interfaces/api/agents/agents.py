@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from agent_core.connections import EFFORTS
 from agent_core.mcp.server import HIDDEN
-from interfaces.api.limits import LimitsIn, LimitsOut
+from interfaces.api.limits import Caps, LimitsIn
 from interfaces.api.shared import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, Revised, Texts, deleted
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -123,7 +123,7 @@ class AgentOut(Revised):
     heartbeat = HeartbeatOut()
     routine_limit = serializers.IntegerField()
     policy = serializers.DictField()
-    limits = LimitsOut(scope="agent", zone="timezone")
+    limits = Caps(scope="agent", zone="timezone")
     events_url = serializers.CharField(help_text=EVENTS_URL)
     mcp_servers = serializers.SerializerMethodField()
     allow_tools = Texts(help_text=ALLOW_TOOLS)

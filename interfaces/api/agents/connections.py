@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from agent_core.connections import PROVIDERS
 from interfaces.api.limits import LIMITS as CAPS
-from interfaces.api.limits import LIMITS_SHAPE, LimitsOut
+from interfaces.api.limits import Caps, CapsOut
 from interfaces.api.shared import Revised, Texts
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -55,11 +55,12 @@ class NewConnection(ConnectionChanges):
     provider = Text(help_text=PROVIDER)
 
 
-_PER_MINUTE = {"requests_per_minute": {"type": "integer"}}
+class LimitsOut(CapsOut):
+    requests_per_minute = serializers.IntegerField()
 
 
-@extend_schema_field(LIMITS_SHAPE | {"properties": _PER_MINUTE | LIMITS_SHAPE["properties"]})
-class ConnectionLimits(LimitsOut):
+@extend_schema_field(LimitsOut)
+class ConnectionLimits(Caps):
     """The caps of a connection, and its limit of requests. What is spent of the server's is not shown."""
 
     def to_representation(self, row: Connection) -> dict[str, Any]:

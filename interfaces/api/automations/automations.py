@@ -28,7 +28,7 @@ from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from automations.selectors import STATES
-from interfaces.api.limits import LimitsIn, LimitsOut
+from interfaces.api.limits import Caps, LimitsIn
 from interfaces.api.shared import DELIVERIES, InSession, Revised, SentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -162,7 +162,7 @@ class AutomationOut(ScheduledOut):
     max_runs = serializers.IntegerField(allow_null=True)
     jitter_seconds = serializers.IntegerField()
     ping_url = serializers.CharField(help_text=PING_URL)
-    limits = LimitsOut(scope="automation", zone="zone")
+    limits = Caps(scope="automation", zone="zone")
     source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
     paused_until = serializers.DateTimeField(
         allow_null=True, help_text="No slot before this time runs; null when it has passed."
@@ -245,6 +245,14 @@ class ExplainedRunOut(Output):
     text = serializers.CharField(help_text="The result in one sentence.")
 
 
+class RunsUsageOut(Output):
+    runs = serializers.IntegerField(help_text="Those that asked a model.")
+    input_tokens = serializers.IntegerField()
+    output_tokens = serializers.IntegerField()
+    usd = serializers.CharField(help_text="US dollars, as far as there was a price.")
+    usd_per_run = serializers.CharField()
+
+
 class ExplanationOut(Output):
     words = serializers.CharField(help_text="The schedule in words, in its own zone.")
     timezone = serializers.CharField()
@@ -256,17 +264,6 @@ class ExplanationOut(Output):
     )
     last = ExplainedRunOut(many=True, help_text="The last 20 runs, the latest slot first.")
     warnings = Texts()
-
-
-class RunsUsageOut(Output):
-    runs = serializers.IntegerField(help_text="Those that asked a model.")
-    input_tokens = serializers.IntegerField()
-    output_tokens = serializers.IntegerField()
-    usd = serializers.CharField(help_text="US dollars, as far as there was a price.")
-    usd_per_run = serializers.CharField()
-
-
-class ExplanationWithUsageOut(ExplanationOut):
     usage = RunsUsageOut(help_text="What its runs of the last 30 days used.")
 
 
@@ -369,11 +366,11 @@ class AutomationDetail(ApiView):
 class AutomationExplanation(ApiView):
     scopes = {"get": READ}
 
-    @extend_schema(responses=ExplanationWithUsageOut)
+    @extend_schema(responses=ExplanationOut)
     def get(self, _request: Request, job_id: str) -> Response:
         """Explain why the last slots did or did not run, the current state, and the next runs, and what they used."""
-        explained = ExplanationOut(explain(self.user, job_id)).data
-        return Response(explained | {"usage": RunsUsageOut(selectors.usage_of_runs(job_id)).data})
+        explained = vars(explain(self.user, job_id)) | {"usage": selectors.usage_of_runs(job_id)}
+        return Response(ExplanationOut(explained).data)
 
 
 class AutomationSkip(ApiView):

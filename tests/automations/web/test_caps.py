@@ -27,7 +27,12 @@ def section(person: Person) -> Any:
 
 def test_caps_are_set_on_the_page_of_an_agent_and_bad_ones_are_kept_in_the_form(inside: Inside) -> None:
     client, address = signed_in(inside.person), "/agents/demo/spending/"
-    form = {"run_usd": "0.1", "day_tokens": str(PLENTY), "day_usd": "", "revision": inside.person.agent.revision}
+    form = {
+        "run_usd": "0.1",
+        "day_tokens": str(PLENTY),
+        "day_usd": "",
+        "revision": inside.person.agent.revision,
+    }
     for bad in ({"day_tokens": "many"}, {"day_tokens": "1" * 14}, {"run_usd": "much"}, {"month_usd": "-1"}):
         answer = client.post(address, form | bad)
         assert answer.status_code == 400, bad
