@@ -61,6 +61,7 @@ FAILED = {
     "model_quota": "the quota of the account at the model provider is used up",
     "context_too_long": "the conversation is too long for the model",
     "model_not_configured": "the model is not set up on this server",
+    "budget": "a cap on tokens or money allowed no further call of the model",
     "timeout": "it took too long",
     "max_tool_calls": "it made too many tool calls",
     "max_failed_tool_outputs": "too many of its tool calls failed",

@@ -30,7 +30,6 @@ class UserLimitsForm(VerbForm[UserLimits]):
 
 @admin.register(UserLimits)
 class UserLimitsAdmin(VerbAdmin[UserLimits]):
-    is_open_to_staff = False
     form = UserLimitsForm
     list_display = ["user", "limits"]
     list_select_related = ["user"]

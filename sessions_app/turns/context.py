@@ -120,7 +120,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     kind = kind_of(turn)
     read = _read_for(turn, kind)
     session = turn.session = read.session
-    choice = _model_choice(session.agent)
+    choice = _model_choice(session.agent) | {"account": account_of(turn, session.agent, read.user_limits)}
     steps = journal.steps()
     policy = policy_of(kind.policy, session.agent.policy, turn.input.policy)
     answer = kind.answer_without_model(turn)
@@ -152,7 +152,6 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
             **choice,
             policy=policy,
             attempt=turn.attempt,
-            account=account_of(turn, session.agent, read.user_limits),
             tools=() if kind.trigger_only else permitted(offered, permit, session.agent),
         ),
     )

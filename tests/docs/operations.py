@@ -114,7 +114,7 @@ class World:
         first = self.ada.post(address, {"content": "What is the capital of Portugal?"}).json()["id"]
         Turn.objects.filter(pk=first).update(
             state="succeeded", attempt=1, claimed_at=Now(), started_at=Now(), finished_at=Now(), model="offline",
-            usage={"input_tokens": 412, "output_tokens": 9}, lock_wait_ms=3,
+            usage={"input_tokens": 412, "output_tokens": 9, "requests": 1}, lock_wait_ms=3,
         )  # fmt: skip
         for seq, (role, text) in enumerate(
             [("user", "What is the capital of Portugal?"), ("assistant", "Lisbon.")], start=1

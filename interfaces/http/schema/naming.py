@@ -30,6 +30,7 @@ TAGS = {
     "connections": "Providers of models, with your own keys.",
     "telegram": "An agent's Telegram bot and its chats.",
     "tokens": "Tokens of programs.",
+    "usage": "Tokens and US dollars of your turns.",
     "stream-tickets": "Tickets with which the EventSource of a browser opens a stream.",
 }
 

@@ -50,7 +50,16 @@ def test_caps_in_dollars_are_set_in_the_form_of_an_automation(inside: Inside) ->
     session = inside.person.session()
     job, client = due_job(session, limits={"day": {"tokens": 5}}), signed_in(inside.person)
     address = reverse("change-automation", args=[session.pk, job.pk])
-    form = {"message": "after", "repeat": "every", "count": "1", "unit": "3600", "revision": job.revision}
+    form = {
+        "message": "after",
+        "repeat": "every",
+        "count": "1",
+        "unit": "3600",
+        "timezone": "UTC",
+        "time": "09:00",
+    }
+    form |= {"overlap": "skip", "catch_up": "one", "max_retry": "0", "jitter_seconds": "0"}
+    form |= {"revision": str(job.revision)}
     assert client.post(address, form | {"usd_day": "much"}).status_code != 303
     assert CronJob.objects.get().limits == {"day": {"tokens": 5}}
     client.post(address, form | {"usd_day": "0.50"})
