@@ -101,6 +101,8 @@ _NAMES = tuple(each.name for each in fields(TurnInput))
 _NOTHING = TurnInput()
 
 
+AUTOMATION_NAME = "metadata__automation_name"  # for querysets of turns
+
 # In SQL, for a column `Turn.metadata` of SQLAlchemy:
 
 

@@ -17,6 +17,7 @@ from django.db.models.lookups import IsNull
 from agent_core.spending import MICRO
 from sessions_app.connections.prices import Cost, Used, costs_of
 from sessions_app.models import Turn
+from sessions_app.models.turn_input import AUTOMATION_NAME
 from sessions_app.tokens.reach import in_sessions
 
 MOST_RESULTS = 1_000
@@ -26,7 +27,7 @@ _TEXT = CharField()
 # by what usage is summed: the key of a turn, and its name. A turn without a key is left out
 _KEYS: dict[str, tuple[Any, Any]] = {
     "agent": (F("session__agent__name"), F("session__agent__name")),
-    "automation": (Substr("origin_run", 1, _RUN_END), KT("metadata__automation_name")),
+    "automation": (Substr("origin_run", 1, _RUN_END), KT(AUTOMATION_NAME)),
     "session": (Cast("session_id", _TEXT), Coalesce(NullIf("session__title", Value("")), "session__key")),
     "connection": (Substr("model", 1, _PREFIX_END), Substr("model", 1, _PREFIX_END)),
     "model": (F("model"), F("model")),
