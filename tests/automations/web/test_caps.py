@@ -62,7 +62,8 @@ def test_caps_in_dollars_are_set_in_the_form_of_an_automation(inside: Inside) ->
     form |= {"revision": str(job.revision)}
     assert client.post(address, form | {"usd_day": "much"}).status_code != 303
     assert CronJob.objects.get().limits == {"day": {"tokens": 5}}
-    client.post(address, form | {"usd_day": "0.50"})
+    saved = client.post(address, form | {"usd_day": "0.50"})
+    assert saved.status_code < 400, saved.context["form"].errors
     assert CronJob.objects.get().limits == {"day": {"tokens": 5, "usd": "0.50"}}
 
 
