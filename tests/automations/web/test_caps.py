@@ -52,6 +52,7 @@ def test_caps_in_dollars_are_set_in_the_form_of_an_automation(inside: Inside) ->
     address = reverse("change-automation", args=[session.pk, job.pk])
     form = {
         "message": "after",
+        "name": "n",
         "repeat": "every",
         "count": "1",
         "unit": "3600",

@@ -22,6 +22,7 @@ from sessions_app.limits import spending
 from sessions_app.limits.caps import DAY, MONTH, PERIODS, RUN, cap_rows
 from sessions_app.limits.spending import Refused
 from sessions_app.models import Reservation, Spending
+from tests.races import UPDATE, gate
 from tests.sessions_app.limits import spender
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.1")]
@@ -129,6 +130,18 @@ def test_room_that_others_have_reserved_is_only_held() -> None:
     assert second.is_held
     spending.settle(first, Amount(tokens=20))
     assert isinstance(spending.reserve(account(), Amount(tokens=80), given), int)
+
+
+def test_two_calls_at_one_instant_do_not_both_get_the_last_room() -> None:
+    given = caps(100)
+    assert isinstance(spending.reserve(account(), Amount(tokens=0), given), int)
+    row = Spending.objects.order_by("key").first()
+    assert row is not None
+    with gate(row, UPDATE) as held:
+        for _ in range(2):
+            held.start(lambda: spending.reserve(account(), Amount(tokens=60), given))
+        came = held.open()
+    assert sorted(isinstance(each, Refused) for each in came) == [False, True]
 
 
 def test_a_reservation_is_settled_once_and_a_late_settlement_changes_nothing() -> None:
