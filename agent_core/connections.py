@@ -5,13 +5,14 @@ Nothing here imports a provider's package: that takes a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Final
 
 from agent_core.addresses import Reach
 from agent_core.exceptions import BROKEN_CODES, NOT_FOUND, ModelError
+from agent_core.spending import Account, Amount, Budget, Price, Settle
 from agent_core.telemetry.spans import Attributes
 
 EFFORTS: Final = ("off", "minimal", "low", "medium", "high", "xhigh", "max")  # of reasoning
@@ -105,6 +106,7 @@ class Connection:
 
     ``reach``: the addresses that may be connected to; None: any. ``fault``: why it cannot be used. ``error``: why its
     last call failed, as it was stored when the turn began. ``secret`` goes to the provider and nowhere else.
+    ``prices`` are its owner's, by model; ``*`` is for all others.
     """
 
     name: str
@@ -117,6 +119,8 @@ class Connection:
     reach: Reach | None = None
     fault: str = ""
     error: str = ""
+    prices: Mapping[str, Price] = field(default_factory=dict, compare=False)
+    budget: Budget | None = field(default=None, compare=False)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -161,6 +165,10 @@ def says_of(connection: Connection, error: ModelError, model: str) -> bool:
     return error.code in BROKEN_CODES
 
 
+REJECTED: Final = "The model provider rejected the request"
+USED_UP: Final = "the account's quota or credit is used up"
+
+
 def named_model(model: str) -> str:
     """How an error names the model that its provider does not know."""
     return f"the model {model!r}"
@@ -183,13 +191,15 @@ class ModelHooks:
     """What the server gives to all model calls of its process.
 
     ``admit`` counts a call of a connection, and returns the seconds until it is allowed, 0 if it is now. ``report`` is
-    told when a connection has failed (the reason) or works again (empty). ``silence`` returns the seconds that a
+    told when a connection has failed (the reason) or works again (empty). ``reserve`` is called before each call that a
+    budget applies to, with the dearest that it can cost, and raises CapReached. ``silence`` returns the seconds that a
     provider may send nothing, ``context_tokens`` the most tokens of one request (0: no bound), ``reply_characters`` the
     most characters of one reply.
     """
 
     admit: Callable[[Connection], float] = lambda _connection: 0.0
     report: Callable[[Connection, str], None] = lambda _connection, _error: None
+    reserve: Callable[[Account | None, tuple[Budget, ...], Amount], Settle] = lambda *_: lambda _: None
     silence: Callable[[], float] = lambda: 120.0
     context_tokens: Callable[[], int] = int
     reply_characters: Callable[[], int] = lambda: 400_000
@@ -200,13 +210,17 @@ hooks: Final = ModelHooks()
 OWN: Final = "rondo"  # models that need no provider
 
 
-def model_attributes(model: str, connection: Connection | None) -> Attributes:
+def provider_and_name(model: str, connection: Connection | None) -> tuple[str, str]:
     """Return the provider, and the model's name there. A connection's own name is not part of it."""
     if connection is not None:
-        provider, name = connection.provider, connection_of(model, [connection])[1]
-    elif (prefix := prefix_of(model)) in PREFIXES:
-        provider, name = prefix, model.removeprefix(f"{prefix}:")
-    else:
-        provider, name = OWN, model
+        return connection.provider, connection_of(model, [connection])[1]
+    if (prefix := prefix_of(model)) in PREFIXES:
+        return prefix, model.removeprefix(f"{prefix}:")
+    return OWN, model
+
+
+def model_attributes(model: str, connection: Connection | None) -> Attributes:
+    """Return what traces say of the provider and the model."""
+    provider, name = provider_and_name(model, connection)
     traced = PREFIXES.get(provider, Provider()).traced or provider or OWN
     return {"gen_ai.provider.name": traced, "gen_ai.request.model": name}

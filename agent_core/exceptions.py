@@ -25,6 +25,20 @@ class Stale(AgentCoreError):
     """This worker no longer owns the turn."""
 
 
+class CapReached(AgentCoreError):
+    """A cap on tokens or money does not allow the call.
+
+    ``text`` tells people which cap. ``is_held``: the room is reserved by calls that are not settled yet, so the call
+    may be allowed soon.
+    """
+
+    code = "budget"
+
+    def __init__(self, text: str = "", *, is_held: bool = False) -> None:
+        super().__init__(text)
+        self.text, self.is_held = text or "A cap is reached.", is_held
+
+
 class PolicyError(AgentCoreError):
     """The turn policy has an unknown key or an invalid value."""
 
@@ -65,11 +79,13 @@ class ModelError(AgentCoreError):
 
     ``code`` becomes the error code of the turn. ``reason`` is the cause for people, in our own words; it is empty if
     the code says everything. ``said``: one line of the provider's own, for the owner alone, without keys or pieces of
-    the prompt. ``tries`` counts the requests made.
+    the prompt. ``tries`` counts the requests made. ``is_free``: the request surely reached no model, so it costs
+    nothing.
     """
 
     code: str = "model_refused"
     said: str = ""
+    is_free = False
 
     def __init__(self, message: str = "", *, code: str = "", reason: str = "") -> None:
         super().__init__(message)
@@ -107,12 +123,14 @@ class ModelNotConfigured(ModelError):
     """The model cannot be used on this server: its name is unknown, or a key or package is missing."""
 
     code = "model_not_configured"
+    is_free = True
 
 
 NOT_FOUND = "model_not_found"
+NO_QUOTA = "model_quota"
 CONTEXT_TOO_LONG = "context_too_long"
 # error codes that say that the model cannot be called, whatever the request
-BROKEN_CODES = frozenset({ModelUnavailable.code, "model_auth", "model_quota", NOT_FOUND})
+BROKEN_CODES = frozenset({ModelUnavailable.code, "model_auth", NO_QUOTA, NOT_FOUND})
 # the same, and that it is not set up
 UNUSABLE_CODES = BROKEN_CODES | {ModelNotConfigured.code}
 # error codes of failed model calls: a retry may help, or does not help
@@ -120,6 +138,6 @@ PASSING_CODES = frozenset({ModelUnavailable.code, "rate_limited"})
 FINAL_CODES = frozenset(
     {
         *(ModelRefused.code, ModelNotConfigured.code),
-        *("model_auth", NOT_FOUND, "model_quota", CONTEXT_TOO_LONG),
+        *("model_auth", NOT_FOUND, NO_QUOTA, CONTEXT_TOO_LONG),
     }
 )

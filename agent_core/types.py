@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
 from agent_core.connections import DEFAULT, CallSettings, Connection
 from agent_core.execution import ConsentRequest, Execution
 from agent_core.policy import TurnPolicy
+from agent_core.spending import MICRO, Account, usd_text
 from agent_core.tool_spec import ToolSpec
 
 
@@ -239,27 +241,31 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Tokens and model requests used."""
+    """Tokens and model requests used, and their cost in micro-dollars, as far as there is a price."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     requests: int = 0
+    micro_usd: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             requests=self.requests + other.requests,
+            micro_usd=self.micro_usd + other.micro_usd,
         )
 
     def to_json(self) -> JSON:
-        """Return the three counts by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """Return the three counts by name and, if it cost something, ``usd`` as a text with six decimal places."""
+        counts = {name: getattr(self, name) for name in ("input_tokens", "output_tokens", "requests")}
+        return counts | ({"usd": usd_text(self.micro_usd)} if self.micro_usd else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Usage:
         """Read what ``to_json`` wrote; a missing count is 0."""
-        return cls(**{each.name: int(data.get(each.name) or 0) for each in fields(cls)})
+        counts = {name: int(data.get(name) or 0) for name in ("input_tokens", "output_tokens", "requests")}
+        return cls(**counts, micro_usd=int(Decimal(data.get("usd") or 0) * MICRO))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -282,6 +288,7 @@ class TurnRequest:
 
     ``tools`` include the withheld ones, so that a call to one is refused with the reason. ``fallback_model`` is asked
     if ``model`` cannot be reached. ``connections`` are those that the two names may mean. ``images`` are the message's.
+    ``account`` is what its calls are charged to; None: to their connection alone.
     """
 
     system_prompt: str
@@ -296,6 +303,7 @@ class TurnRequest:
     settings: CallSettings = DEFAULT
     connections: tuple[Connection, ...] = ()
     images: tuple[Image, ...] = ()
+    account: Account | None = None
 
     @property
     def offered(self) -> tuple[ToolSpec, ...]:
@@ -332,6 +340,7 @@ class TurnResult:
     if the reply was judged, ``execution`` if it was planned. ``asks`` is the consent that the last entry asks for.
     ``answered`` is the id of the question that was answered, with yes or no. ``was_shown``: a model was asked.
     ``refused``: the provider rejected what was said in this turn, so later requests leave it out.
+    ``skipped``: nothing was to be done, for the reason ``error_text``; nothing is added to the history.
     ``model`` is the one that replied last; ``fell_back`` says why it was the fallback, and is empty if it was not.
     """
 
@@ -348,6 +357,7 @@ class TurnResult:
     answered: tuple[str, str] | None = None
     was_shown: bool = True
     refused: bool = False
+    skipped: bool = False
     model: str = ""
     fell_back: str = ""
 

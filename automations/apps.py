@@ -11,10 +11,14 @@ class AutomationsConfig(AppConfig):
         """Register the parts of this app that lower apps call."""
         from agent_core import tools
         from agent_core.planner import live
-        from automations.jobs import bindings, system, validate
+        from automations.gates import registry
+        from automations.gates.http_changed import HttpChanged
+        from automations.jobs import bindings, failing, system, validate
         from automations.routines import heartbeat_document
+        from automations.runs import health
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
+        from sessions_app import flags
         from sessions_app.agents import documents, edit
         from sessions_app.deliveries import outbox
         from sessions_app.limits import quotas
@@ -27,6 +31,8 @@ class AutomationsConfig(AppConfig):
         ):
             kinds.register_kind(kind)
         outbox.on_settled(scheduled_message.apply_delivery_result)
+        outbox.on_settled(health.apply_delivery_result)
+        health.on_hopeless(failing.pause_failing)
         edit.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
@@ -37,14 +43,17 @@ class AutomationsConfig(AppConfig):
             *(*routines.ROUTINE_TOOLS, *messages.MESSAGE_TOOLS),
         ):
             tools.register(tool)
+        if flags.FETCH_URL.value:
+            registry.register_gate(HttpChanged())
         live.register_lister(live_state.existing_kinds)
         for live_kind in live_state.KINDS:
             live.register(live_kind)
 
     def register_retention(self) -> None:
         """Register the walks of maintenance. It is called when the first one is needed."""
-        from automations.retention import messages, runs, zones
+        from automations.retention import messages, preflight, runs, zones
 
         runs.register_run_retention()
         messages.register_message_retention()
         zones.register_zone_walk()
+        preflight.register_preflight()

@@ -24,9 +24,10 @@ from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.one_by_one import Fired
 from automations.firing.retries import queue_due_retries
+from automations.jobs.preflight import PREFLIGHT
 from automations.models import JobClock, RunRecord, ScheduledMessage
 from automations.routines.plan import apply_jobs_flag
-from sessions_app import hints, metrics
+from sessions_app import flags, hints, metrics
 from sessions_app.hints import send
 from sessions_app.metrics import Counted
 from sessions_app.models import ProcessKind
@@ -39,6 +40,7 @@ LONGEST_WAIT = 30.0  # seconds; after this time an edit whose notification was l
 SHORTEST_RETRY = 0.1  # seconds, while another beat holds the due rows; doubles up to LONGEST_RETRY
 LONGEST_RETRY = 1.0
 MOST_ROUNDS = 50  # of messages before slots; at most 20 messages wait in a session
+PREFLIGHT_SECONDS = 600.0  # between two rounds of preflight
 FIRST_MAINTENANCE = 60.0  # seconds after the start, so that a beat that restarts often still requests it
 
 
@@ -65,6 +67,7 @@ class Scheduler(CeleryScheduler):
         self._flag_is_applied = False
         self._presence = Presence(ProcessKind.BEAT)
         self._maintain_at = time.monotonic() + min(FIRST_MAINTENANCE, settings.RONDO_MAINTENANCE_SECONDS)
+        self._preflight_at = time.monotonic() + FIRST_MAINTENANCE
         super().__init__(*args, **kwargs)
 
     def setup_schedule(self) -> None:
@@ -150,7 +153,11 @@ class Scheduler(CeleryScheduler):
             self._maintain_at = time.monotonic() + settings.RONDO_MAINTENANCE_SECONDS
             hints.ask_for_maintenance()
             self._flag_is_applied = False
-        return self._maintain_at - time.monotonic()
+        if time.monotonic() >= self._preflight_at:
+            self._preflight_at = time.monotonic() + PREFLIGHT_SECONDS
+            if flags.PREFLIGHT.value:
+                hints.ask_for_maintenance(PREFLIGHT)
+        return min(self._maintain_at, self._preflight_at) - time.monotonic()
 
     def sync(self) -> None:
         """Celery calls this to save a schedule file; there is none."""

@@ -35,6 +35,12 @@ class TooManyJobs(AutomationsError):
     code = "too_many_automations"
 
 
+class DuplicateJob(AutomationsError):
+    """The session has an automation with this message and schedule."""
+
+    code = "duplicate_automation"
+
+
 class ProtectedJob(AutomationsError):
     """This is a system job; it cannot be changed or removed."""
 
@@ -45,6 +51,18 @@ class NothingToSkip(AutomationsError):
     """The automation has no coming slot that could be skipped: it is paused or done, or none lies in the range."""
 
     code = "nothing_to_skip"
+
+
+class RunNotFailed(AutomationsError):
+    """The run has not failed; only a failed one can be tried again."""
+
+    code = "run_not_failed"
+
+
+class JobPaused(AutomationsError):
+    """The automation is paused. Resume it first."""
+
+    code = "job_paused"
 
 
 class TooManyRoutines(AutomationsError):

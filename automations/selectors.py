@@ -5,14 +5,32 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
-from django.db.models import Case, CharField, Exists, F, Min, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce, Now
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    CharField,
+    Count,
+    DecimalField,
+    Exists,
+    F,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    Value,
+    When,
+)
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Coalesce, Now
 
 from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob
 from automations.models import (
@@ -24,6 +42,7 @@ from automations.models import (
     ScheduledMessage,
     ScheduleKind,
 )
+from automations.models.health import health_of
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import ScheduleError
 from sessions_app.exceptions import NotFound
@@ -35,6 +54,19 @@ from sessions_app.tokens.reach import in_agents, in_sessions, limit_of
 
 STATES = ("scheduled", "running", "done", "failed")
 _AGENT_OF_RUN = Coalesce("job__agent__name", "scheduled_message__session__agent__name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """How a job's runs go. `backoff_until`: no slot before this time is run; null when it has passed.
+
+    `paused_reason`: why the server has paused the job; empty unless it has.
+    """
+
+    failures_in_a_row: int
+    backoff_until: datetime | None
+    paused_reason: str
+    preflight: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +86,15 @@ class Automation:
     max_runs: int | None
     jitter_seconds: int
     max_retry: int
+    health: Health
     ping_url: str
+    model: str
+    fallback_model: str
+    max_output_tokens: int | None
+    allow_tools: list[str] | None
+    gate: dict[str, Any] | None
+    limits: dict[str, Any]
+    zone: str  # the agent's, whose days and months count for the limits
     source: str
     next_run_at: datetime | None
     paused_until: datetime | None
@@ -77,7 +117,7 @@ def with_runs(jobs: QuerySet[CronJob]) -> QuerySet[Any]:
     """The jobs with clock, session and agent, and what `state_of` and explanations read of their runs and owner."""
     runs = RunRecord.objects.filter(job=OuterRef("pk"))
     last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
-    return jobs.select_related("clock", "session", "agent").annotate(
+    return jobs.select_related("clock", "health", "preflight", "session", "agent").annotate(
         last_status=Subquery(last),
         runs_now=Exists(runs.filter(state=RunState.RUNNING)),
         pending=Exists(runs.filter(state=RunState.QUEUED)),
@@ -122,13 +162,38 @@ def automation_of(job: Any) -> Automation:
         "schedule": _schedule(job),
         "next_run_at": job.clock.next_run_at,
         "paused_until": paused_until(job),
+        "health": health_shown(job),
         "state": state_of(job),
         "agent": job.agent.name,
+        "zone": job.agent.timezone,
         "session": job.session_id,
         "session_key": job.session.key,
     }
     same = {each.name: getattr(job, each.name) for each in fields(Automation) if each.name not in shown}
     return Automation(**same, **shown)
+
+
+def problems_of(job: Any) -> list[dict[str, str]]:
+    """The known problems of a job whose next slot they will stop, each `{code, text, since}`; the oldest first.
+
+    A paused or disabled job has none: what stops it is said elsewhere.
+    """
+    found = getattr(job, "preflight", None)
+    if found is None or not job.enabled or job.fault or job.clock.next_run_at is None:
+        return []
+    return list(found.problems)
+
+
+def health_shown(job: Any) -> Health:
+    """How the job's runs go, as people see it."""
+    health, now = health_of(job), datetime.now(UTC)
+    until = health.backoff_until
+    return Health(
+        failures_in_a_row=health.failures_in_a_row,
+        backoff_until=until if until is not None and until > now else None,
+        paused_reason=health.paused_reason,
+        preflight=tuple(problems_of(job)),
+    )
 
 
 def paused_until(job: Any) -> datetime | None:
@@ -239,6 +304,36 @@ def _reached(user: AbstractBaseUser) -> Q:
         return Q()
     of_jobs = in_agents(user, "job__agent") if limit.session_id is None else in_sessions(user, "job__session")
     return of_jobs | in_sessions(user, "scheduled_message__session")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsUsage:
+    """What runs used; US dollars as far as there was a price."""
+
+    runs: int
+    input_tokens: int
+    output_tokens: int
+    usd: str
+    usd_per_run: str
+
+
+def usage_of_runs(job_id: str) -> RunsUsage:
+    """What the runs of a job in the last 30 days used that asked a model."""
+    rows = RunRecord.objects.filter(job=job_id, scheduled_for__gte=Now() - timedelta(days=30))
+    found = rows.filter(usage__requests__gt=0).aggregate(
+        runs=Count("pk"),
+        read=Sum(Cast(KT("usage__input_tokens"), BigIntegerField()), default=0),
+        written=Sum(Cast(KT("usage__output_tokens"), BigIntegerField()), default=0),
+        usd=Sum(Cast(KT("usage__usd"), DecimalField(max_digits=20, decimal_places=6)), default=0),
+    )
+    usd, runs = Decimal(found["usd"]), found["runs"]
+    return RunsUsage(
+        runs=runs,
+        input_tokens=found["read"],
+        output_tokens=found["written"],
+        usd=f"{usd:.6f}",
+        usd_per_run=f"{usd / max(runs, 1):.6f}",
+    )
 
 
 def scheduled_messages(user: AbstractBaseUser) -> QuerySet[ScheduledMessage]:

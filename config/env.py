@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +19,7 @@ from interfaces import doors
 
 LARGEST_COUNT = 1_000_000  # days, rows or turns
 FLAGS = {  # the values that each feature flag may have, its default first
+    "automations.preflight": ("1", "0"),
     "heartbeat.broadcast_scope": ("agent", "session"),
     "heartbeat.realtime_status_hint": ("1", "0"),
     "heartbeat.routine_reflection": ("1", "0"),
@@ -50,6 +52,21 @@ class Variable:
 def variable(read: Callable[[str], Any], default: str | None) -> Any:
     """A field of `Env` that is read from the environment variable of the same name."""
     return field(metadata={"read": read, "default": default})
+
+
+def price_file(raw: str) -> dict[str, Any]:
+    """Own prices by `<provider>:<model>`, from the JSON file of this name."""
+    from agent_core.spending import read_prices
+
+    try:
+        prices = read_prices(json.loads(Path(raw).read_text()), "<provider>:<model>") if raw else {}
+    except OSError as error:
+        raise ValueError(f"cannot be read: {raw}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{raw}: {error}") from None
+    if wrong := next((name for name in prices if ":" not in name), None):
+        raise ValueError(f"{raw}: {wrong[:100]!r} is not <provider>:<model>")
+    return prices
 
 
 def boolean(raw: str) -> bool:
@@ -264,6 +281,7 @@ class Env:
     static_root: str = variable(str, "")
     rondo_model: str = variable(model_name, "offline")
     rondo_models: tuple[str, ...] = variable(offered_models, "")
+    rondo_prices: Mapping[str, Any] = variable(price_file, "")
     openai_base_url: str = variable(str, "")
     openai_api_key: str = variable(str, "")
     rondo_plugins: tuple[str, ...] = variable(module_names, "")

@@ -17,7 +17,9 @@ except env.EnvError as error:
 RONDO_COMMAND = installation.COMMAND
 RONDO_MODEL = ENV.rondo_model
 RONDO_MODELS = ENV.rondo_models
+RONDO_PRICES = ENV.rondo_prices
 RONDO_PLUGINS = ENV.rondo_plugins
+RONDO_PREFLIGHT = ENV.rondo_flags["automations.preflight"]
 RONDO_FETCH_URL = ENV.rondo_flags["tools.fetch_url"]
 RONDO_HEARTBEAT_BROADCAST_SCOPE = ENV.rondo_flags["heartbeat.broadcast_scope"]
 RONDO_HEARTBEAT_REALTIME_STATUS_HINT = ENV.rondo_flags["heartbeat.realtime_status_hint"]

@@ -14,7 +14,9 @@ class SessionsConfig(AppConfig):
 
         from agent_core import tools
         from agent_core.connections import hooks
+        from agent_core.prices import use_own_prices
         from agent_core.tools import fetch
+        from sessions_app.agents.budgets import register_budgets
         from sessions_app.channels import base, mail, notify, webhook
         from sessions_app.connections.check import register_connections
         from sessions_app.deliveries import outbox, system_events
@@ -29,6 +31,8 @@ class SessionsConfig(AppConfig):
         hooks.context_tokens = lambda: int(settings.RONDO_CONTEXT_TOKENS)
         hooks.reply_characters = lambda: int(settings.RONDO_REPLY_CHARS)
         register_connections()
+        register_budgets()
+        use_own_prices(settings.RONDO_PRICES)
         clock.register_clock_tool()
         documents.register_document_tools()
         live_state.register_agent_live_state()

@@ -43,7 +43,8 @@ REFLECTION = FeatureFlag(
 CRON_JOBS = FeatureFlag(name="scheduler.cron_jobs", setting="RONDO_SCHEDULER_CRON_JOBS", default=True)
 FETCH_URL = FeatureFlag(name="tools.fetch_url", setting="RONDO_FETCH_URL", default=True)
 MCP = FeatureFlag(name="tools.mcp", setting="RONDO_MCP", default=True)
-ALL = (BROADCAST_SCOPE, STATUS_HINT, REFLECTION, CRON_JOBS, FETCH_URL, MCP)
+PREFLIGHT = FeatureFlag(name="automations.preflight", setting="RONDO_PREFLIGHT", default=True)
+ALL = (PREFLIGHT, BROADCAST_SCOPE, STATUS_HINT, REFLECTION, CRON_JOBS, FETCH_URL, MCP)
 
 
 def tells_every_window() -> bool:

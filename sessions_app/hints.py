@@ -60,7 +60,7 @@ class Hint:
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceHint:
-    """A hint that there may be rows to prune."""
+    """A hint that there may be rows to prune; with a name in `args`, that this chore has something to do."""
 
     task = MAINTENANCE
     args: tuple[str, ...] = ()
@@ -126,9 +126,9 @@ def _hint(lane: DeliveryLane) -> None:
     send([lane])
 
 
-def ask_for_maintenance() -> None:
-    """Send a hint for a round of maintenance."""
-    _sender().put([MaintenanceHint()])
+def ask_for_maintenance(chore: str = "") -> None:
+    """Send a hint for a round of maintenance, or for one chore of it."""
+    _sender().put([MaintenanceHint(args=(chore,) if chore else ())])
 
 
 def send(hints: Iterable[AnyHint]) -> None:

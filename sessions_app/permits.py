@@ -65,7 +65,7 @@ def permit_of(
     has_read = shown_foreign or any(
         step.kind is StepKind.RESULT and step.data.get("foreign") for step in steps
     )
-    has_read = has_read or turn.input.read_before
+    has_read = has_read or turn.input.read_before or bool(turn.input.findings)
     if not has_read and not person_waits:
         has_read = any(entry.is_foreign for entry in history)
     return Permit(stranger=stranger_of(turn), has_read=has_read)
@@ -93,7 +93,8 @@ def has_read_in(turn: Turn) -> bool:
     results = Message.objects.filter(
         session_id=turn.session_id, role=Role.TOOL, parts__contains={"results": [read]}
     )
-    return turn.input.is_restricted or steps.exists() or results.exists()
+    has_read = turn.input.is_restricted or bool(turn.input.findings)
+    return has_read or steps.exists() or results.exists()
 
 
 def shown_post(text: str) -> str:

@@ -103,11 +103,11 @@ def run_session(session_id: str, lane: str) -> None:
 
 
 @shared_task(name=hints.MAINTENANCE, ignore_result=True)
-def start_maintenance() -> None:
-    """Start a round of maintenance in its own thread."""
+def start_maintenance(chore: str = "") -> None:
+    """Start a round of maintenance, or one chore of it, in a thread of its own."""
     process = _current()
     if not process.stopping.is_set():
-        process.begin_maintenance()
+        process.begin_maintenance(chore)
 
 
 @shared_task(name=hints.DELIVER, ignore_result=True)

@@ -68,6 +68,7 @@ class BotApi:
         self._numbers = itertools.count(1_000)
         self._poll = 0
         self._hangs: set[str] = set()
+        self.is_hasty = False  # answers at once that there are no updates
         self.is_gone = False  # closes connections without an answer
         self._http = _Server(("127.0.0.1", 0), _Handler)
         self._http.api = self
@@ -172,7 +173,7 @@ class BotApi:
             if given.get("offset"):
                 first = int(given["offset"])
                 self.updates = [each for each in self.updates if each["update_id"] >= first]
-            wait = float(given.get("timeout") or 0)
+            wait = 0.0 if self.is_hasty else float(given.get("timeout") or 0)
             self._changed.wait_for(
                 lambda: self._poll != mine or self.updates or "getUpdates" in self._hangs, wait
             )

@@ -195,7 +195,10 @@ def new_person(name: str, *, dreams: bool = False, **fields: Any) -> Person:
 
     from automations.models import CronJob
     from sessions_app.agents.edit import create_agent
+    from sessions_app.models.agent import heartbeat_defaults
 
+    if dreams:
+        fields = {"heartbeat": heartbeat_defaults() | {"enabled": True}} | fields
     user = get_user_model().objects.create_user(name, password="pw")
     agent = create_agent(user, "demo", **({"model": "offline"} | fields))
     if not dreams:

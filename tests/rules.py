@@ -23,6 +23,7 @@ CHAPTERS = {
     8: "Scheduled messages",
     9: "Events and deliveries",
     10: "Operations",
+    11: "Care around the run",
 }
 RULES = {
     "1.1": "A session is locked by one turn at a time, within a process and across processes. An unlock by an "
@@ -148,6 +149,23 @@ RULES = {
     "10.6": "A token allows what its scopes name, on what it reaches; nothing else exists for it. It makes no token "
     "with more rights. Revoked or expired it is refused at once, and its open streams end within a second. A "
     "stream ticket opens one stream, once, within 60 s, as long as its token is valid.",
+    "11.1": "Caps in tokens and US dollars for a run, an automation, an agent, a connection and a user are never "
+    "exceeded, by however many workers and through any crash, which loses no cost. What a cap stops says which cap "
+    "and until when. 80 % and 100 % are told once in each period.",
+    "11.2": "An attempt in which no model answered and no tool was called is repeated after 1, 5 and 15 minutes. After "
+    "five failed runs in a row a job runs once an hour, after twenty or three days it is paused; the owner is told "
+    "once, and once when it works again. A person tries a failed slot again as a further attempt of its run.",
+    "11.3": "A run whose answer is empty, cut short or not delivered says so beside its state; three in a row count as "
+    "failing.",
+    "11.5": "What will stop an automation is found when it is saved and in the hour before its slot, without a "
+    "model call: model and key, channel and address, time zone, tools. A problem is told once, and stands first in "
+    "`explain`.",
+    "11.6": "A gate runs before the model. It finds nothing to do, and the run is skipped; or its findings are shown "
+    "to the turn as text from outside; or it fails, and the turn runs with a warning.",
+    "11.7": "An automation may name its model, fallback model, length of a reply and a narrower list of tools. A "
+    "change of one field changes that field alone.",
+    "11.8": "The appointments that a turn made are shown with its answer. A second automation with the same message "
+    "and schedule is refused in a session, unless it is allowed.",
 }
 
 

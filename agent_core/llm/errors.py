@@ -36,7 +36,7 @@ from pydantic_ai.exceptions import (
 )
 
 from agent_core.addresses import NotPublic
-from agent_core.connections import named_model
+from agent_core.connections import REJECTED, USED_UP, named_model
 from agent_core.exceptions import CONTEXT_TOO_LONG, ModelError, ModelRefused, ModelUnavailable, causes
 from agent_core.llm.protocol import ModelCall
 from agent_core.text.formats import status_phrase
@@ -175,12 +175,11 @@ _BLAMES_INPUT = re.compile(  # codes and messages that name a place in it, or th
     r"|data.?inspection|invalid.prompt|inappropriate|flagged|moderation",
     re.IGNORECASE,
 )
-REJECTED: Final = "The model provider rejected the request"
 OVERLOADED: Final = "The model provider is overloaded"
 # errors that the client raises for an unexpected answer, such as an HTML page or other JSON
 UNREADABLE: Final = (UnexpectedModelBehavior, ValueError, TypeError, AttributeError, LookupError)
 _FINAL: Final[tuple[tuple[type[ModelAPIError], str, str], ...]] = (  # the first match: code and reason
-    (ModelQuotaExceededError, "model_quota", "the account's quota or credit is used up"),
+    (ModelQuotaExceededError, "model_quota", USED_UP),
     (ModelContextWindowExceededError, CONTEXT_TOO_LONG, "context length exceeded"),
 )
 _BY_MESSAGE: Final = (
@@ -207,7 +206,18 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
     text = redact(text, more=secrets)[:_LONGEST_MESSAGE]
     translation = _translation(error, text, secrets)
     translation.said = provider_message(error, call, secrets)
+    translation.is_free = _reached_no_model(error)
     return translation
+
+
+def _reached_no_model(error: Exception) -> bool:
+    """Whether the request was surely not answered: its address was not reached, or refused it with a status."""
+    if isinstance(error, ModelHTTPError):
+        return 300 <= error.status_code < 500 and error.status_code != 408
+    if isinstance(error, UserError) or _redirect(error):
+        return True
+    unreached = (NotPublic, ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
+    return any(isinstance(each, unreached) for each in causes(error))
 
 
 def _translation(error: Exception, text: str, secrets: tuple[str, ...]) -> ModelError:

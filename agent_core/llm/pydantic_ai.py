@@ -65,7 +65,9 @@ class PydanticAiModel:
         """Make one streamed request; see ``protocol.Model``."""
         if _shows_to_the_blind(call, self._model.profile):
             text = f"The model {self._model.model_name!r} does not see images"
-            raise ModelRefused(text, reason=text[:200])
+            refused = ModelRefused(text, reason=text[:200])
+            refused.is_free = True
+            raise refused
         if call.form_as_text or not _can_force(self._model.profile, call.settings.reasoning):
             call = with_form_as_text(call)
         call = valid_call(call)
@@ -128,7 +130,8 @@ def _settings(call: ModelCall) -> ModelSettings:
         settings["thinking"] = False if effort == "off" else cast("ThinkingLevel", effort)
     if call.form is not None:
         settings["tool_choice"] = "none"  # the other tools are only described; they cannot be called
-    elif call.settings.max_tokens is not None:  # a form that is cut off could not be read
+    if call.settings.max_tokens is not None and (call.form is None or call.is_bounded):
+        # a form that is cut off could not be read
         settings["max_tokens"] = call.settings.max_tokens
     return settings
 

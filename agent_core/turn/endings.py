@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
-from agent_core.exceptions import AgentCoreError, ModelError, ModelRefused
+from agent_core.exceptions import AgentCoreError, CapReached, ModelError, ModelRefused
 from agent_core.text.redact import redact
 from agent_core.turn.exchange import Cancelled, Stopped, TimedOut
 from agent_core.types import Ending, TurnEvent, TurnResult
@@ -21,6 +21,7 @@ ERROR_TEXTS: Final = {
     "model_quota": "The quota of the account at the model provider is used up.",
     "context_too_long": "The conversation is too long for the model.",
     "model_not_configured": "The model is not set up on this server.",
+    CapReached.code: "A cap on tokens or money is reached.",
     "timeout": "The time limit was reached.",
     "max_tool_calls": "Too many tool calls.",
     "max_failed_tool_outputs": "Too many tool calls failed.",
@@ -75,7 +76,7 @@ def run_to_result(turn: RunningTurn) -> Generator[TurnEvent, None, TurnResult]:
         return turn.ended(Ending.CANCELLED)
     except TimedOut as error:
         return _failed(turn, "timeout", error)
-    except GivenUp as error:
+    except (GivenUp, CapReached) as error:
         return _failed(turn, error.code, error)
     except ModelError as error:
         _log(error)
@@ -100,7 +101,7 @@ def _failed(turn: RunningTurn, code: str, error: Exception) -> TurnResult:
 
 def _error_text(code: str, error: Exception) -> str:
     """Return the text for people: status and reason if known, else the meaning of the code."""
-    if isinstance(error, GivenUp) and error.text:
+    if isinstance(error, GivenUp | CapReached) and error.text:
         return error.text
     if not isinstance(error, ModelError) or not error.reason:
         return ERROR_TEXTS[code]

@@ -13,6 +13,8 @@ from agent_core import connections, models, process
 from agent_core.connections import Connection, model_attributes
 from agent_core.exceptions import (
     CONTEXT_TOO_LONG,
+    NO_QUOTA,
+    NOT_FOUND,
     AgentCoreError,
     ModelError,
     ModelRefused,
@@ -24,6 +26,7 @@ from agent_core.llm.protocol import ModelCall, ModelReply, Thought, clean_reply
 from agent_core.telemetry import spans
 from agent_core.text.json_values import clean_text, split_half
 from agent_core.turn import budget
+from agent_core.turn.charge import Charge, Counted, charged
 from agent_core.turn.control import Signal, TurnControl
 from agent_core.types import NOTES, Ended, Entry, Role, TurnEvent, TurnEventType, TurnRequest
 
@@ -53,6 +56,7 @@ class Watch:
 
     def __init__(self, control: TurnControl, timeout_seconds: float) -> None:
         self.control = control
+        self.counted = Counted()
         self.model = self.fell_back = ""
         deadline = time.monotonic() + timeout_seconds
         bound = control.deadline
@@ -84,7 +88,8 @@ class Watch:
 class Exchange:
     """One model call with its retries.
 
-    The request's fallback model is asked if its model gave nothing in all its attempts and may work later.
+    The request's fallback model is asked if its model gave nothing in all its attempts and may work later, has no quota
+    left, or does not exist.
     """
 
     request: TurnRequest
@@ -109,8 +114,9 @@ class Exchange:
         request = self.request
         try:
             return (yield from self._ask(request.model))
-        except ModelUnavailable as error:
-            if self._gave or request.fallback_model in ("", request.model):
+        except ModelError as error:
+            may_fall_back = isinstance(error, ModelUnavailable) or error.code in (NO_QUOTA, NOT_FOUND)
+            if not may_fall_back or self._gave or request.fallback_model in ("", request.model):
                 raise
             first = error
         yield self._status(0.0, first.reason, f"asking the fallback model {request.fallback_model}")
@@ -198,17 +204,22 @@ class Exchange:
     def _attempt(
         self, name: str, connection: Connection | None, call: ModelCall
     ) -> Generator[TurnEvent, None, ModelReply]:
-        items: queue.SimpleQueue[object] = queue.SimpleQueue()
         model = models.resolve(name, self.request.connections)
         _admit(connection)
         self.watch.check()
-        future = process.submit(_pump(model, replace(call, patience=self._patience()), items.put))
+        with charged(self.request, name, connection, call, self.watch.counted, self.watch.sleep) as charge:
+            return (yield from self._stream(model, charge))
+
+    def _stream(self, model: protocol.Model, charge: Charge) -> Generator[TurnEvent, None, ModelReply]:
+        items: queue.SimpleQueue[object] = queue.SimpleQueue()
+        future = process.submit(_pump(model, replace(charge.call, patience=self._patience()), items.put))
         try:
             with self.watch.control.waking(lambda: items.put(_WOKEN)):
                 while True:
                     item = self._next(items)
+                    charge.is_heard = True
                     if isinstance(item, ModelReply):
-                        return clean_reply(item)
+                        return charge.took(clean_reply(item))
                     if isinstance(item, str) and item:
                         self._pieces.append(clean_text(item))
                         yield self._piece(TurnEventType.LLM_DELTA, self._pieces[-1])

@@ -29,8 +29,16 @@ MOST_MESSAGES = 200
 LISTED = 6  # slots of a job on a day that are listed one by one; more are folded
 LONGEST_RANGE = timedelta(days=62)
 MOST_COMING = 86_400  # coming slots of a day that are counted: one each second
+_STATE = ("state", "reason", "attention")  # of a run
 _TICK = timedelta(milliseconds=1)
-_WORST = (SlotState.FAILED, SlotState.MISSED, SlotState.WAITING, SlotState.LATE, SlotState.SKIPPED)
+_WORST = (
+    SlotState.FAILED,
+    SlotState.MISSED,
+    SlotState.ATTENTION,
+    SlotState.WAITING,
+    SlotState.LATE,
+    SlotState.SKIPPED,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +83,7 @@ def worst_state(states: Iterable[str]) -> SlotState:
 def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
     in_range = RunRecord.objects.filter(job__in=[*jobs], scheduled_for__gte=since, scheduled_for__lt=until)
     runs = in_range.annotate(day=TruncDate("scheduled_for", tzinfo=zone))
-    by_state = runs.values("job_id", "day", "state", "reason").order_by()
+    by_state = runs.values("job_id", "day", *_STATE).order_by()
     groups: dict[tuple[str, date], list[Any]] = defaultdict(list)
     for group in by_state.annotate(
         rows=Count("pk"),
@@ -117,7 +125,7 @@ def _folded(job: Any, groups: Sequence[Any], zone: tzinfo) -> Entry:
     """A day of a job with many runs: `every minute: 1,438 ran, 2 failed`. `groups`: its runs by state and reason."""
     found: dict[SlotState, int] = defaultdict(int)
     for each in groups:
-        found[slot_state(RunRecord(state=each["state"], reason=each["reason"]))] += each["rows"]
+        found[slot_state(RunRecord(**{name: each[name] for name in _STATE}))] += each["rows"]
     parts = ", ".join(f"{found[state]:,} {state.value}" for state in SlotState if state in found)
     return Entry(
         **about_job(job),

@@ -18,6 +18,7 @@ from automations.jobs.explain import JobFacts, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.category import Category, category
+from automations.models.health import FAILING_AFTER, health_of
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.selectors import paused_until, state_of, with_runs
 from sessions_app.models import PRIMARY_KEY, Session
@@ -129,8 +130,11 @@ def about_job(job: Any) -> dict[str, Any]:
 
 
 def is_failing(job: Any) -> bool:
-    """Whether an error has disabled the job, or its last run failed."""
-    return bool(job.fault) or (job.enabled and has_failed(job))
+    """Whether an error has disabled the job, or its last run failed, or its last runs did not do what they should."""
+    health = health_of(job)
+    if job.fault or health.paused_reason:
+        return True
+    return job.enabled and (has_failed(job) or health.failures_in_a_row >= FAILING_AFTER)
 
 
 def has_failed(job: Any) -> bool:

@@ -48,12 +48,13 @@ from automations.jobs.explain import (
     explain_facts,
     fault_in_words,
     undeliverable,
+    why_paused,
 )
 from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.runs.describe import describe_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until
+from automations.selectors import paused_until, problems_of
 from sessions_app.models import ConsentQuestion, ConsentState, Delivery, ExecutionState, Session
 from sessions_app.models.delivery import DeliveryState
 from sessions_app.reads.selectors import shown_id
@@ -140,7 +141,7 @@ def _of_job(facts: JobFacts) -> Appointment:
         kind=kind.value,
         id=job.pk,
         zone=zone.key,
-        is_failing=is_failing(job),
+        is_failing=is_failing(job) or bool(problems_of(job)),
         session_id=job.lives_in,
         enabled=job.enabled,
         paused_until=until and until.astimezone(zone),
@@ -174,12 +175,12 @@ MOST = 20  # notices of each kind
 SEARCHED = 200  # the latest conversations whose questions and deliveries are read
 ENDED_FOR = timedelta(days=7)  # how long the failure of a job that runs no more is reported
 LONGEST_TEXT = 200  # characters of a question
-_ORDER = ("question", "disabled", "failing", "undeliverable")
+_ORDER = ("question", "disabled", "preflight", "failing", "undeliverable")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(About):
-    """Something that needs a person. `what`: question, disabled, failing or undeliverable.
+    """Something that needs a person. `what`: question, disabled, preflight, failing or undeliverable.
 
     `kind`, `id`, `name`: the appointment; empty for a question and for deliveries. `at`: since when, if known.
     """
@@ -190,7 +191,8 @@ class Notice(About):
 
 
 def attention(user: AbstractBaseUser) -> list[Notice]:
-    """What needs the user: questions first, then disabled and failing appointments, then undelivered answers.
+    """What needs the user: questions first, then appointments that are disabled, cannot run or fail, then
+    undelivered answers.
 
     At most 20 of each. The number of statements does not depend on how many there are.
     """
@@ -202,7 +204,7 @@ def attention(user: AbstractBaseUser) -> list[Notice]:
 
 
 def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
-    troubled = Q(enabled=True) | ~Q(fault="")
+    troubled = Q(enabled=True) | ~Q(fault="") | Q(health__paused_reason__gt="")
     jobs: list[Any] = list(job_rows(user).filter(troubled)[:MOST_JOBS])
     failed = [job.ended_run for job in jobs if has_failed(job)]
     runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(failed)
@@ -210,11 +212,18 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if job.fault:
             yield Notice(what="disabled", text=fault_in_words(job, now), at=job.updated_at, **about_job(job))
             continue
+        if why := why_paused(job):
+            yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
+            continue
         run = runs.get(job.ended_run) if has_failed(job) else None
         if run is not None and _is_current(job, run, now):
             text = describe_run(run, zone_or_utc(job.timezone))
             yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
-        if job.clock.next_run_at is not None:
+        known = problems_of(job)
+        for each in known:
+            since = datetime.fromisoformat(each["since"])
+            yield Notice(what="preflight", text=each["text"], at=since, **about_job(job))
+        if job.clock.next_run_at is not None and not known:
             for text in undeliverable(job.session):
                 yield Notice(what="undeliverable", text=text, at=None, **about_job(job))
 

@@ -23,12 +23,14 @@ from automations.firing.retries import supersede
 from automations.heartbeats.readiness import InternalSession
 from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
 from automations.models.category import category
+from automations.models.health import health_of
+from automations.runs.health import pause_after_commit
 from automations.runs.report import report_paused
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
 from automations.schedules.slots import ScheduleError
 from sessions_app.failures import log_failure
-from sessions_app.limits import quotas
+from sessions_app.limits import quotas, spending
 from sessions_app.models import TurnKind, TurnState
 from sessions_app.models.session import NOBODY
 from sessions_app.models.turn import OPEN_STATES
@@ -134,12 +136,13 @@ def _read(job_ids: Sequence[str]) -> list[DueJob]:
     """Read jobs after the claim, so that every edit that was committed before the clock was locked is seen."""
     jobs = (
         CronJob.objects.filter(pk__in=job_ids)
-        .select_related("clock")
+        .select_related("clock", "health")
         .annotate(
             agent_name=F("agent__name"),
             session_state=F("session__state"),
             owner_is_active=F("agent__owner__is_active"),
             owner_is_full=quotas.is_full("agent__owner_id"),
+            is_stopped=spending.is_stopped("agent__owner_id", "pk"),
         )
     )
     is_open = Q(turn__state__in=OPEN_STATES)
@@ -169,6 +172,8 @@ def _decide(due: DueJob, plan: JobPlan, now: datetime) -> Decision:
     if slot is None or slot > now:
         return nothing_due(slot)
     reason = skip_reason(job, due.session)
+    if reason is None and _backs_off(job, now):
+        reason = GapReason.BACKOFF
     if reason is not None:
         return skip_due(plan.slots, slot, now, reason)
     # a run of an isolated routine that waits for a worker is no overlap
@@ -183,6 +188,14 @@ def _decide(due: DueJob, plan: JobPlan, now: datetime) -> Decision:
         waiting=due.waiting,
         catch_up_queues=True,  # otherwise the first slot caught up would make all later ones overlap
     )
+
+
+def _backs_off(job: Any, now: datetime) -> bool:
+    """Whether the job has failed too often to run now. One that should have been paused is paused after the commit."""
+    health = health_of(job)
+    if health.is_hopeless:
+        pause_after_commit(job.pk)
+    return health.is_hopeless or (health.backoff_until is not None and now < health.backoff_until)
 
 
 def _run(job: CronJob, plan: JobPlan, slot: datetime, now: datetime) -> dict[str, Any]:

@@ -176,6 +176,7 @@ def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, de
         deterministic=deterministic,
         runs=() if is_alone else tuple(run.pk for run in attempts),
         policy=limits.strictest(*(run.snapshot["policy"] for run in attempts)),
+        caps={run.of_job.pk: run.of_job.limits for run in attempts if run.of_job.limits},
     )
     turn = Turn(
         session=session,

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from automations.heartbeats.readiness import InternalSession, heartbeat_skip_reason, read_sessions
+from automations.jobs.choices import turn_choices
 from automations.jobs.system import DREAM, HEARTBEAT
 from automations.models import CronJob
 from automations.models.category import Category, category, heartbeat_key, internal_key
@@ -41,10 +42,13 @@ def skip_reason(job: Any, session: InternalSession | None) -> GapReason | None:
     `job`: a CronJob as firing reads it. `session`: its internal session; one that is missing is created with the
     first run.
     """
-    if not job.owner_is_active:
-        return GapReason.OWNER_INACTIVE
-    if job.owner_is_full:
-        return GapReason.STORAGE_FULL
+    reasons = (
+        (not job.owner_is_active, GapReason.OWNER_INACTIVE),
+        (job.owner_is_full, GapReason.STORAGE_FULL),
+        (job.is_stopped, GapReason.BUDGET),
+    )
+    if reason := next((reason for applies, reason in reasons if applies), None):
+        return reason
     state = job.session_state if session is None else session.state
     if state not in (None, SessionState.OPEN):
         # the job stays enabled: a delete may fail and open the session again
@@ -67,9 +71,11 @@ def turn_columns(job: CronJob, slot: datetime, session: InternalSession | None) 
         automation_name=job.name,
         timezone=job.timezone,
         policy=turn_limits(job),
+        caps={job.pk: job.limits} if job.limits else {},
         pings=bool(job.ping_url),
         stranger=job.stranger,
         read_before=job.has_read,
+        **turn_choices(job),
     )
     session_id: Any = job.session_id or (session and session.id)
     content = job.message

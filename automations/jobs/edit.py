@@ -9,21 +9,30 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
+from automations.exceptions import BadJob, DuplicateJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
+from automations.jobs.choices import CHOICES, checked_choices
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
-from automations.jobs.removed_routines import remember_removed_titles
+from automations.jobs.preflight import request_preflight
+from automations.jobs.removed_routines import normalised, remember_removed_titles
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source, new_job_id
+from automations.models import CatchUp, CronJob, JobClock, JobHealth, Overlap, RunRecord, Source, new_job_id
 from automations.models.category import RESERVED_IDS, Category, category
 from automations.runs.record import cancel_queued_runs
 from automations.runs.skips import TICK, GapReason, gap_between, record_gap
-from automations.schedules.plan import JobPlan, accounted_to, plan_of, schedule_columns, schedule_of
+from automations.schedules.plan import (
+    JobPlan,
+    accounted_to,
+    plan_of,
+    same_schedule,
+    schedule_columns,
+    schedule_of,
+)
 from automations.schedules.schedule import (
     EverySchedule,
     Schedule,
@@ -32,6 +41,8 @@ from automations.schedules.schedule import (
     read_time,
 )
 from sessions_app.exceptions import NotFound, RevisionConflict
+from sessions_app.limits.caps import merge_limits
+from sessions_app.limits.spending import forget_stopped
 from sessions_app.models import Session, SessionType
 from sessions_app.queue.threads import find_target, must_be_open
 
@@ -43,11 +54,12 @@ MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
 PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
 EDITABLE = PLAN | {
     *("paused_until", "name", "message", "enabled", "overlap"),
-    *("catch_up", "timeout_seconds", "max_retry", "ping_url"),
+    *("catch_up", "timeout_seconds", "max_retry", "ping_url", "limits", *CHOICES),
 }
-_TIMES = frozenset({"schedule", "ends_at", "paused_until"})  # read with the agent's zone
+_OF_AGENT = frozenset({"schedule", "ends_at", "paused_until", *CHOICES})  # read with the agent
 _SETTINGS = (
     "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds", "max_retry", "ping_url",
+    "limits",
 )  # fmt: skip
 
 
@@ -57,7 +69,8 @@ class NewJob:
 
     `ends_at`: no runs after this ISO time; without an offset it is in the agent's zone. `max_runs`: limit of runs.
     `jitter_seconds` is the longest delay of a run; the job's id decides it, the same for all runs. `max_retry`: retries
-    of a failed run.
+    of a failed run. `model` and the four fields below it: see `choices.py`. `allow_duplicate`: though the
+    session has one with the same message and schedule; whoever takes it from people or models says no.
     """
 
     session_id: uuid.UUID
@@ -73,21 +86,36 @@ class NewJob:
     jitter_seconds: int = 0
     max_retry: int = 0
     ping_url: str = ""
+    model: str = ""
+    fallback_model: str = ""
+    max_output_tokens: int | None = None
+    allow_tools: list[str] | None = None
+    gate: Mapping[str, Any] | None = None
+    allow_duplicate: bool = True
+    limits: Mapping[str, Any] = field(default_factory=dict)
     source: str = Source.MANUAL
     turn_id: int | None = None
 
 
-def create_job(given: NewJob) -> CronJob:
-    """Create a bound automation. BadJob, TooManyJobs, NotFound, SessionClosed."""
+def create_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
+    """Create a bound automation. `is_limited`: see `checked_choices`. BadJob, DuplicateJob, TooManyJobs, NotFound,
+    SessionClosed.
+    """
     texts = {"message": given.message, "name": given.name or default_name(given.message)}
     values = validated(texts | {name: getattr(given, name) for name in _SETTINGS})
+    values["limits"] = merge_limits({}, given.limits)
     try:
         with transaction.atomic():
             session = lock_session(given.session_id)
             now = database_now()
             schedule = parse_api_schedule(given.schedule, session.agent.timezone, now)
+            values |= checked_choices(
+                session.agent, {name: getattr(given, name) for name in CHOICES}, is_limited=is_limited
+            )
             if given.enabled:
                 check_limit(session)
+            if given.enabled and not given.allow_duplicate:
+                _refuse_duplicate(session, given.message, schedule, now)
             job = CronJob(
                 agent=session.agent,
                 session=session,
@@ -103,36 +131,45 @@ def create_job(given: NewJob) -> CronJob:
             job.save(force_insert=True)
             count_texts(job)
             start_clock(job, now)
+            request_preflight(job)
             transaction.on_commit(notify_beats, robust=True)
     except IntegrityError as error:
         raise NotFound("there is no such session") from error
     return job
 
 
-def bind_job(given: NewJob) -> CronJob:
+def bind_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
     """Create a person's automation: in a thread of a unified agent it is bound to the primary session."""
     with transaction.atomic():
-        return create_job(replace(given, session_id=find_target(given.session_id)))
+        return create_job(replace(given, session_id=find_target(given.session_id)), is_limited=is_limited)
 
 
 def update_job(
-    job_id: str, changes: Mapping[str, Any], *, revision: int | None = None, by_operator: bool = False
+    job_id: str,
+    changes: Mapping[str, Any],
+    *,
+    revision: int | None = None,
+    by_operator: bool = False,
+    is_limited: bool = False,
 ) -> CronJob:
     """Change the given fields only; running and queued runs keep the old values.
 
-    `by_operator`: allows pausing and resuming a system job. BadJob, JobNotFound, ProtectedJob, TooManyJobs;
-    RevisionConflict when `revision` is not the job's.
+    `by_operator`: allows pausing and resuming a system job. `is_limited`: see `checked_choices`. BadJob, JobNotFound,
+    ProtectedJob, TooManyJobs; RevisionConflict when `revision` is not the job's.
     """
     unknown = sorted(set(changes) - EDITABLE)
     if unknown:
         raise BadJob(f"{unknown[0]!r} cannot be changed", code="not_editable")
-    plain = validated({name: value for name, value in changes.items() if name not in _TIMES})
+    plain = validated({name: value for name, value in changes.items() if name not in _OF_AGENT})
     with transaction.atomic():
         clock, job = lock_job(job_id, revision)
         if category(job) is Category.SYSTEM and not (by_operator and changes.keys() <= {"enabled"}):
             raise ProtectedJob
         if changes:
+            plain |= checked_choices(job.agent, changes, job, is_limited=is_limited)
             _change(clock, job, plain, changes)
+            request_preflight(job)
+            forget_stopped(job.agent.owner_id)
             transaction.on_commit(notify_beats, robust=True)
     job.clock = clock
     return job
@@ -142,6 +179,8 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
     """Write the changed columns, and move the clock when the slots changed. `plain`: the columns without times."""
     now = database_now()
     columns = plain | _plan_columns(job, changes, now)
+    if "limits" in columns:
+        columns["limits"] = merge_limits(job.limits, columns["limits"])
     paused_until = _pause(clock, job, changes, now)
     is_held = paused_until is not None and paused_until != clock.paused_until
     replanned = bool(PLAN & changes.keys())
@@ -182,6 +221,8 @@ def write_changes(
         job.fault = ""
     clock.paused_until = paused_until
     save_columns(job, columns)
+    if switched and job.enabled:
+        JobHealth.objects.restart(job.pk, now)
     return moves and _move_clock(clock, job, now)
 
 
@@ -327,6 +368,15 @@ def check_limit(session: Session, besides: str = "") -> None:
     planned = CronJob.objects.filter(session=session, enabled=True, clock__next_run_at__isnull=False)
     if planned.exclude(pk=besides).count() >= MOST_ENABLED:
         raise TooManyJobs(f"a session may have at most {MOST_ENABLED} enabled automations")
+
+
+def _refuse_duplicate(session: Session, message: str, schedule: Schedule, now: datetime) -> None:
+    """DuplicateJob. The session is locked, so two equal ones cannot both be the first."""
+    wanted = normalised(message)
+    for job in CronJob.objects.filter(session=session, enabled=True, clock__next_run_at__isnull=False):
+        if normalised(job.message) == wanted and same_schedule(job, schedule, now):
+            text = f"the automation {job.pk} {job.name!r} has the same message and schedule"
+            raise DuplicateJob(f"{text}; with allow_duplicate a second one is created")
 
 
 def skip_slots(

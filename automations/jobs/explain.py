@@ -31,16 +31,17 @@ from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound
 from automations.jobs.clock import database_now
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
+from automations.models.health import health_of
 from automations.models.run import OPEN_RUNS
-from automations.runs.describe import QueueWait, Slot, describe_run, slot_of, span, when
+from automations.runs.describe import CURES, QueueWait, Slot, describe_run, slot_of, span, when
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
-from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import automations, paused_until, state_at_end, state_of
+from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
+from automations.selectors import automations, health_shown, paused_until, problems_of, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
-from sessions_app.connections.usable import warnings_of_agents
+from sessions_app.connections.usable import models_of, warnings_of
 from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
@@ -49,7 +50,7 @@ LAST = 20  # runs of a job
 RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
-    "provider_message",
+    *("provider_message", "response_summary", "attention"),
 )
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",
@@ -67,7 +68,7 @@ class JobFacts:
 
     `runs`: the last ones as rows with RUN_COLUMNS, newest first. `open_run`: the running one, else the first queued.
     `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it. `model_warnings`: why
-    the models of its agent cannot be called.
+    its models cannot be called.
     """
 
     job: Any
@@ -112,7 +113,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
         words=describe_job(job, zone.key),
         timezone=job.timezone,
         state=state_of(job),
-        now=_now(facts, zone),
+        now=" ".join((*_problems(facts), _now(facts, zone))),
         next=tuple(firing.astimezone(zone) for firing in coming),
         last=tuple(
             slot_of(run, zone, waiting=facts.waiting, instead=instead)
@@ -125,7 +126,8 @@ def explain_facts(facts: JobFacts) -> Explanation:
 def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows of `selectors.with_runs`, in their order."""
     now, waiting = database_now(), _waiting(jobs)
-    warnings = warnings_of_agents(job.agent for job in jobs)
+    models = [(job.agent.owner_id, models_of(job.agent, job.model, job.fallback_model)) for job in jobs]
+    warnings = warnings_of(models)
     of_job = RunRecord.objects.filter(job=OuterRef("pk"))
     running_first = Case(When(state=RunState.RUNNING, then=Value(0)), default=Value(1))
     ids = CronJob.objects.filter(pk__in=[job.pk for job in jobs]).annotate(
@@ -139,7 +141,7 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     rows = RunRecord.objects.filter(pk__in=wanted).values_list(*RUN_COLUMNS, named=True)
     runs = {run.run_id: run for run in rows}
     facts = []
-    for job in jobs:
+    for job, of_models in zip(jobs, warnings, strict=True):
         last, open_run = found.get(job.pk, ((), None))
         facts.append(
             JobFacts(
@@ -148,7 +150,7 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
                 runs=[runs[pk] for pk in last if pk in runs],
                 open_run=runs.get(open_run),
                 waiting=waiting.get(job.pk, QueueWait()),
-                model_warnings=warnings[job.agent_id],
+                model_warnings=of_models,
             )
         )
     return facts
@@ -208,6 +210,11 @@ def _coming_firings(job: Any, now: datetime) -> list[datetime]:
     return found
 
 
+def _problems(facts: JobFacts) -> list[str]:
+    """What was found that will stop the next run."""
+    return [each["text"] for each in problems_of(facts.job)]
+
+
 def _now(facts: JobFacts, zone: tzinfo) -> str:
     """The current state in one sentence."""
     job, now = facts.job, facts.now
@@ -216,7 +223,7 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
     if facts.open_run is not None:
         return describe_run(facts.open_run, zone, waiting=facts.waiting)
     if not job.enabled:
-        return f"Paused since {when(job.clock.planned_from, zone)}."
+        return f"Paused since {when(job.clock.planned_from, zone)}{why_paused(job, facts.runs)}."
     if until := paused_until(job):
         return f"Paused until {when(until, zone)}."
     if closed := takes_no_runs(job):
@@ -224,10 +231,28 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
     firing = job.clock.next_run_at
     if firing is None:
         return f"{state_at_end(job, job.last_status).capitalize()}: {_done(job, zone)}."
-    if firing <= now:
-        why = facts.held_by or f"beat has not fired it yet ({span(now - firing)} late)"
-        return f"Due since {when(firing, zone)}: {why}."
+    if firing > now:
+        return _coming(job, firing, zone)
+    why = facts.held_by or f"beat has not fired it yet ({span(now - firing)} late)"
+    return f"Due since {when(firing, zone)}: {why}."
+
+
+def _coming(job: Any, firing: datetime, zone: tzinfo) -> str:
+    backoff = health_shown(job).backoff_until
+    if backoff is not None and firing < backoff:
+        return f"Slowed down: the next run is the first slot from {when(backoff, zone)} on."
     return f"Next run: {when(firing, zone)}."
+
+
+def why_paused(job: Any, runs: Iterable[Any] = ()) -> str:
+    """Why the server has paused the job, as the end of a sentence; empty if it has not. `runs`: the last ones."""
+    health = health_of(job)
+    if not health.paused_reason:
+        return ""
+    last = next((run for run in runs if run.state == RunState.FAILED), None)
+    cure = CURES.get(last.reason, "") if last else ""
+    why = f": {health.failures_in_a_row} runs in a row failed. {cure or 'Find out why'}"
+    return f"{why.rstrip('.')}, then resume it"
 
 
 def takes_no_runs(job: Any) -> str:
@@ -245,6 +270,8 @@ def _is_open(job: Any) -> bool:
 def fault_in_words(job: CronJob, now: datetime) -> str:
     """Why the job was disabled: an error in the schedule, which a person may read; any other is for operators."""
     try:
+        if fingerprint(job.timezone) is None:  # this process may have read its data before they were lost
+            raise unknown_zone(job.timezone)
         plan_of(job, 0).next_firing(now)
     except ScheduleError as error:
         return f"Disabled after an error: {error} Give it a valid schedule."
@@ -267,14 +294,16 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
     job = facts.job
     if job.fault or not job.enabled:
         return []
-    zone = zone_or_utc(job.timezone)
-    return [
+    zone, known = zone_or_utc(job.timezone), _problems(facts)
+    found = [
         *undeliverable(job.session),
+        *_failing(job),
         *(facts.model_warnings or _model_failed(facts)),
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
         *_dense(job, facts.runs, coming),
     ]
+    return [each for each in found if each not in known]
 
 
 def _model_failed(facts: JobFacts) -> list[str]:
@@ -283,7 +312,17 @@ def _model_failed(facts: JobFacts) -> list[str]:
     last = next(done, None)
     if last is None or last.state != RunState.FAILED or last.reason not in UNUSABLE_CODES:
         return []
-    return [f"The model could not be called in the last run: {last.error.rstrip('.')}."]
+    cure = CURES.get(last.reason, "")
+    return [f"The model could not be called in the last run: {last.error.rstrip('.')}. {cure}".rstrip()]
+
+
+def _failing(job: Any) -> list[str]:
+    """A job that is slowed down."""
+    health = health_of(job)
+    if not health.is_slowed:
+        return []
+    often = f"{health.failures_in_a_row} runs in a row failed"
+    return [f"{often}: it runs at most once an hour until one succeeds, and is paused if that goes on."]
 
 
 def undeliverable(session: Session | None) -> list[str]:

@@ -25,6 +25,7 @@ from automations.models import (
 from sessions_app.channels.webhook import check_setting
 from sessions_app.exceptions import BadInput
 from sessions_app.limits import quotas
+from sessions_app.limits.caps import merge_limits
 from sessions_app.limits.policies import check_policy
 from sessions_app.models import Session
 from sessions_app.single_line import check_line
@@ -115,6 +116,11 @@ def _ping_url(name: str, value: Any) -> None:
         raise BadJob(str(error), code=error.code) from None
 
 
+def _limits(_name: str, value: Any) -> None:
+    """Check caps; null of one removes it. BadInput."""
+    merge_limits({}, value)
+
+
 # the check of each field, with its further arguments
 _CHECKS: dict[str, tuple[Any, ...]] = {
     "name": (_line,),
@@ -127,6 +133,7 @@ _CHECKS: dict[str, tuple[Any, ...]] = {
     "jitter_seconds": (_whole, 0, LONGEST_JITTER),
     "max_retry": (_whole, 0, MOST_RETRIES),
     "ping_url": (_ping_url,),
+    "limits": (_limits,),
     "title": (_line,),
     "description": (_text,),
     "instructions": (_text,),

@@ -125,6 +125,12 @@ class CronJob(models.Model):
         blank=True,
         help_text="Routines only: limits of one turn, which override the agent's; `timeout_seconds` overrides them.",
     )
+    limits = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="Caps in tokens and US dollars by run, day and month.",
+    )
     max_retry = models.PositiveSmallIntegerField(default=0, help_text="Retries of a failed run.")
     ends_at = models.DateTimeField(null=True, blank=True, help_text="No runs after this time.")
     max_runs = models.PositiveIntegerField(null=True, blank=True, help_text="Maximum number of runs.")
@@ -137,6 +143,25 @@ class CronJob(models.Model):
         default="",
         db_default="",
         help_text="Called by GET after each run that succeeded, with /fail after one that failed. Empty: none.",
+    )
+    model = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="Empty: the agent's model."
+    )
+    fallback_model = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="Empty: the agent's fallback model."
+    )
+    max_output_tokens = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The longest reply of one model call; empty: as the agent has it."
+    )
+    allow_tools = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="The only tools that its turns are offered, with the agent's rights; null: all.",
+    )
+    gate = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="The check that runs before the model: its kind and settings; null: none.",
     )
     source = models.CharField(max_length=20, choices=Source, default=Source.MANUAL)
     # the turn may have been deleted: clearing this column would read the whole table for each deletion
@@ -242,6 +267,10 @@ class CronJob(models.Model):
             models.CheckConstraint(
                 condition=Q(max_runs__isnull=True) | Q(max_runs__gte=1), name="cronjob_max_runs_positive"
             ),
+            models.CheckConstraint(
+                condition=Q(max_output_tokens__isnull=True) | Q(max_output_tokens__gte=1),
+                name="cronjob_max_output_tokens_positive",
+            ),
             models.CheckConstraint(condition=Q(kind__in=JobKind.values), name="cronjob_kind_known"),
             has_owner("cronjob_has_owner"),
             models.CheckConstraint(
@@ -323,6 +352,30 @@ class JobClock(models.Model):
 
     def __str__(self) -> str:
         return f"clock of {self.job_id}"
+
+
+class JobPreflight(models.Model):
+    """What will stop an automation, as it was found without a model call before its slot (rule 11.5).
+
+    A problem is told when it is added here, so it is told once.
+    """
+
+    job = models.OneToOneField(CronJob, primary_key=True, on_delete=models.CASCADE, related_name="preflight")
+    requested = models.BooleanField(default=False, help_text="The automation was saved: check it soon.")
+    checked_at = models.DateTimeField(null=True, blank=True)
+    problems = models.JSONField(
+        default=list, db_default=[], help_text="What was found, each `{code, text, since}`."
+    )
+
+    class Meta:
+        constraints = [readable("jobpreflight_times_readable", "checked_at")]
+        indexes = [
+            models.Index(fields=["job"], condition=Q(requested=True), name="preflight_requested"),
+            models.Index(fields=["checked_at"], condition=~Q(problems=[]), name="preflight_problems"),
+        ]
+
+    def __str__(self) -> str:
+        return f"preflight of {self.job_id}"
 
 
 class RemovedRoutine(models.Model):

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import models
-from django.db.models import Case, F, Q, When
-from django.db.models.functions import Now
+from django.db.models import Case, F, OuterRef, Q, Subquery, When
+from django.db.models.functions import Coalesce, Now
 
+from automations.models.health import JobHealth
 from automations.models.job import CronJob
 from automations.models.scheduled_message import ScheduledMessage
 from automations.models.times import readable
@@ -29,11 +30,29 @@ class RunState(models.TextChoices):
     SKIPPED = "skipped"
 
 
+class Attention(models.TextChoices):
+    """Why a run that succeeded may not have done what it should; empty: nothing says so."""
+
+    NONE = ""
+    EMPTY = "empty"
+    UNDELIVERED = "undelivered"
+    CUT_SHORT = "cut_short"
+    NEEDS_CONSENT = "needs_consent"
+
+
 RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
     RunState.QUEUED: (RunState.RUNNING, RunState.CANCELLED),
     # back to queued: another attempt of the same run
-    RunState.RUNNING: (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.QUEUED),
-    **dict.fromkeys((RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED), ()),
+    # skipped: a check in its turn found nothing to do, or a cap stopped it before its first model call
+    RunState.RUNNING: (
+        RunState.SUCCEEDED,
+        RunState.FAILED,
+        RunState.CANCELLED,
+        RunState.QUEUED,
+        RunState.SKIPPED,
+    ),
+    RunState.FAILED: (RunState.QUEUED,),  # a person tries it again
+    **dict.fromkeys((RunState.SUCCEEDED, RunState.CANCELLED, RunState.SKIPPED), ()),
 }
 LONGEST_ERROR = 300  # characters
 OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
@@ -90,14 +109,44 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         """RUNNING → RUNNING, in its next turn."""
         return self.filter(state=RunState.RUNNING).update(turn=turn)
 
-    def retry(self, wait: timedelta, outcome: Mapping[str, Any]) -> int:
-        """QUEUED or RUNNING → QUEUED: its turn failed, and the next attempt comes after `wait`."""
+    def retry(self, wait: timedelta, outcome: Mapping[str, Any], *, fruitless: bool = False) -> int:
+        """QUEUED or RUNNING → QUEUED: its turn failed, and the next attempt comes after `wait`.
+
+        `fruitless`: it had done nothing, so the attempt does not count against `max_retry`.
+        """
         again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now() + wait}
-        return self.unfinished().update(**again, **outcome)
+        return self.unfinished().update(**again, fruitless=F("fruitless") + int(fruitless), **outcome)
+
+    def try_again(self, run_id: str) -> int:
+        """FAILED → QUEUED: a person asks for another attempt, which is due at once."""
+        again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now()}
+        return self.filter(pk=run_id, state=RunState.FAILED).update(finished_at=None, **again)
 
     def end(self, state: RunState, **columns: Any) -> int:
         """QUEUED or RUNNING → SUCCEEDED, FAILED or CANCELLED, as its turn."""
         return self.unfinished().update(state=state, finished_at=Now(), **columns)
+
+    def skip(self, reason: str, **columns: Any) -> int:
+        """RUNNING → SKIPPED, as a gap of this one slot: its turn ended before a model was asked."""
+        slot = {"slots_from": F("scheduled_for"), "slots_to": F("scheduled_for"), "slots_count": 1}
+        ended = {"state": RunState.SKIPPED, "reason": reason, "finished_at": Now()}
+        return self.unfinished().update(**ended, **slot, **columns)
+
+    def of_well_jobs(self) -> RunTransitions:
+        """Runs whose job has no failed run since its last good one, and those of scheduled messages."""
+        # a scalar: for NOT EXISTS PostgreSQL may plan a join that reads other runs of the job
+        failures = JobHealth.objects.filter(pk=OuterRef("job_id")).values("failures_in_a_row")
+        return self.alias(failures=Coalesce(Subquery(failures), 0)).filter(failures=0)
+
+    def undelivered(self, turn_id: int) -> int:
+        """SUCCEEDED → the same: the answer of this turn did not leave the server."""
+        answered = self.filter(turn=turn_id, state=RunState.SUCCEEDED)
+        return answered.exclude(attention=Attention.UNDELIVERED).update(attention=Attention.UNDELIVERED)
+
+    def delivered(self, turn_id: int) -> int:
+        """SUCCEEDED, undelivered → the same: the answer left the server after all."""
+        missing = self.filter(turn=turn_id, state=RunState.SUCCEEDED, attention=Attention.UNDELIVERED)
+        return missing.update(attention=Attention.NONE)
 
     def cancel_queued(self, reason: str, **columns: Any) -> int:
         """QUEUED → CANCELLED."""
@@ -152,7 +201,18 @@ class RunRecord(models.Model):
     slots_from = models.DateTimeField(null=True, blank=True)
     slots_to = models.DateTimeField(null=True, blank=True)
     slots_count = models.PositiveIntegerField(null=True, blank=True, help_text="Null: more than 1,000.")
+    attention = models.CharField(
+        max_length=16,
+        choices=Attention,
+        blank=True,
+        default=Attention.NONE,
+        db_default=Attention.NONE.value,
+        help_text="Why a run that succeeded may not have done what it should.",
+    )
     attempt = models.PositiveSmallIntegerField(default=1)
+    fruitless = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="Attempts in which no model answered and no tool was called."
+    )
     not_before = models.DateTimeField(null=True, blank=True)
     turn = models.ForeignKey(
         Turn, null=True, blank=True, on_delete=models.SET_NULL, related_name="runs", db_constraint=False
@@ -170,6 +230,9 @@ class RunRecord(models.Model):
     lag_ms = models.BigIntegerField(null=True, blank=True)
     duration_ms = models.BigIntegerField(null=True, blank=True)
     usage = models.JSONField(default=dict, blank=True)
+    gate_seen = models.JSONField(
+        null=True, blank=True, help_text="The gate that looked, and what it remembers; null: none did."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -191,6 +254,7 @@ class RunRecord(models.Model):
                 name="run_of_a_job_or_a_message",
             ),
             models.CheckConstraint(condition=Q(state__in=RunState.values), name="run_state_known"),
+            models.CheckConstraint(condition=Q(attention__in=Attention.values), name="run_attention_known"),
             models.CheckConstraint(
                 condition=~Q(state="skipped") | ~Q(reason=""), name="run_skipped_with_reason"
             ),
@@ -230,6 +294,11 @@ class RunRecord(models.Model):
                 fields=["owner_id", "state", "scheduled_for", "run_id"],
                 condition=Q(owner_id__gt=NOBODY) & ~Q(state="succeeded"),
                 name="run_of_owner_by_state",
+            ),
+            models.Index(
+                fields=["owner_id", "attention", "scheduled_for", "run_id"],
+                condition=Q(owner_id__gt=NOBODY) & ~Q(attention=""),
+                name="run_of_owner_by_attention",
             ),
         ]
 

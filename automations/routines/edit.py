@@ -21,6 +21,7 @@ from automations.exceptions import (
     RoutineNotFound,
     TooManyRoutines,
 )
+from automations.gates import registry
 from automations.jobs.clock import database_now, notify_beats
 from automations.jobs.edit import delete_job, insert_job, lock_job, lock_session, write_changes
 from automations.jobs.removed_routines import normalised
@@ -32,14 +33,13 @@ from automations.routines.plan import (
     PLAN,
     RoutineFields,
     changed_plan,
-    check_mode_of_task_type,
+    check_mode,
     inferred_mode,
     is_started_by_heartbeat,
     moves_the_clock,
     new_plan,
-    same_schedule,
 )
-from automations.schedules.plan import schedule_columns
+from automations.schedules.plan import same_schedule, schedule_columns
 from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Agent, SessionType
@@ -51,7 +51,7 @@ _SETTINGS = (
     *("title", "description", "instructions", "enabled", "timeout_seconds", "max_retry", "task_type"),
     "source",
 )
-EDITABLE = PLAN | {*_SETTINGS, "policy", "execution_mode"} - {"source"}
+EDITABLE = PLAN | {*_SETTINGS, "policy", "execution_mode", "gate"} - {"source"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +64,7 @@ class NewRoutine(RoutineFields):
 
     agent_id: int
     title: str
+    gate: Mapping[str, Any] | None = None
     allow_duplicate: bool = False
     session_id: uuid.UUID | None = None
     turn_id: int | None = None
@@ -79,10 +80,12 @@ def agent_routines(agent_id: int) -> QuerySet[CronJob]:
 
 def add_routine(given: NewRoutine) -> CronJob:
     """Add a routine. BadJob, TooManyRoutines, DuplicateRoutine, NotFound, SessionClosed."""
-    mode = given.execution_mode or inferred_mode(given.timeout_seconds, given.description, given.task_type)
+    inferred = inferred_mode(given.timeout_seconds, given.description, given.task_type)
+    mode = given.execution_mode or (inferred if given.gate is None else ExecutionMode.ISOLATED)
     settings = {name: getattr(given, name) for name in _SETTINGS}
     values = validated(settings | {"policy": dict(given.policy), "execution_mode": mode})
-    check_mode_of_task_type(values["execution_mode"], values["task_type"])
+    values["gate"] = None if given.gate is None else registry.checked(given.gate)
+    check_mode(values["execution_mode"], values["task_type"], values["gate"])
     return retry_deadlocks(lambda: _add(given, values))
 
 
@@ -129,7 +132,10 @@ def update_routine(routine_id: str, changes: Mapping[str, Any], *, revision: int
     unknown = sorted(set(changes) - EDITABLE)
     if unknown:
         raise BadJob(f"{unknown[0]!r} cannot be changed", code="not_editable")
-    plain = _columns(validated({name: value for name, value in changes.items() if name not in PLAN}))
+    checked_apart = PLAN | {"gate"}
+    plain = _columns(validated({name: changes[name] for name in changes if name not in checked_apart}))
+    if "gate" in changes:
+        plain["gate"] = None if changes["gate"] is None else registry.checked(changes["gate"])
     return retry_deadlocks(lambda: _update(routine_id, plain, changes, revision))
 
 
@@ -141,10 +147,9 @@ def _update(
         job.clock = clock
         if "policy" in plain:
             plain = plain | {"policy": _without_nulls(job.policy | plain["policy"])}
-        if {"execution_mode", "task_type"} & plain.keys():
-            check_mode_of_task_type(
-                plain.get("execution_mode", job.execution_mode), plain.get("task_type", job.task_type)
-            )
+        modes = ("execution_mode", "task_type", "gate")
+        if not plain.keys().isdisjoint(modes):
+            check_mode(*(plain.get(name, getattr(job, name)) for name in modes))
         now = database_now()
         plan, first = changed_plan(job, changes, now)
         columns = {name: value for name, value in (plain | plan).items() if value != getattr(job, name)}

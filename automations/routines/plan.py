@@ -107,19 +107,6 @@ def interval_text(seconds: int) -> str:
     return f"{seconds // UNITS[unit]}{unit}"
 
 
-def same_schedule(job: CronJob, schedule: Schedule, now: datetime) -> bool:
-    """Whether a routine has this schedule. Two times that have passed are equal: both run at once."""
-    try:
-        stored = schedule_of(job)
-    except ScheduleError:
-        return False
-    if isinstance(stored, EverySchedule) and isinstance(schedule, EverySchedule):
-        return stored.seconds == schedule.seconds
-    if isinstance(stored, AtSchedule) and isinstance(schedule, AtSchedule):
-        return max(stored.at, now) == max(schedule.at, now)
-    return stored == schedule
-
-
 def moves_the_clock(job: CronJob, columns: Mapping[str, Any]) -> bool:
     """Whether these columns change the job's slots. The zone of an interval or an instant does not."""
     is_cron = columns.get("schedule_kind", job.schedule_kind) == ScheduleKind.CRON
@@ -191,8 +178,13 @@ def _changed_schedule(
     return with_anchor(schedule, first)
 
 
-def check_mode_of_task_type(execution_mode: str, task_type: str) -> None:
-    """BadJob for a task that needs no model and is not inline: its own session would call a model."""
+def check_mode(execution_mode: str, task_type: str, gate: object) -> None:
+    """BadJob for a task that needs no model and is not inline: its own session would call a model.
+
+    Also for a gate of an inline routine, whose turn other routines share.
+    """
+    if gate is not None and execution_mode != ExecutionMode.ISOLATED:
+        raise BadJob("a gate needs execution_mode isolated", code="bad_gate")
     if task_type and execution_mode != ExecutionMode.INLINE:
         raise BadJob(f"task_type {task_type} needs execution_mode inline", code="bad_task_type")
 

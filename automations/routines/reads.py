@@ -41,6 +41,7 @@ class Routine:
     source: str
     timeout_seconds: int | None
     policy: dict[str, Any]
+    gate: dict[str, Any] | None
     max_retry: int
     next_run_at: datetime | None
     last_run_at: datetime | None

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from agent_core.exceptions import FINAL_CODES, PASSING_CODES
-from automations.models import RunRecord, RunState
+from automations.models import Attention, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.skips import LATE_AFTER, GapReason
 
@@ -31,7 +31,10 @@ GAPS: dict[str, tuple[str, str]] = {  # what happened to the slots, and why
     GapReason.NOT_PRIVATE: ("not sent", "the conversation was not a private chat any more"),
     GapReason.OWNER_INACTIVE: ("not run", "the owner's account was inactive"),
     GapReason.STORAGE_FULL: ("not run", "the owner's conversations hold as much as a user may store here"),
+    GapReason.BACKOFF: ("skipped", "its runs keep failing, so it runs at most once an hour"),
+    GapReason.BUDGET: ("skipped", "a cap on tokens or money was reached"),
     GapReason.SCHEDULE_ERROR: ("not run", "the automation could not be fired and was disabled"),
+    GapReason.GATE: ("skipped", "the check before it found nothing to do"),
 }
 NOT_SENT = {  # the `last_error` of a scheduled message
     GapReason.SESSION_CLOSED: "The conversation was closed when the message was due.",
@@ -60,6 +63,7 @@ FAILED = {
     "model_quota": "the quota of the account at the model provider is used up",
     "context_too_long": "the conversation is too long for the model",
     "model_not_configured": "the model is not set up on this server",
+    "budget": "a cap on tokens or money allowed no further call of the model",
     "timeout": "it took too long",
     "max_tool_calls": "it made too many tool calls",
     "max_failed_tool_outputs": "too many of its tool calls failed",
@@ -72,6 +76,18 @@ FAILED = {
     "tool_hung": "a tool did not return",
     "commit_failed": "its result could not be stored",
     "internal_error": "an internal error occurred",
+}
+CURES = {  # of refusals that stay until a person acts
+    "model_auth": "Give the agent's connection a valid API key.",
+    "model_quota": "Add credit at the model provider, or choose another model.",
+    "model_not_found": "Choose a model that the provider has.",
+    "model_not_configured": "Choose another model, or have the operator set this one up.",
+}
+NEEDS_LOOK = {  # why a run that succeeded may not have done what it should
+    Attention.EMPTY: "it ended without an answer",
+    Attention.CUT_SHORT: "its answer was cut short",
+    Attention.UNDELIVERED: "its answer could not be delivered",
+    Attention.NEEDS_CONSENT: "it needs your consent for a call",
 }
 REASONS = frozenset({*GAPS, *CANCELLED, *FAILED} - {""})  # plugins add codes of failures
 _UNKNOWN_FAILURE = "an error occurred"
@@ -124,13 +140,15 @@ def span(length: timedelta) -> str:
 class SlotState(StrEnum):
     """What became of a slot.
 
-    `late`: it ran, but started more than 60 s after its time. `missed`: nothing was there to run it. `skipped`: the
+    `late`: it ran, but started more than 60 s after its time. `attention`: it ran, but may not have done what it
+    should. `missed`: nothing was there to run it. `skipped`: the
     rules or a person kept it from running, or a person cancelled it. `failed`: also cancelled by an error. `waiting`:
     queued, running or waiting for a retry. `next`: it is still to come.
     """
 
     RAN = "ran"
     LATE = "late"
+    ATTENTION = "attention"
     SKIPPED = "skipped"
     MISSED = "missed"
     FAILED = "failed"
@@ -153,6 +171,7 @@ class Slot:
     text: str
     run_state: str
     reason: str
+    attention: str
     slots_from: datetime | None
     slots_to: datetime | None
     count: int | None
@@ -176,6 +195,8 @@ class Slot:
 def slot_state(run: Any) -> SlotState:
     """What became of the slot of this run, in one word."""
     match run.state:
+        case RunState.SUCCEEDED if run.attention != Attention.NONE:
+            return SlotState.ATTENTION
         case RunState.SUCCEEDED:
             return SlotState.LATE if timedelta(milliseconds=run.lag_ms or 0) > LATE_AFTER else SlotState.RAN
         case RunState.FAILED:
@@ -202,6 +223,7 @@ def slot_of(run: Any, zone: tzinfo, *, waiting: QueueWait | None = None, instead
         text=describe_run(run, zone, waiting=waiting, instead=instead),
         run_state=run.state,
         reason=run.reason,
+        attention=run.attention,
         slots_from=run.slots_from and run.slots_from.astimezone(zone),
         slots_to=run.slots_to and run.slots_to.astimezone(zone),
         count=run.slots_count,
@@ -236,6 +258,8 @@ def describe_run(
 
 def _gap(run: RunRecord, zone: tzinfo) -> str:
     what, why = GAPS.get(run.reason, ("not run", "the reason is unknown"))
+    if run.reason == GapReason.GATE and run.response_summary:
+        why = run.response_summary
     if run.slots_from is None or run.slots_to is None or run.slots_from == run.slots_to:
         return f"{what.capitalize()}: {why}"
     count = "More than 1,000" if run.slots_count is None else str(run.slots_count)
@@ -275,4 +299,5 @@ def _ran(run: RunRecord) -> str:
     late = f" {span(lag)} late" if lag > LATE_AFTER else ""
     took = f" It took {span(timedelta(milliseconds=run.duration_ms))}." if run.duration_ms is not None else ""
     tries = f", at attempt {run.attempt}" if run.attempt > 1 else ""
-    return f"Ran{late}{tries}.{took}"
+    but = f", but {why}" if (why := NEEDS_LOOK.get(Attention(run.attention), "")) else ""
+    return f"Ran{late}{tries}{but}.{took}"

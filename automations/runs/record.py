@@ -1,4 +1,4 @@
-"""Record a turn's outcome in its run, decide about another attempt (rule 4.7), and cancel queued runs.
+"""Record a turn's outcome in its run, which ends or waits for another attempt (rule 4.7), and cancel queued runs.
 
 Each function is part of the transaction that changes the turn, so the two always agree. A turn changes its run only
 while the run is at the turn's attempt.
@@ -7,23 +7,25 @@ while the run is at the turn's attempt.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, F
 from django.db.models.functions import Cast, Extract, Now
 
-from agent_core.exceptions import FINAL_CODES
+from agent_core.exceptions import CapReached
 from agent_core.text.formats import utc_text
-from agent_core.types import Ending, TurnResult
-from automations.models import CronJob, ExecutionMode, RunRecord, RunState
+from agent_core.types import Ended, Ending, TurnResult
+from automations.models import Attention, CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions
-from automations.runs import report
+from automations.runs import attempts, report
+from automations.runs.attempts import NextAttempt
+from automations.runs.health import count_failure, mend
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
 from sessions_app.mailbox.deposit import NewUpdate
-from sessions_app.models import Priority, Session, Turn, TurnState
+from sessions_app.models import Priority, Session, Turn, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_waiting
 from sessions_app.sessions.open import archive
@@ -36,36 +38,92 @@ REPORTED = {
     "owner_inactive": "the account was inactive when its next attempt was due",
 }
 
-RETRY_AFTER = (timedelta(minutes=5), timedelta(minutes=15), timedelta(minutes=30))  # the last one repeats
-
 # by the database's clock, as `started_at`; null for a run that never started
 _ELAPSED = ExpressionWrapper(Now() - F("started_at"), DurationField())
 _MILLISECONDS = Cast(Extract(_ELAPSED, "epoch") * 1000, BigIntegerField())
 
 
-def record_outcome(turn: Turn, result: TurnResult, closure: str) -> list[RunRecord]:
-    """Store the turn's outcome in its run, or in each run that shares it: the run ends, or waits for another attempt.
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of a turn's runs. `failed`: those of people's jobs that failed for good, in the order of their slots.
 
-    Returns the runs of people's jobs that have failed for good, in the order of their slots.
+    `is_news`: whether the turn's text is to leave the server. It is not while another attempt follows, nor while the
+    job keeps failing.
     """
+
+    failed: Sequence[RunRecord] = ()
+    is_news: bool = True
+
+
+def record_outcome(turn: Turn, result: TurnResult, closure: str) -> Outcome:
+    """Store the turn's outcome in its run, or in each run that shares it. It ends, or waits for another attempt."""
     runs = RunRecord.objects.of_attempt(turn).unfinished().order_by("scheduled_for", "pk")
+    if result.skipped:
+        _skip(turn, runs, result)
+        return Outcome()
     if result.ending is not Ending.FAILED:
         if not turn.origin_run:  # several rows: locked in their order, against deadlocks
             list(runs.select_for_update().values_list("pk"))
-        _end(turn, runs, result, closure)
-        return []
-    failed = []
-    for run in runs.select_related("job__clock"):
+        if result.ending is Ending.SUCCEEDED:
+            _succeed(turn, runs, result, closure)
+        else:
+            _end(turn, runs, result, closure)
+        return Outcome()
+    return _fail(turn, runs, result, closure)
+
+
+def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> Outcome:
+    failed, is_news = [], True
+    did_nothing = attempts.did_nothing(turn, result)
+    for run in runs.select_related("job__clock", "job__health"):
         attempt = RunRecord.objects.filter(pk=run.pk, attempt=run.attempt)
-        delay = _retry_delay(run) if may_be_retried(result) else None
-        if delay is not None:
-            _retry(attempt, delay, result, closure)
+        following = attempts.next_attempt(run, result, did_nothing=did_nothing)
+        if was_stopped(turn, result) and run.attempt == 1:
+            columns = _outcome_columns(result, closure)
+            attempt.skip(columns.pop("reason"), **columns)
+            metrics.count_run(RunState.SKIPPED, result.error_code)
+        elif following is not None:
+            _retry(attempt, following, result, closure)
+            is_news = False
         elif _end(turn, attempt, result, closure):
             _notify_program(
                 run, turn.session_id, result.error_code or "", run.attempt, result.error_text or ""
             )
+            run.reason, run.error = result.error_code or "", result.error_text or ""
+            is_news = count_failure(run) and is_news
             failed.append(run)
-    return [run for run in failed if run.job and not run.job.system_event]
+    people = [run for run in failed if run.job and not run.job.system_event]
+    return Outcome(failed=people, is_news=is_news)
+
+
+def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> None:
+    """End runs as SUCCEEDED. Of a job that is well and whose answer is whole that is one statement."""
+    attention = _attention(turn, result)
+    shared = len(turn.input.runs) or 1
+    if attention is Attention.NONE and _end(turn, runs.of_well_jobs(), result, closure) == shared:
+        return
+    left = list(runs.select_related("job"))
+    if not _end(turn, runs, result, closure, attention):
+        return
+    if attention is Attention.NONE:
+        mend(run.job_id for run in left if run.job_id)
+        return
+    for run in left:
+        count_failure(run)
+
+
+def _attention(turn: Turn, result: TurnResult) -> Attention:
+    """Why an answer is not what the job is for. A heartbeat without tasks may have nothing to say."""
+    if turn.kind == TurnKind.SYSTEM or (turn.kind == TurnKind.HEARTBEAT and not turn.input.tasks):
+        return Attention.NONE
+    if not result.reply.strip():
+        return Attention.EMPTY
+    return Attention.NONE if result.ended_by in (None, Ended.STOP) else Attention.CUT_SHORT
+
+
+def was_stopped(turn: Turn, result: TurnResult) -> bool:
+    """Whether a cap stopped the turn before its first model call: no attempt of the session had a reply."""
+    return result.error_code == CapReached.code and not result.usage.requests and not turn.input.next_turn
 
 
 def _outcome_columns(result: TurnResult, closure: str) -> dict[str, Any]:
@@ -80,12 +138,34 @@ def _outcome_columns(result: TurnResult, closure: str) -> dict[str, Any]:
     }
 
 
-def _end(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> int:
-    ended = runs.end(RunState(result.ending.value), **_outcome_columns(result, closure))
+def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:
+    """The turn found nothing to do. A dead man's switch is told that all is well."""
+    reason, columns = result.error_code or "", {"duration_ms": _MILLISECONDS} | _seen(turn)
+    if runs.skip(reason, response_summary=first_line(result.error_text or ""), **columns):
+        metrics.count_run(RunState.SKIPPED, reason)
+        if turn.input.pings:
+            _ping(turn, failed=False)
+
+
+def _seen(turn: Turn) -> dict[str, Any]:
+    """What the turn's gate remembers, as a column of its run."""
+    given = turn.input
+    return {} if given.gate_seen is None else {"gate_seen": {"gate": given.gate, "seen": given.gate_seen}}
+
+
+def _end(
+    turn: Turn,
+    runs: RunTransitions,
+    result: TurnResult,
+    closure: str,
+    attention: Attention = Attention.NONE,
+) -> int:
+    columns = _outcome_columns(result, closure) | _seen(turn) | {"attention": attention}
+    ended = runs.end(RunState(result.ending.value), **columns)
     if ended:
         metrics.count_run(result.ending, result.error_code, ended)
         if turn.input.pings and result.ending in (Ending.SUCCEEDED, Ending.FAILED):
-            _ping(turn, failed=result.ending is Ending.FAILED)
+            _ping(turn, failed=result.ending is Ending.FAILED or attention is not Attention.NONE)
     return ended
 
 
@@ -93,7 +173,8 @@ def _ping(turn: Turn, *, failed: bool) -> None:
     """Store the ping of a run for a dead man's switch. A cancelled run has none: it neither went well nor badly."""
     url = CronJob.objects.filter(runs=turn.origin_run).values_list("ping_url", flat=True).first()
     if url:
-        store_ping(turn.session_id, fail_address(url) if failed else url, run_id=turn.origin_run)
+        address = fail_address(url) if failed else url
+        store_ping(turn.session_id, address, run_id=turn.origin_run, attempt=turn.origin_attempt)
 
 
 def _notify_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts: int, error: str) -> None:
@@ -110,24 +191,10 @@ def _notify_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts
     report_event(session_id, EventName.RUN_FAILED, data, of=run.pk)
 
 
-def _retry(attempt: RunTransitions, delay: timedelta, result: TurnResult, closure: str) -> None:
-    if attempt.retry(delay, _outcome_columns(result, closure)):
+def _retry(attempt: RunTransitions, following: NextAttempt, result: TurnResult, closure: str) -> None:
+    columns = _outcome_columns(result, closure)
+    if attempt.retry(following.wait, columns, fruitless=following.did_nothing):
         metrics.count_failed_attempt(result.error_code)
-
-
-def may_be_retried(result: TurnResult) -> bool:
-    """Whether another attempt may follow, if the job still has one."""
-    return result.ending is Ending.FAILED and result.error_code not in FINAL_CODES
-
-
-def _retry_delay(run: RunRecord) -> timedelta | None:
-    """The delay of the run's next attempt; None: there is none, or its job is paused."""
-    if run.job is None or not run.job.enabled or run.attempt > run.snapshot.get("max_retry", 0):
-        return None
-    pause = run.job.clock.paused_until
-    if pause is not None and pause > datetime.now(UTC):
-        return None
-    return RETRY_AFTER[min(run.attempt, len(RETRY_AFTER)) - 1]
 
 
 def first_line(text: str) -> str:
@@ -151,8 +218,10 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
     if has_own_session(run) and run.session_id is not None:
         archive(run.session_id)
     done = bool(waits.cancel_queued(reason, **({"error_detail": detail[:2000]} if detail else {})))
-    if done and reason in CANCELLED_BY_ERROR and run.session_id is not None:
-        _notify_program(run, run.session_id, reason, _tried(run), run.error)
+    if done and reason in CANCELLED_BY_ERROR:
+        count_failure(run)
+        if run.session_id is not None:
+            _notify_program(run, run.session_id, reason, _tried(run), run.error)
     if done and reason in REPORTED and run.of_job.execution_mode != ExecutionMode.SESSION:
         _report_cancelled(run.of_job, run, reason)
     return done

@@ -35,6 +35,9 @@ class GapReason(StrEnum):
     NOT_PRIVATE = "not_private"
     OWNER_INACTIVE = "owner_inactive"
     STORAGE_FULL = "storage_full"
+    GATE = "gate"
+    BACKOFF = "backoff"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

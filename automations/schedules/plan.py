@@ -115,6 +115,22 @@ def schedule_of(job: CronJob) -> Schedule:
     raise ScheduleError("bad_schedule", f"the job has no readable schedule of kind {job.schedule_kind!r}")
 
 
+def same_schedule(job: CronJob, schedule: Schedule, now: datetime) -> bool:
+    """Whether a job has this schedule. Where an interval began does not matter.
+
+    Two times that have passed are equal: both run at once.
+    """
+    try:
+        stored = schedule_of(job)
+    except ScheduleError:
+        return False
+    if isinstance(stored, EverySchedule) and isinstance(schedule, EverySchedule):
+        return stored.seconds == schedule.seconds
+    if isinstance(stored, AtSchedule) and isinstance(schedule, AtSchedule):
+        return max(stored.at, now) == max(schedule.at, now)
+    return stored == schedule
+
+
 def schedule_columns(schedule: Schedule, timezone: str) -> dict[str, Any]:
     """The columns of a job that hold this schedule. `timezone`: for a schedule without its own zone."""
     empty = {"expr": "", "every_seconds": None, "anchor": None, "at": None, "timezone": timezone}

@@ -47,6 +47,10 @@ PARAMETERS: dict[str, Any] = {
             "type": "string",
             "description": "add: once, ISO time; without offset it is in the agent's zone",
         },
+        "allow_duplicate": {
+            "type": "boolean",
+            "description": "add: true only if the person wants a second one with the same message and schedule",
+        },
         "job_id": {"type": "string", "description": "remove: the id that list shows"},
     },
     "required": ["action"],
@@ -104,6 +108,7 @@ def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
             message=message,
             schedule=_schedule(arguments),
             name=_text(arguments, "name"),
+            allow_duplicate=arguments.get("allow_duplicate") is True,
             source=Source.CHAT,
             turn_id=context.turn.pk,
         )

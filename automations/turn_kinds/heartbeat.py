@@ -92,7 +92,7 @@ class HeartbeatKind(SlotKind):
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """Store the outcome in each task's run, and report the reply."""
-        failed = record.record_outcome(turn, result, closure)
+        failed = record.record_outcome(turn, result, closure).failed
         if result.ending is Ending.SUCCEEDED:
             _report(turn, turn.session, result, closure)
         for run in failed:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from agent_core import prompts
 from agent_core.types import Ending, TurnResult, with_note
 from automations.heartbeats.briefing import briefing
-from automations.models import RunRecord
+from automations.models import RunRecord, RunState
 from automations.runs import report
+from automations.turn_kinds.gate import findings_mark, noted, with_findings
 from automations.turn_kinds.slot import SlotKind, variables_of
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import Lane, OnBusy, Session, Turn, TurnKind, TurnState
@@ -41,9 +42,9 @@ class IsolatedRoutineKind(SlotKind):
             return Trigger(content=turn.content, model_content=turn.content, source=source)
         prompt = prompts.render_prompt(PROMPT, variables_of(turn) | {"briefing": briefing(session.agent)})
         return Trigger(
-            content=turn.content,
-            model_content=prompt.text,
-            metadata={"run_id": turn.origin_run, "prompt_ref": prompt.ref.to_json()},
+            content=noted(turn, turn.content),
+            model_content=with_findings(turn, prompt.text),
+            metadata={"run_id": turn.origin_run, "prompt_ref": prompt.ref.to_json(), **findings_mark(turn)},
             source=source,
             template=prompt.to_json(),
         )
@@ -59,7 +60,9 @@ class IsolatedRoutineKind(SlotKind):
         super().closed(turn, result, closure)
         run = RunRecord.objects.filter(pk=turn.origin_run).first()
         if run is None or run.finished_at is not None:
-            _end(turn, result, closure)
+            archive(turn.session_id)
+            if run is None or run.state != RunState.SKIPPED:  # its owner was told of the cap
+                _report(turn, result, closure)
 
 
 def _following(turn: Turn) -> Turn | None:
@@ -68,9 +71,8 @@ def _following(turn: Turn) -> Turn | None:
     ).first()
 
 
-def _end(turn: Turn, result: TurnResult, closure: str) -> None:
+def _report(turn: Turn, result: TurnResult, closure: str) -> None:
     session = turn.session
-    archive(turn.session_id)
     if result.ending is Ending.CANCELLED and result.error_code != OwnerInactive.code:
         return  # the person who cancelled it knows
     good = result.ending is Ending.SUCCEEDED

@@ -21,6 +21,7 @@ from agent_core.turn.compress import compress, fitting
 from agent_core.turn.control import TurnControl
 from agent_core.types import Role, TurnRequest, Usage
 from automations.heartbeats.briefing import of_conversation
+from sessions_app.agents.budgets import account_of
 from sessions_app.connections.usable import model_choice
 from sessions_app.journal import Journal
 from sessions_app.limits.policies import policy_of
@@ -57,7 +58,11 @@ def _with_news(turn: Turn) -> list[Session]:
     """Conversations with messages that are not in their task states, the oldest task state first."""
     conversations = of_conversation("pk", turn.session.agent_id)
     rows = Session.objects.filter(conversations, state=SessionState.OPEN)
-    latest = list(rows.select_related("agent", "task_state").order_by("-updated_at")[:MOST_LOOKED_AT])
+    latest = list(
+        rows.select_related("agent__owner__spending_limits", "task_state").order_by("-updated_at")[
+            :MOST_LOOKED_AT
+        ]
+    )
     return sorted((row for row in latest if row.last_seq > _known_to(row)), key=_age)
 
 
@@ -87,7 +92,7 @@ def _read(session: Session, words: Sequence[Any], journal: Journal, control: Tur
         said,
         task_state.task_state_of(state),
         lasting=FactFilter(live=live.all_words(), things=live.all_things()),
-        request=_request(session.agent),
+        request=_request(session.agent, journal.turn),
         control=control,
     )
     if made is None:
@@ -138,13 +143,15 @@ def _note(session: Session, to_seq: int, journal: Journal) -> None:
         )
 
 
-def _request(agent: Agent) -> TurnRequest:
-    """A request with this agent's model, policy and tools."""
+def _request(agent: Agent, turn: Turn) -> TurnRequest:
+    """A request with this agent's model, policy and tools, which is charged to the heartbeat's turn."""
+    of_user = getattr(agent.owner, "spending_limits", None)
     return TurnRequest(
         system_prompt="",
         history=(),
         message="",
         **model_choice(agent),
         policy=policy_of(agent.policy),
+        account=account_of(turn, agent, of_user.limits if of_user else {}),
         tools=tuple(tool.spec() for tool in tools.all()),
     )

@@ -9,10 +9,12 @@ from typing import Any
 
 from agent_core import prompts
 from agent_core.text import fence
-from agent_core.types import Ending, ToolCall, TurnResult
+from agent_core.turn.control import TurnControl
+from agent_core.types import Ending, ToolCall, TurnResult, Usage
 from automations.models import RunRecord
 from automations.runs import record, report
 from automations.schedules.zone_files import load_zone
+from automations.turn_kinds.gate import check_gate, findings_mark, noted, with_findings
 from sessions_app.deliveries.outbox import enqueue_judged_delivery
 from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.models.message import BY_AUTOMATION
@@ -32,6 +34,11 @@ def with_warning(turn: Turn, task: str) -> str:
 class SlotKind(Kind):
     """A slot's turn; each kind adds its name and its trigger."""
 
+    def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
+        """Run the gate of the job, if it has one."""
+        check_gate(turn, control)
+        return Usage()
+
     def started(self, turn: Turn) -> None:
         """Start the run, too, or the runs that share the turn."""
         RunRecord.objects.of_attempt(turn).start()
@@ -45,9 +52,9 @@ class SlotKind(Kind):
         """Report the refused call: to the bound session itself, a routine's home, or the primary session."""
         report.ask_for_consent(turn, call)
 
-    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
-        """Store the run's outcome, in the turn's own commit."""
-        record.record_outcome(turn, result, closure)
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> bool | None:
+        """Store the run's outcome, in the turn's own commit. A failure that repeats or is repeated is no news."""
+        return not record.record_outcome(turn, result, closure).is_news
 
 
 def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trigger:
@@ -55,14 +62,15 @@ def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trig
     given = turn.input
     prompt = prompts.render_prompt(prompt_id, variables_of(turn))
     return Trigger(
-        content=f"Scheduled automation triggered: {given.automation_name}\n\n{turn.content}",
-        model_content=prompt.text,
+        content=noted(turn, f"Scheduled automation triggered: {given.automation_name}\n\n{turn.content}"),
+        model_content=with_findings(turn, prompt.text),
         metadata={
             BY_AUTOMATION: True,
             "automation_id": given.automation_id,
             "automation_name": given.automation_name,
             "automation_run_id": turn.origin_run,
             "automation_prompt_ref": prompt.ref.to_json(),
+            **findings_mark(turn),
         },
         source={
             "kind": "automation",

@@ -345,6 +345,7 @@ GROUPS = {  # by title: name of the link, model, icon
         ("Users", "auth.user", "person"),
         ("Groups", "auth.group", "group"),
         ("Tokens", "sessions_app.apitoken", "key"),
+        ("Caps", "sessions_app.userlimits", "savings"),
         ("Sessions", "sessions_app.session", "forum"),
         ("Preferences", "sessions_app.preference", "tune"),
     ),
@@ -379,6 +380,8 @@ GROUPS = {  # by title: name of the link, model, icon
         ("Document revisions", "sessions_app.documentrevision", "restore_page"),
         ("Idempotency keys", "sessions_app.idempotencykey", "fingerprint"),
         ("Rate limits", "sessions_app.allowance", "speed"),
+        ("Spending", "sessions_app.spending", "payments"),
+        ("Reservations", "sessions_app.reservation", "hourglass"),
     ),
 }
 

@@ -8,6 +8,7 @@ from interfaces.admin import (  # noqa: F401 - each registers its pages
     jobs,
     runs,
     sessions,
+    spending,
     turns,
     users,
 )

@@ -13,13 +13,15 @@ from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget
 
+from agent_core.spending import Budget
 from interfaces.admin.base import VerbAdmin, VerbForm
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
-from interfaces.admin.panels import Panel, as_json, cell, link, list_url
+from interfaces.admin.panels import Panel, as_json, cell, link, list_url, spent_panel
 from interfaces.http.strict_json import read_json
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.agents.documents import put_document, view_of, write_document
 from sessions_app.agents.edit import new_agent, update_agent
+from sessions_app.limits.caps import replacing
 from sessions_app.models import Agent, Document, Session
 from sessions_app.models.agent import DOCUMENTS
 from sessions_app.sessions.delete import Deletion, delete_agent
@@ -28,9 +30,9 @@ from sessions_app.sessions.dependents import Blocker
 LAST = 20  # sessions shown on an agent's page
 SETTINGS = (
     "model", "fallback_model", "model_settings", "timezone", "engine", "unified_session", "routine_limit",
-    "heartbeat", "policy", "mcp_servers", "allow_tools", "events_url",
+    "heartbeat", "policy", "limits", "mcp_servers", "allow_tools", "events_url",
 )  # fmt: skip
-MERGED = {"policy", "mcp_servers", "model_settings"}  # objects of which only the given keys change
+MERGED = {"policy", "limits", "mcp_servers", "model_settings"}  # objects of which only the given keys change
 
 
 class StrictJSONField(forms.JSONField):
@@ -90,6 +92,8 @@ class AgentForm(VerbForm[Agent]):
             given = self.cleaned_data[name] or {}
             removed = getattr(self.instance, name).keys() - given.keys()
             self.cleaned_data[name] = given | dict.fromkeys(removed)  # null removes a key
+        if "limits" in self.cleaned_data:
+            self.cleaned_data["limits"] = replacing(self.instance.limits, self.cleaned_data["limits"])
         return cleaned
 
 
@@ -143,6 +147,9 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
             update_agent(obj.pk, form.changes, revision=form.cleaned_data["seen_revision"])
 
     def panels(self, obj: Agent) -> Iterable[Panel]:
+        yield from spent_panel(
+            Budget(scope="agent", subject=str(obj.pk), name="", limits=obj.limits, zone=obj.timezone)
+        )
         documents = Document.objects.filter(agent=obj).order_by("name").defer("content")
         yield Panel(
             title="Documents",

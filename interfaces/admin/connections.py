@@ -14,8 +14,10 @@ from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from agent_core.connections import PROVIDERS
+from agent_core.spending import Budget
+from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import VerbAdmin, VerbForm
-from interfaces.admin.panels import Panel
+from interfaces.admin.panels import Panel, spent_panel
 from sessions_app.connections.check import call_once
 from sessions_app.connections.edit import (
     LONGEST_SECRET,
@@ -25,6 +27,7 @@ from sessions_app.connections.edit import (
     update_connection,
 )
 from sessions_app.exceptions import SessionsError
+from sessions_app.limits.caps import replacing
 from sessions_app.models import Connection
 
 MOST_TESTS = 3  # of one request; each may take 30 s
@@ -34,11 +37,14 @@ KEPT = "Empty keeps the stored one."
 class ConnectionForm(VerbForm[Connection]):
     """Settings of a connection. The secret's field is always shown empty."""
 
+    class Meta:
+        field_classes = dict.fromkeys(("limits", "prices"), ObjectField)
+
     field_of = {
         "connection_exists": "name",
         "bad_models": "allowed_models",
-        "bad_limits": "requests_per_minute",
-        **{f"bad_{name}": name for name in ("name", "provider", "base_url", "secret")},
+        "bad_limits": "limits",
+        **{f"bad_{name}": name for name in ("name", "provider", "base_url", "secret", "prices")},
     }
     provider = forms.ChoiceField(choices=[(name, name) for name in PROVIDERS], widget=UnfoldAdminSelectWidget)
     secret = forms.CharField(
@@ -69,7 +75,11 @@ class ConnectionForm(VerbForm[Connection]):
             "provider": given["provider"],
             "base_url": given["base_url"],
             "models": given["allowed_models"],
-            "limits": {"requests_per_minute": given["requests_per_minute"]},
+            "limits": {
+                "requests_per_minute": given["requests_per_minute"],
+                **replacing(self.instance.limits, given["limits"] or {}),
+            },
+            "prices": given["prices"] or {},
         }
 
 
@@ -85,7 +95,7 @@ class ConnectionAdmin(VerbAdmin[Connection]):
     autocomplete_fields = ["owner"]
     actions = ["test"]
     fixed = ["owner", "name"]  # agents name it
-    editable = ["provider", "base_url", "allowed_models", "requests_per_minute"]
+    editable = ["provider", "base_url", "allowed_models", "requests_per_minute", "limits", "prices"]
     form_only = ["secret", "seen_revision"]
     facts = ["has_secret", "last_error", "state_since", "revision", "created_at", "updated_at"]
 
@@ -103,6 +113,7 @@ class ConnectionAdmin(VerbAdmin[Connection]):
     def panels(self, obj: Connection) -> Iterable[Panel]:
         names = [[name] for name in agents_using(obj)]
         yield Panel(title="Agents that use it", headers=["agent"], rows=names)
+        yield from spent_panel(Budget(scope="connection", subject=str(obj.pk), name="", limits=obj.limits))
 
     def delete_model(self, request: HttpRequest, obj: Connection) -> None:
         delete_connection(obj.pk)

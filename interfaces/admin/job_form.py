@@ -12,9 +12,12 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from automations.jobs.choices import CHOICES
 from automations.models import CronJob, ScheduleKind
 from automations.schedules.schedule import AtSchedule
+from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import VerbForm, clean_line
+from sessions_app.limits.caps import replacing
 
 KIND_OF = {
     "cron": ScheduleKind.CRON,
@@ -35,6 +38,9 @@ def _line(help_text: str, **more: Any) -> forms.CharField:
 class JobForm(VerbForm[CronJob]):
     """The fields that a person may set. Most checks are those of `create_job` and `update_job`."""
 
+    class Meta:
+        field_classes = {"limits": ObjectField}
+
     field_of = {
         "bad_cron": "cron",
         "never_fires": "cron",
@@ -48,7 +54,10 @@ class JobForm(VerbForm[CronJob]):
         "bad_message": "message",
         "message_too_long": "message",
         "bad_ends_at": "last_at",
-        **{f"bad_{name}": name for name in ("timeout_seconds", "max_runs", "ping_url", *NUMBERS)},
+        **{
+            f"bad_{name}": name
+            for name in ("timeout_seconds", "max_runs", "ping_url", "limits", *NUMBERS, *CHOICES)
+        },
     }
     name = _line("Default: the first words of the message.", max_length=200)
     schedule_kind = forms.ChoiceField(
@@ -91,6 +100,8 @@ class JobForm(VerbForm[CronJob]):
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
         given = self.cleaned_data
+        if "limits" in given:
+            given["limits"] = replacing(self.instance.limits, given["limits"] or {})
         for name in given.keys() & set(NUMBERS):
             given[name] = given[name] or 0
         for name, kind in KIND_OF.items():

@@ -12,11 +12,13 @@ from django.db.models import Exists, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
+from agent_core.spending import Budget
 from automations.exceptions import JobNotFound
 from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
 from automations.jobs.explain import Explanation, explain
 from automations.models import CronJob, RunRecord, RunState
 from automations.models.category import Category, category
+from automations.models.health import health_of
 from automations.routines.edit import update_routine
 from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job
@@ -25,7 +27,7 @@ from automations.selectors import paused_until, state_of
 from interfaces.admin.base import VerbAdmin, row_action
 from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.job_form import JobForm
-from interfaces.admin.panels import Panel, cell, instant, label, link, list_url
+from interfaces.admin.panels import Panel, cell, instant, label, link, list_url, spent_panel
 from sessions_app.sessions.delete import Deletion
 
 LAST = 20  # runs shown on a job's page
@@ -74,9 +76,10 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     list_display = [
         "name", "id", "category", "agent", "session_link", "words", "state", "next_run", "last_run", "fault",
     ]  # fmt: skip
-    list_select_related = ["agent", "session", "home", "clock"]
+    list_select_related = ["agent", "session", "home", "clock", "health"]
     list_filter = [
-        "enabled", ("fault", admin.EmptyFieldListFilter), "kind", "schedule_kind", "execution_mode", "source",
+        "enabled", ("health__paused_reason", admin.ChoicesFieldListFilter),
+        ("fault", admin.EmptyFieldListFilter), "kind", "schedule_kind", "execution_mode", "source",
         ("agent", AutocompleteSelectFilter),
     ]  # fmt: skip
     search_fields = ["=id", "=session__id", "=session__key", "name"]
@@ -92,12 +95,12 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     fixed = ["session"]
     editable = [
         "name", "message", "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds",
-        "max_retry", "ping_url",
+        "max_retry", "ping_url", "limits", "model", "fallback_model", "max_output_tokens", "allow_tools", "gate",
     ]  # fmt: skip
     form_only = ["schedule_kind", "cron", "cron_timezone", "seconds", "once_at", "last_at", "seen_revision"]
     facts = [
         "id", "agent", "home", "category", "words", "ends_at", "next_run", "paused_until", "last_slot", "started_by",
-        "fault", "execution_mode", "source", "created_by_turn_id", "revision", "created_at", "updated_at",
+        "fault", "failures", "execution_mode", "source", "created_by_turn_id", "revision", "created_at", "updated_at",
     ]  # fmt: skip
     legacy = [
         "kind", "system_event", "imported_id", "task_type", "description", "session_key", "deliver", "channel", "to",
@@ -164,6 +167,12 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     def last_slot(self, obj: CronJob) -> str:
         return instant(obj.clock.last_slot)
 
+    @admin.display(description="failed runs in a row")
+    def failures(self, obj: CronJob) -> str:
+        health = health_of(obj)
+        told = f", owner told: {health.told}" if health.told else ""
+        return f"{health.failures_in_a_row}{' (slowed down)' if health.is_slowed else ''}{told}"
+
     @admin.display(description="started by")
     def started_by(self, obj: CronJob) -> str:
         return "heartbeat" if obj.clock.inline else "beat"
@@ -186,6 +195,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
             NewJob(
                 session_id=given["session"].pk,
                 schedule=form.schedule,
+                allow_duplicate=False,
                 ends_at=given["last_at"] or None,
                 **{name: given[name] for name in self.editable},
             )
@@ -205,6 +215,9 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
             yield Panel(title="Current state", text=text, leads=True)
         if obj.fault:
             yield Panel(title="Why it was disabled, for operators", text=obj.fault, leads=True)
+        yield from spent_panel(
+            Budget(scope="automation", subject=obj.pk, name="", limits=obj.limits, zone=obj.agent.timezone)
+        )
         runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn", "job")
         yield Panel(
             title=f"Last {LAST} runs",

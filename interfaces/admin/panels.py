@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -18,6 +18,9 @@ from django.urls import reverse
 from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+
+from agent_core.spending import Budget
+from sessions_app.limits.caps import shown_limits
 
 WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere"
 LONGEST_CELL = 2_000  # characters of a text shown in a table
@@ -125,3 +128,21 @@ def state_label(row: Any) -> SafeString:
 def delivery_states(row: Any) -> str:
     """A column with the state of each delivery of a row that has `shown_deliveries`."""
     return ", ".join(f"{each['channel']}: {each['state']}" for each in row.shown_deliveries) or "-"
+
+
+def spent_panel(budget: Budget) -> Iterable[Panel]:
+    """What is spent of the caps of a row."""
+    [shown] = shown_limits([budget])
+    periods = [(period, cap) for period, cap in shown.items() if "spent" in cap]
+    if periods:
+        yield Panel(
+            title="Spent of its caps",
+            headers=["period", "tokens", "of", "US dollars", "of", "begins anew (UTC)"],
+            rows=[
+                [
+                    *(period, cap["spent"]["tokens"], cap.get("tokens", "none"), cap["spent"]["usd"]),
+                    *(cap.get("usd", "none"), cap["resets_at"]),
+                ]
+                for period, cap in periods
+            ],
+        )

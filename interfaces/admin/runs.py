@@ -38,12 +38,12 @@ class TimeRange(RangeDateTimeFilter):  # type: ignore[misc]  # it has no annotat
 @admin.register(RunRecord)
 class RunRecordAdmin(ReadOnlyAdmin[RunRecord]):
     list_display = [
-        "scheduled_for", "of_what", "agent", state_label, delivery_states, "reason", "attempt", "lag_ms",
+        "scheduled_for", "of_what", "agent", state_label, delivery_states, "reason", "attention", "attempt", "lag_ms",
         "duration_ms", "answer", "finished_at",
     ]  # fmt: skip
     list_select_related = ["job", "job__agent", "scheduled_message__session__agent"]
     list_filter = [
-        "state", value_filter("reason", lambda: sorted({*GAPS, *CANCELLED, *FAILED})),
+        "state", "attention", value_filter("reason", lambda: sorted({*GAPS, *CANCELLED, *FAILED})),
         ("job__agent", AutocompleteSelectFilter), ("created_at", TimeRange),
         ("not_before", admin.EmptyFieldListFilter),
     ]  # fmt: skip

@@ -2,8 +2,9 @@
 
 from django.urls import path
 
+from interfaces.api import usage
 from interfaces.api.agents import agents, connections, hooks, tokens
-from interfaces.api.automations import automations, messages, routines
+from interfaces.api.automations import automations, messages, routines, run_retry
 from interfaces.api.sessions import executions, sessions, streams, turns
 
 urlpatterns = [
@@ -69,5 +70,7 @@ urlpatterns = [
     path("routines/<slug:routine_id>/runs/", routines.RoutineRuns.as_view()),
     path("runs/", automations.RunsOfUser.as_view()),
     path("runs/<str:run_id>/", automations.RunDetail.as_view()),
+    path("runs/<str:run_id>/retry/", run_retry.RunRetry.as_view()),
     path("schedules/preview/", automations.SchedulePreview.as_view()),
+    path("usage/", usage.UsageOfUser.as_view()),
 ]

@@ -8,11 +8,13 @@ from automations import selectors
 from automations.appointments.panel import appointments_of, why
 from automations.exceptions import BadJob
 from automations.jobs import explain as explanations
+from automations.jobs.choices import CHOICES
 from automations.jobs.edit import NewJob, bind_job, delete_job, skip_slots, update_job
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.conversation_tools import once, session_of
 from interfaces.mcp_server.tools import ADDS, DELETES, READS, SETS, SKIPS, Caller, tool
+from sessions_app.tokens.reach import limit_of
 
 SCHEDULES = ("every_seconds", "cron_expr", "at")
 
@@ -24,8 +26,18 @@ def schedule(caller: Caller, given: arguments.Schedule) -> results.Appointment:
     """
     plan = _schedule(given)
     session = session_of(caller, given)
-    new = NewJob(session_id=session, message=given.message, name=given.name, schedule=plan)
-    return once(caller, "schedule", given, results.Appointment, lambda: _shown(caller, bind_job(new).pk))
+    chosen = {name: getattr(given, name) for name in CHOICES if getattr(given, name) is not None}
+    new = NewJob(
+        session_id=session,
+        message=given.message,
+        name=given.name,
+        schedule=plan,
+        allow_duplicate=given.allow_duplicate,
+        **chosen,
+    )
+    is_limited = bool(limit_of(caller.user))
+    made = lambda: _shown(caller, bind_job(new, is_limited=is_limited).pk)  # noqa: E731
+    return once(caller, "schedule", given, results.Appointment, made)
 
 
 def _schedule(given: arguments.Schedule) -> dict[str, Any]:

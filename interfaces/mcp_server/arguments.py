@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, SkipJsonSchema
 
 from automations.jobs.edit import MOST_SKIPPED
+from sessions_app.permits import MOST_ALLOWED
 from sessions_app.queue.receive import LONGEST_MESSAGE
 
 LONGEST_WAIT = 50  # seconds; common clients give a call 60
@@ -118,6 +119,22 @@ class Schedule(Place):
     )
     at: Short | Absent = Field(
         default=None, description="Once, ISO time; without an offset in the agent's zone."
+    )
+    model: Title | Absent = Field(default=None, description="Asked in place of the agent's model.")
+    fallback_model: Title | Absent = Field(
+        default=None, description="Asked in place of the agent's fallback model."
+    )
+    max_output_tokens: Positive | Absent = Field(default=None, description="The most tokens of one reply.")
+    allow_tools: Annotated[list[Short], Field(max_length=MOST_ALLOWED)] | Absent = Field(
+        default=None, description="The only tools that its turns are offered. Default: all of the agent's."
+    )
+    gate: dict[str, Any] | Absent = Field(
+        default=None,
+        description='A check before the model: {"kind": "http_changed", "url", "pointer"?} skips a run while the'
+        " public address answers as before.",
+    )
+    allow_duplicate: bool = Field(
+        default=False, description="Create it though one with the same message and schedule exists."
     )
     idempotency_key: Key | Absent = Field(default=None, description=ONCE)
 

@@ -37,6 +37,7 @@ MOST_BOTS = 1_000  # that one process looks at
 THREADS = 4  # that store updates
 LONGEST_BACKOFF = 60.0  # seconds
 TYPING_EVERY = 4.5  # seconds; Telegram shows the sign for five
+SHORTEST_POLL = 1.0  # seconds; an empty answer that comes sooner is an error
 LONGEST_TYPING = timedelta(minutes=5)  # after which a turn that still runs shows nothing
 MOST_TYPING = 100  # chats at a time
 TRIES = 3  # of an update that fails for another reason than the database
@@ -188,9 +189,13 @@ class Poll:
         wait = 0  # the first answer comes at once, so that it is known whether the bot is read
         while True:
             try:
+                asked_at = time.monotonic()
                 updates = await client.updates(self._offset, wait)
-                wait = POLL
                 await self._note("")
+                if wait and not updates and time.monotonic() - asked_at < SHORTEST_POLL:
+                    await self._wait()  # a server between us and Telegram does not wait for updates
+                    continue
+                wait = POLL
                 for update in updates:
                     await self._take(client, update)
                 self._failures = 0

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 
 from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
+from automations.appointments.made import appointments_made
 from interfaces.web.rendering import render
 from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
 from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT, ENDED_KEY
@@ -123,12 +124,13 @@ def open_turns(user: User, session_id: uuid.UUID) -> list[OpenTurn]:
 def _page(rows: Sequence[Any], before: str | None = None) -> MessagePage:
     results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
-    told, said = _updates(rows), _provider_messages(rows)
+    told, said, made = _updates(rows), _provider_messages(rows), _made(rows)
     left, entries = RENDERED, []
     for row in reversed(rows):
-        # the updates of a turn stand at its last answer
-        updates = told.pop(row.turn_id, []) if row.role == Role.ASSISTANT and row.content else []
-        entry = _entry(row, results, with_call, updates, is_rendered=left > 0)
+        # the updates of a turn, and what it scheduled, stand at its last answer
+        is_last = row.role == Role.ASSISTANT and bool(row.content)
+        more = [*told.pop(row.turn_id, []), *made.pop(row.turn_id, [])] if is_last else []
+        entry = _entry(row, results, with_call, more, is_rendered=left > 0)
         if entry.is_failure:
             entry = replace(entry, provider_message=said.get(row.turn_id, ""))
         left -= len(row.content)
@@ -140,12 +142,24 @@ def _page(rows: Sequence[Any], before: str | None = None) -> MessagePage:
 
 
 def _updates(rows: Sequence[Any]) -> dict[int, list[str]]:
-    """By turn: the first background updates that it was shown."""
+    """By turn: chips for the first background updates that it was shown."""
     found: dict[int, list[str]] = {}
     shown = MailboxEvent.objects.filter(acknowledged_by__in={row.turn_id for row in rows if row.turn_id})
     for turn_id, summary in shown.order_by("id").values_list("acknowledged_by", "summary")[:MOST_UPDATES]:
-        found.setdefault(turn_id, []).append(summary)
+        found.setdefault(turn_id, []).append(f"Background update: {one_line(summary, LONGEST_CHIP)}")
     return {turn_id: texts[:MOST_CHIPS] for turn_id, texts in found.items()}
+
+
+def _made(rows: Sequence[Any]) -> dict[int, list[str]]:
+    """By turn: chips for the appointments that it made."""
+    answers = [row for row in rows if row.turn_id and row.role == Role.ASSISTANT]
+    if not answers:
+        return {}
+    made = appointments_made({row.session_id for row in answers}, {row.turn_id for row in answers})
+    return {
+        turn_id: [f"Scheduled: {one_line(name, LONGEST_CHIP)}, {at}" for name, at in found[:MOST_CHIPS]]
+        for turn_id, found in made.items()
+    }
 
 
 def _provider_messages(rows: Sequence[Any]) -> dict[int, str]:
@@ -160,7 +174,7 @@ def _entry(
     row: Any,
     results: Mapping[str, Any],
     with_call: Iterable[str],
-    updates: Iterable[str] = (),
+    more: Iterable[str] = (),
     *,
     is_rendered: bool,
 ) -> ShownMessage:
@@ -186,7 +200,7 @@ def _entry(
         asked=asked,
         at=row.created_at,
         turn=row.turn_id,
-        chips=(*_chips(about), *(f"Background update: {one_line(each, LONGEST_CHIP)}" for each in updates)),
+        chips=(*_chips(about), *more),
         calls=tuple(calls),
         deliveries=tuple(row.shown_deliveries),
         name=about.get("automation_name") or about.get("source", {}).get("name", ""),

@@ -5,7 +5,7 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from interfaces.web import account, conversation
-from interfaces.web.agent import channels, connections, documents, heartbeat, settings, tools
+from interfaces.web.agent import channels, connections, documents, heartbeat, settings, spending, tools
 from interfaces.web.agent.page import agent_list, agent_page, section_form
 from interfaces.web.appointments import edit, panel, upcoming
 from interfaces.web.sign_in_links import enter_by_link
@@ -35,6 +35,7 @@ of_conversation = [
     path("appointments/<slug:kind>/<key:key>/switch/", panel.switch, name="switch"),
     path("appointments/<slug:kind>/<key:key>/delete/", panel.delete_appointment, name="delete-appointment"),
     path("runs/<key:run_id>/", panel.run_page, name="run"),
+    path("runs/<key:run_id>/retry/", panel.retry_run, name="retry-run"),
     path("automations/new/", edit.new, name="new-automation"),
     path("automations/coming/", edit.coming, name="coming"),
     path("automations/<key:job_id>/", edit.change, name="change-automation"),
@@ -51,6 +52,7 @@ of_agent = [
     path("connections/", section_form("connections", connections.add_connection), name="add-connection"),
     path("documents/<key:document>/", documents.document_page, name="document"),
     path("heartbeat/", section_form("heartbeat", heartbeat.change_heartbeat), name="agent-heartbeat"),
+    path("spending/", section_form("spending", spending.change_limits), name="agent-spending"),
     path("tools/", section_form("tools", tools.change_allowed), name="agent-tools"),
     path("mcp/test/", section_form("tools", tools.try_server), name="test-mcp-server"),
     path(

@@ -21,7 +21,8 @@ from sessions_app.channels.webhook import check_setting
 from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
 from sessions_app.exceptions import AgentExists, BadInput, RevisionConflict
-from sessions_app.limits import quotas
+from sessions_app.limits import quotas, spending
+from sessions_app.limits.caps import merge_limits
 from sessions_app.limits.policies import check_policy
 from sessions_app.mailbox.deposit import moving_undrained
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
@@ -97,7 +98,7 @@ def update_agent(
         zone, heartbeat = agent.timezone, agent.heartbeat
         if revision is not None and revision != agent.revision:
             raise RevisionConflict
-        columns = _columns(changes, agent, _used_connections(agent) if is_limited else None)
+        columns = _columns(changes, agent, used_connections(agent) if is_limited else None)
         toggled = columns.get("unified_session", agent.unified_session) != agent.unified_session
         for name, value in columns.items():
             setattr(agent, name, value)
@@ -107,6 +108,7 @@ def update_agent(
         if toggled:
             announce_change()
         _notify_dependents(agent, zone, heartbeat)
+        spending.forget_stopped(agent.owner_id)
     return agent
 
 
@@ -124,7 +126,7 @@ def _columns(given: Mapping[str, Any], agent: Agent, reached: frozenset[str] | N
     columns: dict[str, Any] = {}
     for name, value in given.items():
         if name in _MODELS:
-            columns[name] = _model(name, agent, value, reached)
+            columns[name] = check_model(name, agent, value, reached)
         elif name in _MERGED:
             columns[name] = _MERGED[name](agent, value)
         elif name not in _CHECKS:
@@ -182,11 +184,12 @@ def _within(name: str, least: int, most: int) -> Callable[[Any], str]:
     return check
 
 
-def _used_connections(agent: Agent) -> frozenset[str]:
+def used_connections(agent: Agent) -> frozenset[str]:
+    """The connections that the agent's models name: the only ones that a limited request reaches."""
     return frozenset(prefix_of(each) for each in (agent.effective_model, agent.fallback_model))
 
 
-def _model(name: str, agent: Agent, value: Any, reached: frozenset[str] | None) -> str:
+def check_model(name: str, agent: Agent, value: Any, reached: frozenset[str] | None) -> str:
     """Check a model that the agent's owner may use; empty: the server's, or no fallback. BadInput."""
     if not isinstance(value, str) or len(value) > LONGEST_MODEL:
         raise BadInput(f"{name} must be a text of at most {LONGEST_MODEL} characters", code=f"bad_{name}")
@@ -240,6 +243,7 @@ _MERGED: dict[str, Callable[[Agent, Any], Any]] = {
     "heartbeat": lambda agent, value: _heartbeat(agent.heartbeat | dict(value)),
     "policy": lambda agent, value: _policy(agent.policy | dict(value)),
     "model_settings": lambda agent, value: _model_settings(agent.model_settings | dict(value)),
+    "limits": lambda agent, value: merge_limits(agent.limits, value),
     "mcp_servers": lambda agent, value: mcp_settings.merge_servers(agent.mcp_servers, value),
     "allow_tools": lambda _agent, value: value,
 }

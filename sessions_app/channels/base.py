@@ -23,8 +23,8 @@ class Parcel:
 
     `key` is the same in every attempt, so that the receiver can recognize repeats. `secret` is the signing key and must
     not be sent. `seconds` is the longest that `send` may take, `user` the agent's owner. `about` tells receivers the
-    kind, turn, run, automation… `type` is `message`, or that of a system event, which has no text: only internal
-    channels get those.
+    kind, turn, run, automation… `type` is `message`, `notice` for a text of the server's own, or that of a system
+    event, which has no text: only internal channels get those.
     """
 
     key: str

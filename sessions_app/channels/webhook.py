@@ -168,7 +168,7 @@ def _body(parcel: Parcel) -> bytes:
             "agent": parcel.agent,
             "session": parcel.session_id,
             "session_key": parcel.session_key,
-            **({"text": parcel.text} if parcel.type == "message" else {}),
+            **({"text": parcel.text} if parcel.text or parcel.type == "message" else {}),
             **({"meta": parcel.meta} if parcel.meta else {}),
             **parcel.about,
         },

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from agent_core import connections
 from agent_core.connections import Connection as Usable
-from agent_core.exceptions import ModelError
+from agent_core.exceptions import CapReached, ModelError
 from agent_core.policy import TurnPolicy
 from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ERROR_TEXTS
@@ -75,6 +75,8 @@ def _ask(known: Usable, model: str) -> tuple[str, str, bool]:
     except ModelError as error:
         text = f"{error.reason or ERROR_TEXTS[error.code].rstrip('.')}."
         return text, error.said, is_named or connections.says_of(known, error, model)
+    except CapReached as reached:
+        return reached.text, "", False
     except TimedOut:
         return f"The model did not answer within {LONGEST_TEST:.0f} s.", "", True
     return "", "", True

@@ -14,6 +14,8 @@ from django.db.models import Q
 from agent_core.addresses import NoAddress, host_and_port, parse_web_address
 from agent_core.connections import NOT_NAMES, PROVIDERS
 from agent_core.models import is_registered
+from agent_core.prices import ALL
+from agent_core.spending import read_prices
 from sessions_app import encryption
 from sessions_app.connections.usable import PURPOSE, is_model_name, reach
 from sessions_app.exceptions import (
@@ -24,6 +26,8 @@ from sessions_app.exceptions import (
     RevisionConflict,
     UnreadableSecret,
 )
+from sessions_app.limits.caps import PERIODS, merge_limits
+from sessions_app.limits.spending import forget_stopped
 from sessions_app.models import Agent, Connection
 
 MOST_CONNECTIONS = 50  # of one owner
@@ -36,7 +40,7 @@ MOST_NAMED = 10  # agents
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _SECRET = re.compile(r"[!-~]+")
 _AZURE = re.compile(r".*/openai/v1/?")
-_LIMITS = {"requests_per_minute"}
+_PER_MINUTE = "requests_per_minute"
 
 
 def add_connection(owner: AbstractBaseUser | None, name: str, given: Mapping[str, Any]) -> Connection:
@@ -68,7 +72,7 @@ def add_connection(owner: AbstractBaseUser | None, name: str, given: Mapping[str
 
 
 def update_connection(pk: int, changes: Mapping[str, Any], *, revision: int | None = None) -> Connection:
-    """Change `provider`, `base_url`, `secret`, `models` or `limits`. An empty secret removes it.
+    """Change `provider`, `base_url`, `secret`, `models`, `limits` or `prices`. An empty secret removes it.
 
     A stored secret goes to the address for which it was entered, so a change of the address or of the provider needs
     it again. BadInput, NotFound; RevisionConflict if `revision` is not the connection's.
@@ -89,6 +93,7 @@ def update_connection(pk: int, changes: Mapping[str, Any], *, revision: int | No
         row.last_error, row.state_since = "", None
         row.revision += 1
         row.save()
+        forget_stopped(row.owner_id)
     return row
 
 
@@ -214,13 +219,27 @@ def _set_models(row: Connection, value: Any) -> None:
 
 
 def _set_limits(row: Connection, value: Any) -> None:
-    if not isinstance(value, Mapping) or value.keys() - _LIMITS:
-        raise BadInput(f"limits must be an object; known: {', '.join(_LIMITS)}", code="bad_limits")
-    most = value.get("requests_per_minute", row.requests_per_minute)
+    known = (_PER_MINUTE, *PERIODS)
+    if not isinstance(value, Mapping) or value.keys() - set(known):
+        raise BadInput(f"limits must be an object; known: {', '.join(known)}", code="bad_limits")
+    row.limits = merge_limits(row.limits, {name: cap for name, cap in value.items() if name != _PER_MINUTE})
+    most = value.get(_PER_MINUTE, row.requests_per_minute)
     if isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MOST_REQUESTS:
         text = f"limits.requests_per_minute must be a whole number from 0 (no limit) to {MOST_REQUESTS}"
         raise BadInput(text, code="bad_limits")
     row.requests_per_minute = most
+
+
+def _set_prices(row: Connection, value: Any) -> None:
+    try:
+        prices = read_prices(value, "model")
+    except ValueError as error:
+        raise BadInput(f"prices: {error}", code="bad_prices") from None
+    if len(prices) > MOST_MODELS or not all(name == ALL or is_model_name(name) for name in prices):
+        raise BadInput(
+            f"prices must be of at most {MOST_MODELS} models; * is for all others", code="bad_prices"
+        )
+    row.prices = {name: {key: str(each) for key, each in value[name].items()} for name in prices}
 
 
 _SETTERS: dict[str, Callable[[Connection, Any], None]] = {
@@ -229,4 +248,5 @@ _SETTERS: dict[str, Callable[[Connection, Any], None]] = {
     "secret": _set_secret,
     "models": _set_models,
     "limits": _set_limits,
+    "prices": _set_prices,
 }

@@ -1,4 +1,4 @@
-"""What turns cost, by the models that replied to them."""
+"""What turns cost: as it was stored with their usage, else by the prices of the models that replied to them."""
 
 from __future__ import annotations
 
@@ -6,31 +6,37 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from agent_core.connections import Connection as Known
 from agent_core.connections import prefix_of
-from agent_core.prices import price_of
+from agent_core.prices import FREE, price_of_call
+from agent_core.spending import MICRO, read_prices
 from sessions_app.connections.usable import names_connection
 from sessions_app.models import Connection
 
-FREE = "offline"
 MOST_PRICED = 200  # models whose prices are looked up for one answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Used:
-    """Tokens that a model read and wrote for the agents of a user."""
+    """Tokens that a model read and wrote for the agents of a user. `micro_usd`: the stored cost; 0: there is none."""
 
     owner_id: int
     model: str
     input_tokens: int
     output_tokens: int
+    micro_usd: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """US dollars of what has a price. `is_partial`: the price of some of the models is not known."""
+    """US dollars of what has a price. `is_partial`: the price of some of the models is not known.
+
+    `unpriced_tokens` are theirs.
+    """
 
     dollars: Decimal
     is_partial: bool
+    unpriced_tokens: int = 0
 
     def __str__(self) -> str:
         """`$0.42`; `at least $0.42` when some has no price, and `unknown` when nothing has one."""
@@ -43,33 +49,38 @@ class Cost:
 def costs_of(groups: Iterable[Iterable[Used]]) -> list[Cost]:
     """What each group costs, with one query in all."""
     given = [[each for each in group if each.input_tokens or each.output_tokens] for group in groups]
-    providers = _providers({each.owner_id for group in given for each in group if _is_of_connection(each)})
-    return [_cost(group, providers) for group in given]
+    known = _connections({each.owner_id for group in given for each in group if _is_of_connection(each)})
+    return [_cost(group, known) for group in given]
 
 
 def _is_of_connection(used: Used) -> bool:
-    return bool(used.model) and used.model != FREE and names_connection(used.model)
+    return bool(used.model) and not used.micro_usd and used.model != FREE and names_connection(used.model)
 
 
-def _providers(owners: set[int]) -> dict[tuple[int | None, str], str]:
+def _connections(owners: set[int]) -> dict[tuple[int | None, str], Known]:
     if not owners:
         return {}
     rows = Connection.objects.filter(owner__in=owners) | Connection.objects.filter(owner=None)
+    columns = rows.values_list("owner", "name", "provider", "prices")
     return {
-        (owner, name): provider for owner, name, provider in rows.values_list("owner", "name", "provider")
+        (owner, name): Known(name=name, provider=provider, prices=read_prices(prices, "model"))
+        for owner, name, provider, prices in columns
     }
 
 
-def _cost(group: list[Used], providers: dict[tuple[int | None, str], str]) -> Cost:
-    dollars, is_partial = Decimal(0), len(group) > MOST_PRICED
+def _cost(group: list[Used], known: dict[tuple[int | None, str], Known]) -> Cost:
+    dollars, unpriced = Decimal(0), sum(_tokens(each) for each in group[MOST_PRICED:])
     for used in group[:MOST_PRICED]:
-        if used.model == FREE:
-            continue
         prefix = prefix_of(used.model)
-        own, shared = providers.get((used.owner_id, prefix)), providers.get((None, prefix))
-        price = price_of(own or shared or prefix, used.model[len(prefix) + 1 :])
-        if price is None:
-            is_partial = True
-        else:
+        connection = known.get((used.owner_id, prefix)) or known.get((None, prefix))
+        if used.micro_usd:
+            dollars += Decimal(used.micro_usd) / MICRO
+        elif price := price_of_call(used.model, connection):
             dollars += price.of(used.input_tokens, used.output_tokens)
-    return Cost(dollars=dollars, is_partial=is_partial)
+        else:
+            unpriced += _tokens(used)
+    return Cost(dollars=dollars, is_partial=unpriced > 0, unpriced_tokens=unpriced)
+
+
+def _tokens(used: Used) -> int:
+    return used.input_tokens + used.output_tokens

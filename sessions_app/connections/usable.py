@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -13,8 +14,10 @@ from agent_core.addresses import Reach
 from agent_core.connections import PREFIXES, CallSettings, concerns, connection_of, prefix_of
 from agent_core.connections import Connection as Usable
 from agent_core.models import is_registered
+from agent_core.spending import read_prices
 from sessions_app import encryption
 from sessions_app.exceptions import UnreadableSecret
+from sessions_app.limits.caps import budget_of
 from sessions_app.models import Agent, Connection
 
 PURPOSE = "connection"  # of encrypted secrets
@@ -84,6 +87,8 @@ def usable(row: Connection) -> Usable:
         reach=None if row.owner_id is None else reach(row.owner_id),
         fault=fault,
         error=row.last_error,
+        prices=read_prices(row.prices, "model"),
+        budget=budget_of("connection", row.pk, row.name, row.limits, is_private=row.owner_id is None),
     )
 
 
@@ -93,16 +98,28 @@ def reach(user_id: int) -> Reach:
     return Reach(hosts=hosts, user=str(user_id))
 
 
-def model_choice(agent: Agent) -> dict[str, Any]:
-    """What a turn's request needs to call the agent's models. It reads rows only if they name a connection."""
-    fallback = agent.fallback_model if is_offered(agent.fallback_model) else ""
-    models = (agent.effective_model, fallback)
+def model_choice(
+    agent: Agent, model: str = "", fallback_model: str = "", max_output_tokens: int | None = None
+) -> dict[str, Any]:
+    """What a turn's request needs to call its models: those given, else the agent's.
+
+    It reads rows only if they name a connection. Of two limits of a reply the lower one holds.
+    """
+    model, fallback = models_of(agent, model, fallback_model)
+    fallback = fallback if is_offered(fallback) else ""
+    settings = CallSettings(**agent.model_settings)
+    limits = [each for each in (settings.max_tokens, max_output_tokens) if each is not None]
     return {
-        "model": agent.effective_model,
+        "model": model,
         "fallback_model": fallback,
-        "settings": CallSettings(**agent.model_settings),
-        "connections": usable_connections(agent.owner_id, models),
+        "settings": replace(settings, max_tokens=min(limits, default=None)),
+        "connections": usable_connections(agent.owner_id, (model, fallback)),
     }
+
+
+def models_of(agent: Agent, model: str = "", fallback_model: str = "") -> tuple[str, str]:
+    """The model and the fallback model of an agent, or what is given in their place."""
+    return model or agent.effective_model, fallback_model or agent.fallback_model
 
 
 def refusal(user_id: int, model: str, reached: Container[str] | None = None) -> str:
@@ -139,32 +156,25 @@ def is_model_name(name: str) -> bool:
 
 def model_warnings(agent: Agent) -> list[str]:
     """Why the agent's models cannot be called, as far as it is known here."""
-    return warnings_of_agents([agent])[agent.pk]
+    return warnings_of([(agent.owner_id, models_of(agent))])[0]
 
 
-def warnings_of_agents(agents: Iterable[Agent]) -> dict[int, list[str]]:
-    """The same of each agent, by id, with at most one statement for each owner."""
-    by_owner: dict[int, dict[int, Agent]] = {}
-    for agent in agents:
-        by_owner.setdefault(agent.owner_id, {})[agent.pk] = agent
-    found: dict[int, list[str]] = {}
-    for owner_id, of_owner in by_owner.items():
-        named = [model for agent in of_owner.values() for model in _models(agent)]
-        usables = usable_connections(owner_id, named)
-        for pk, agent in of_owner.items():
-            texts = (_warning(agent, model, usables) for model in _models(agent))
-            found[pk] = [text for text in texts if text]
-    return found
+def warnings_of(wanted: Sequence[tuple[int, Sequence[str]]]) -> list[list[str]]:
+    """The same of the models of each owner, in their order, with at most one statement for each owner."""
+    named: dict[int, set[str]] = {}
+    for owner_id, models in wanted:
+        named.setdefault(owner_id, set()).update(filter(None, models))
+    usables = {owner_id: usable_connections(owner_id, sorted(models)) for owner_id, models in named.items()}
+    return [
+        [text for model in models if model and (text := _warning(owner_id, model, usables[owner_id]))]
+        for owner_id, models in wanted
+    ]
 
 
-def _models(agent: Agent) -> list[str]:
-    return [model for model in (agent.effective_model, agent.fallback_model) if model]
-
-
-def _warning(agent: Agent, model: str, usables: tuple[Usable, ...]) -> str:
+def _warning(owner_id: int, model: str, usables: tuple[Usable, ...]) -> str:
     connection, name = connection_of(model, usables)
     if not names_connection(model):
-        why = refusal(agent.owner_id, model)
+        why = refusal(owner_id, model)
     else:
         last = connection.error if connection and concerns(connection.error, name) else ""
         why = (connection.refusal(name) or last) if connection else ""

@@ -169,7 +169,7 @@ def _parcel(delivery: Delivery) -> Parcel | None:
     return Parcel(
         key=delivery.idempotency_key,
         address=delivery.address,
-        text=message.content if message else "",
+        text=message.content if message else event.get("text", ""),
         secret=secret_of(session.agent_id),
         attempt=delivery.attempts,
         created_at=message.created_at if message else delivery.created_at,

@@ -18,10 +18,14 @@ from sessions_app.channels.webhook import Ping, SystemEvents
 from sessions_app.hints import wake_dispatcher
 from sessions_app.models import Delivery, DeliveryState, Session, Turn
 from sessions_app.models.delivery import ON_THE_WAY
+from sessions_app.models.session import WEB
 
 log = structlog.get_logger(__name__)
 
 MOST_WAITING = 100  # events of one session that are not sent yet; more are dropped
+
+
+NOTICE = "notice"  # the type of a text of the server's own, as channels get it
 
 
 class EventName(StrEnum):
@@ -29,6 +33,7 @@ class EventName(StrEnum):
 
     RUN_FAILED = "run.failed"
     DELIVERY_FAILED = "delivery.failed"
+    BUDGET_NEAR = "budget.near"
     BUDGET_REACHED = "budget.reached"
     PING = "ping"
 
@@ -49,15 +54,33 @@ def report_event(session_id: uuid.UUID, name: EventName, data: Mapping[str, Any]
         _store(session, delivery)
 
 
-def store_ping(session_id: uuid.UUID, address: str, *, run_id: str) -> None:
-    """Write the ping of a run; a second one of the same run is not written."""
+def store_ping(session_id: uuid.UUID, address: str, *, run_id: str, attempt: int) -> None:
+    """Write the ping of a run; a second one of the same attempt is not written."""
     session = Session.objects.filter(pk=session_id).first()
     if session is not None:
         delivery = Delivery(
             channel=Ping.name,
             address=address,
-            idempotency_key=f"{EventName.PING}_{run_id}",
+            idempotency_key=f"{EventName.PING}_{run_id}" + (f"_{attempt}" if attempt > 1 else ""),
             event={"type": EventName.PING.value, "data": {"run": run_id}},
+        )
+        _store(session, delivery)
+
+
+def send_notice(session_id: uuid.UUID, text: str, *, about: Mapping[str, Any], key: str) -> None:
+    """Send a text of the server's own to where the session's answers go. On the web nothing is sent.
+
+    A second notice with the same key is not sent.
+    """
+    session = Session.objects.filter(pk=session_id).first()
+    route = session.standing_route if session is not None else {"channel": WEB}
+    if session is not None and route["channel"] != WEB:
+        delivery = Delivery(
+            channel=route["channel"],
+            address=route["chat_id"],
+            meta=route.get("meta") or {},
+            idempotency_key=f"{NOTICE}_{key}",
+            event={"type": NOTICE, "text": text, "data": dict(about)},
         )
         _store(session, delivery)
 

@@ -27,6 +27,7 @@ WINDOW = 100  # messages that the model is shown at most; the token budget may a
 REFUSED = (
     "refused"  # in Message.metadata: a model's provider rejected a request because of the turn's messages
 )
+FINDINGS = "findings"  # in Message.metadata: the turn was shown text from outside with this message
 LEFT_OUT = "[A message stood here. The model provider rejected it, so it is left out.]"
 NO_IMAGES: Mapping[str, Image] = MappingProxyType({})
 
@@ -169,7 +170,7 @@ def to_entry(message: StoredMessage | Message, images: Mapping[str, Image] = NO_
         calls=tuple(map(ToolCall.from_json, message.parts.get("calls", ()))),
         results=tuple(map(ToolResult.from_json, message.parts.get("results", ()))),
         partial=bool(message.metadata.get("partial")),
-        stranger=stranger,
+        stranger=stranger or FINDINGS in message.metadata,
         images=images_of(message.metadata, images),
     )
 

@@ -27,6 +27,7 @@ from sessions_app.models.session import (
     SessionType,
     TaskState,
 )
+from sessions_app.models.spending import Reservation, Spending, UserLimits
 from sessions_app.models.telegram import TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
 from sessions_app.models.turn_input import HookSender, TurnInput
@@ -69,11 +70,13 @@ __all__ = [
     "ProcessKind",
     "Pruning",
     "ReadMark",
+    "Reservation",
     "Scope",
     "Session",
     "SessionState",
     "SessionType",
     "SignInLink",
+    "Spending",
     "StreamTicket",
     "TaskState",
     "TelegramBot",
@@ -85,5 +88,6 @@ __all__ = [
     "TurnKind",
     "TurnState",
     "TurnStep",
+    "UserLimits",
     "Worker",
 ]

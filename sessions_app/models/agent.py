@@ -15,8 +15,10 @@ DOCUMENTS = ("AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md", "HEARTBEAT.md")
 
 
 def heartbeat_defaults() -> dict[str, Any]:
-    """The heartbeat settings of a new agent. `active_hours` are local hours [start, end)."""
-    return {"enabled": True, "interval_seconds": 1800, "active_hours": [8, 22], "ack_max_chars": 300}
+    """The heartbeat settings of a new agent: off, because each beat costs money. `active_hours` are local hours
+    [start, end).
+    """
+    return {"enabled": False, "interval_seconds": 1800, "active_hours": [8, 22], "ack_max_chars": 300}
 
 
 def validate_timezone(name: str) -> None:
@@ -56,6 +58,12 @@ class Agent(models.Model):
     unified_session = models.BooleanField(default=False)
     heartbeat = models.JSONField(default=heartbeat_defaults)
     policy = models.JSONField(default=dict, blank=True)
+    limits = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="Caps in tokens and US dollars by run, day and month.",
+    )
     mcp_servers = models.JSONField(default=dict, blank=True)  # by name; the headers are secrets
     allow_tools = models.JSONField(
         default=list,
@@ -174,6 +182,18 @@ class Connection(models.Model):
     )
     requests_per_minute = models.PositiveIntegerField(
         default=0, db_default=0, help_text="Of all agents together; 0: no limit."
+    )
+    limits = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="Caps in tokens and US dollars by run, day and month.",
+    )
+    prices = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="US dollars for a million tokens by model, each {input, output}; * is for all others.",
     )
     last_error = models.CharField(
         max_length=LONGEST_ERROR, blank=True, default="", db_default="", editable=False

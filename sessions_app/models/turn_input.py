@@ -28,6 +28,12 @@ class TurnInput:
     # every turn
     route: dict[str, Any] | None = None  # where the answer goes
     policy: dict[str, Any] = field(default_factory=dict)  # limits that override the agent's
+    caps: dict[str, Any] = field(default_factory=dict)  # of the automations whose slots it runs, by their ids
+
+    model: str = ""  # in place of the agent's
+    fallback_model: str = ""  # in place of the agent's
+    max_output_tokens: int | None = None  # of one reply
+    allow_tools: tuple[str, ...] | None = None  # the only tools that it is offered; None: all
 
     # a message
     message: dict[str, Any] = field(
@@ -56,6 +62,10 @@ class TurnInput:
     next_turn: bool = False  # it continues the previous turn of an isolated routine
     stranger: str = ""  # the hook whose post scheduled it
     read_before: bool = False  # the turn that scheduled it had read text from outside
+    gate: dict[str, Any] | None = None  # the check that runs before the model
+    findings: str = ""  # text from outside: what the check has found
+    gate_warning: str = ""  # why the check could not be made
+    gate_seen: dict[str, Any] | None = None  # what it remembers once the turn has succeeded
 
     # a heartbeat
     tasks: tuple[dict[str, Any], ...] = ()  # the due tasks, each `{id, title, description, run, …}`
@@ -67,7 +77,7 @@ class TurnInput:
     def from_json(cls, stored: Mapping[str, Any]) -> TurnInput:
         """Read what `to_json` wrote."""
         given = {name: stored[name] for name in _NAMES if name in stored}
-        return cls(**given | {name: tuple(given[name]) for name in ("tasks", "runs") if name in given})
+        return cls(**given | {name: tuple(given[name]) for name in _TUPLES if name in given})
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that is stored."""
@@ -97,8 +107,11 @@ class TurnInput:
 
 
 _NAMES = tuple(each.name for each in fields(TurnInput))
+_TUPLES = ("tasks", "runs", "allow_tools")
 _NOTHING = TurnInput()
 
+
+AUTOMATION_NAME = "metadata__automation_name"  # for querysets of turns
 
 # In SQL, for a column `Turn.metadata` of SQLAlchemy:
 

@@ -33,15 +33,17 @@ MOST_FAILED = 2_000  # failed turns that are looked at
 _DAY = "interval '24 hours'"
 # each session is looked up by its key: a join would read all sessions
 _TOKENS = f"""
-SELECT agent.id, agent.name, owner.username, owner.id, of.model, sum(of.turns), sum(of.given), sum(of.made) FROM (
+SELECT agent.id, agent.name, owner.username, owner.id, of.model, sum(of.turns), sum(of.given), sum(of.made),
+  coalesce(sum(of.usd) * 1000000, 0)::bigint FROM (
   SELECT session_id, model, count(*) AS turns, sum((usage->>'input_tokens')::bigint) AS given,
-    sum((usage->>'output_tokens')::bigint) AS made
+    sum((usage->>'output_tokens')::bigint) AS made, sum((usage->>'usd')::numeric) AS usd
   FROM (SELECT session_id, model, usage, queued_at FROM sessions_app_turn ORDER BY id DESC LIMIT %s) AS newest
-  WHERE queued_at > now() - {_DAY} AND usage ? 'requests' GROUP BY session_id, model
+  WHERE queued_at > now() - {_DAY} AND usage ? 'requests' GROUP BY session_id, model, usage ? 'usd'
 ) AS of
 CROSS JOIN LATERAL (SELECT agent_id FROM sessions_app_session WHERE id = of.session_id OFFSET 0) AS session
 JOIN sessions_app_agent AS agent ON agent.id = session.agent_id JOIN auth_user AS owner ON owner.id = agent.owner_id
-GROUP BY agent.id, agent.name, owner.id, owner.username, of.model ORDER BY sum(of.given + of.made) DESC"""  # noqa: S608 - a constant
+GROUP BY agent.id, agent.name, owner.id, owner.username, of.model, of.usd IS NULL
+ORDER BY sum(of.given + of.made) DESC"""  # noqa: S608 - a constant
 _FAILED = """
 SELECT error_code, count(*) FROM (
   SELECT error_code, finished_at FROM sessions_app_turn WHERE state = 'failed' ORDER BY id DESC LIMIT %s
@@ -137,8 +139,16 @@ class AgentTokens:
 def tokens_by_agent(most: int) -> Sequence[AgentTokens]:
     """The agents that used most tokens in the last 24 hours, in at most the NEWEST_TURNS."""
     by_agent: dict[tuple[int, str, str], list[tuple[int, Used]]] = {}
-    for agent_id, name, owner, owner_id, model, turns, given, made in fetch(_TOKENS, [NEWEST_TURNS]):
-        used = Used(owner_id=owner_id, model=model, input_tokens=int(given), output_tokens=int(made))
+    for agent_id, name, owner, owner_id, model, turns, given, made, micro_usd in fetch(
+        _TOKENS, [NEWEST_TURNS]
+    ):
+        used = Used(
+            owner_id=owner_id,
+            model=model,
+            input_tokens=int(given),
+            output_tokens=int(made),
+            micro_usd=int(micro_usd),
+        )
         by_agent.setdefault((agent_id, name, owner), []).append((int(turns), used))
     found = sorted(by_agent.items(), key=lambda each: -_tokens(used for _, used in each[1]))[:most]
     costs = costs_of([used for _, used in parts] for _, parts in found)

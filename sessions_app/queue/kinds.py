@@ -67,7 +67,7 @@ class Kind:
         """A worker has claimed the turn; called in the transaction of its claim."""
 
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
-        """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""
+        """Do work before the turn is prepared; returns its usage. No transaction is open. NothingToDo, Stale."""
         return Usage()
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
@@ -86,15 +86,23 @@ class Kind:
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """Return the task against which the reply is judged before the commit; None: it is not judged."""
 
-    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> bool | None:
         """The turn ended; called in the transaction of its commit. `closure` is the last text people see.
 
-        Raises CommitRefused if a successful result cannot be stored.
+        True: the text is no news, and is not delivered. Raises CommitRefused if a successful result cannot be stored.
         """
 
 
 class CommitRefused(Exception):
     """The result of a turn cannot be stored. The turn fails with this code and text, and the result is discarded."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
+class NothingToDo(Exception):
+    """The turn is skipped with this code and reason: no model is asked, and nothing is added to the history."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -107,7 +115,7 @@ CLOSURES = {
     Ending.CANCELLED: "Stopped.",
 }
 STOPPED_FOR = "Stopped: {error}"  # with a reason, if the server stopped it
-_CANCELLED = ("cancelled", OwnerInactive.code, "session_archived", "paused", "deleted", "not_reached")
+_CANCELLED = ("cancelled", OwnerInactive.code, "session_archived", "paused", "deleted", "not_reached", "gate")
 _FAILED = ("question_closed", "max_rescues", "tool_hung", "commit_failed")
 # the codes with which turns end, for those who filter by them; plugins add codes of their own
 ERROR_CODES = frozenset({*ERROR_TEXTS, *_CANCELLED, *_FAILED})
@@ -116,7 +124,7 @@ CLEARED = "Conversation cleared. Preferences, documents and automations are kept
 
 def closure_text(result: TurnResult) -> str:
     """Return the line that ends a turn without an answer; empty if it has an answer."""
-    if result.ending is Ending.SUCCEEDED and result.reply.strip():
+    if result.skipped or (result.ending is Ending.SUCCEEDED and result.reply.strip()):
         return ""
     if result.ending is Ending.CANCELLED and result.error_text:
         return STOPPED_FOR.format(error=result.error_text)

@@ -20,7 +20,7 @@ from django.db import OperationalError, connection
 
 from sessions_app import hints
 from sessions_app.postgres.connection import connect_directly
-from sessions_app.retention.walk import Walk, count_batch, due_walks, prune_batch, walks
+from sessions_app.retention.walk import Walk, count_batch, due_walks, load_rules, prune_batch, walks
 
 log = structlog.get_logger(__name__)
 
@@ -101,8 +101,25 @@ def count_prunable(report: Report) -> MaintenanceRound:
     return done
 
 
-def run_hinted_maintenance(stop: Callable[[], bool]) -> None:
-    """Run a round for a hint. Several beats send hints, so walks that were completed lately are left out."""
+Chore = Callable[[Callable[[], bool]], bool]  # gets `stop`; returns whether more is left to do
+_chores: dict[str, Chore] = {}
+
+
+def register_chore(name: str, chore: Chore) -> None:
+    """Register what is done when it is hinted at by name. Several processes may do it at the same time."""
+    _chores[name] = chore
+
+
+def run_hinted_maintenance(stop: Callable[[], bool], chore: str = "") -> None:
+    """Run a round for a hint. Several beats send hints, so walks that were completed lately are left out.
+
+    `chore`: run only this one; an unknown name is of another version of this server.
+    """
+    if chore:
+        load_rules()
+        if chore in _chores and _chores[chore](stop):
+            hints.ask_for_maintenance(chore)
+        return
     done = run_maintenance(stop, ROUND, settings.RONDO_MAINTENANCE_SECONDS / 2)
     if done.batches:
         log.info("maintained", rows=done.removed.total(), summary=str(done))

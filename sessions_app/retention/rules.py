@@ -27,6 +27,7 @@ from sessions_app.models import (
     SessionState,
     SessionType,
     SignInLink,
+    Spending,
     StreamTicket,
     Turn,
     TurnStep,
@@ -52,6 +53,7 @@ from sessions_app.sessions.delete import remove_archived
 
 JOB_SESSIONS_AT_ONCE = 20  # sessions of one batch; each is removed with its turns, messages and events
 JOBS_AT_ONCE = 100  # jobs that one batch looks at
+SPENDING_DAYS = 40  # after its period began
 KEPT_PER_JOB = 50  # newest sessions of one job; the rest is removed whatever its age
 
 _turn, _execution = table(Turn), table(ExecutionState)
@@ -181,6 +183,24 @@ def _job_sessions_to_remove(job: tuple[int, str], most: int | None) -> list[Any]
     return list(rows.filter(going)[:most])
 
 
+@dataclass(frozen=True, kw_only=True)
+class SpendingWalk:
+    """Removes what was spent in periods that have ended: none is longer than a month, and no run lasts that long."""
+
+    name: str = "spending"
+
+    def step(self, position: dict[str, Any], limit: int, *, dry: bool) -> WalkStep:
+        """Handle the oldest rows. `position` is not needed."""
+        old = Spending.objects.filter(
+            created_at__lt=Now() - timedelta(days=SPENDING_DAYS), reserved_tokens=0, reserved_micro_usd=0
+        )
+        found = list(old.order_by("created_at").values_list("pk", flat=True)[:limit])
+        gone = found if dry else remove_unlocked(old)(found)
+        return WalkStep(
+            removed=len(gone), position=position, more=not dry and len(found) == limit and bool(gone)
+        )
+
+
 _WALKS: tuple[Walk, ...] = (
     AgeWalk(
         name=EVENTS,
@@ -243,6 +263,7 @@ _WALKS: tuple[Walk, ...] = (
     AgeWalk(name="sign-in links", days=lambda: 1, rows=SignInLink.objects.all(), ended_at="expires_at"),
     AgeWalk(name="stream tickets", days=lambda: 1, rows=StreamTicket.objects.all(), ended_at="expires_at"),
     JobSessionsWalk(),
+    SpendingWalk(),
 )
 
 

@@ -146,8 +146,9 @@ def _write(end: _End) -> None:
     if end.messages and prepared.kind.keeps is not None:
         _forget_older(session, end.messages[-1].seq - prepared.kind.keeps)
     guests = _settle_guests(turn, result)
-    _enqueue_answer(prepared, end.messages, [end.route, *(guest.input.route for guest in guests)])
-    prepared.kind.closed(turn, result, end.said)
+    is_no_news = prepared.kind.closed(turn, result, end.said)
+    if not is_no_news:
+        _enqueue_answer(prepared, end.messages, [end.route, *(guest.input.route for guest in guests)])
     if guests:
         Event.objects.bulk_create([each for guest in guests for each in _turn_end_events(guest, session)])
         _announce(session, guests)

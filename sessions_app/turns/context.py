@@ -28,6 +28,7 @@ from agent_core.turn.endings import error_detail_for
 from agent_core.turn.transcript import said_so_far
 from agent_core.types import Ending, Entry, Role, Step, StepKind, TurnRequest, TurnResult, Usage
 from sessions_app.agents import mcp_servers
+from sessions_app.agents.budgets import account_of
 from sessions_app.connections.usable import model_choice
 from sessions_app.exceptions import NotFound
 from sessions_app.journal import Journal
@@ -44,12 +45,13 @@ from sessions_app.models import (
     TaskState,
     Turn,
     TurnInput,
+    UserLimits,
 )
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, table
-from sessions_app.queue.kinds import Kind, Trigger, kind_of
+from sessions_app.queue.kinds import Kind, NothingToDo, Trigger, kind_of
 from sessions_app.turns.tool_calls import ToolContext
 
 log = structlog.get_logger(__name__)
@@ -119,11 +121,12 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     kind = kind_of(turn)
     read = _read_for(turn, kind)
     session = turn.session = read.session
-    choice = _model_choice(session.agent)
+    account = account_of(turn, session.agent, read.user_limits)
+    choice = _model_choice(session.agent, turn.input) | {"account": account}
     steps = journal.steps()
     policy = policy_of(kind.policy, session.agent.policy, turn.input.policy)
     answer = kind.answer_without_model(turn)
-    offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
+    offer = NOTHING if kind.trigger_only else _offer(session.agent, policy, turn.input.allow_tools)
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
     tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
     offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
@@ -162,9 +165,9 @@ def _read_for(turn: Turn, kind: Kind) -> Context:
     return read_context(turn.session_id, of_home=turn.input.home, most=most)
 
 
-def _model_choice(agent: Agent) -> dict[str, Any]:
-    """Return the agent's models. From now on the budget is that of the first one."""
-    choice = model_choice(agent)
+def _model_choice(agent: Agent, given: TurnInput) -> dict[str, Any]:
+    """Return the turn's models, else the agent's. From now on the budget is that of the first one."""
+    choice = model_choice(agent, given.model, given.fallback_model, given.max_output_tokens)
     budget.use_model(choice["model"], choice["connections"])
     return choice
 
@@ -185,16 +188,7 @@ def prepare_failure(
     trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn, session)
     if plain:
         trigger = replace(trigger, content="", model_content="", metadata={})
-    prepared = Prepared(
-        turn=turn,
-        journal=journal,
-        kind=kind,
-        session=session,
-        trigger=trigger,
-        event_ids=(),
-        request=TurnRequest(system_prompt="", history=(), message=trigger.model_content, model=""),
-        tool_context=_tool_context(turn, session, interactive=False),
-    )
+    prepared = _without_request(turn, journal, trigger)
     result = TurnResult(
         ending=Ending.FAILED,
         entries=entries,
@@ -204,6 +198,30 @@ def prepare_failure(
         error_detail=error_detail_for(error),
     )
     return prepared, result
+
+
+def prepare_skip(turn: Turn, journal: Journal, skip: NothingToDo) -> tuple[Prepared, TurnResult]:
+    """Make what `commit` needs to end a turn that has nothing to do, without a message."""
+    turn.session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    result = TurnResult(
+        ending=Ending.CANCELLED, skipped=True, was_shown=False, error_code=skip.code, error_text=skip.text
+    )
+    return _without_request(turn, journal, Trigger(content="", model_content="")), result
+
+
+def _without_request(turn: Turn, journal: Journal, trigger: Trigger) -> Prepared:
+    """What `commit` needs of a turn that asks no model any more. Its session is read with its agent."""
+    session = turn.session
+    return Prepared(
+        turn=turn,
+        journal=journal,
+        kind=kind_of(turn),
+        session=session,
+        trigger=trigger,
+        event_ids=(),
+        request=TurnRequest(system_prompt="", history=(), message=trigger.model_content, model=""),
+        tool_context=_tool_context(turn, session, interactive=False),
+    )
 
 
 def _tool_context(turn: Turn, session: Session, **more: Any) -> ToolContext:
@@ -298,8 +316,12 @@ def _instructions(read: Context) -> str:
     return own if read.session.type == SessionType.JOB else read.preferences
 
 
-def _offer(agent: Agent, policy: TurnPolicy) -> Offer:
+def _offer(agent: Agent, policy: TurnPolicy, only: Sequence[str] | None) -> Offer:
+    """Ask the agent's MCP servers for their tools; with `only`, those that have one of these."""
     servers = mcp_servers.servers(agent)
+    if only is not None:
+        named = {name.partition(tools.SEPARATOR)[0] for name in only if tools.SEPARATOR in name}
+        servers = tuple(server for server in servers if server.name in named)
     if not servers:
         return NOTHING
     connection.close()  # back to the pool: the servers may be slow
@@ -307,17 +329,25 @@ def _offer(agent: Agent, policy: TurnPolicy) -> Offer:
 
 
 def _tool_specs(context: ToolContext, offer: Offer) -> tuple[ToolSpec, ...]:
-    """List our own tools first, so that changing MCP servers keep the prompt before them cacheable."""
+    """List our own tools first, so that changing MCP servers keep the prompt before them cacheable.
+
+    If the turn's input names tools, no others are listed: a call to another one is refused as unknown.
+    """
+    only = context.turn.input.allow_tools
     ours = tuple(tool.spec_for(context) for tool in tools.all() if tool.offered(context))
-    return ours + tuple(tool.spec() for tool in offer.tools)
+    found = ours + tuple(tool.spec() for tool in offer.tools)
+    return found if only is None else tuple(spec for spec in found if spec.name in only)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The rows that a turn reads. `preferences` are the owner's; `has_mail`: updates wait in the mailbox."""
+    """The rows that a turn reads. `preferences` and `user_limits` are the owner's; `has_mail`: updates wait in the
+    mailbox.
+    """
 
     session: Session
     preferences: str
+    user_limits: dict[str, Any]
     documents: dict[str, str]
     has_mail: bool
     messages: list[history.StoredMessage]  # newest first
@@ -330,6 +360,8 @@ def _of_session(select: Any) -> Any:
 def _select_context() -> Any:
     """Select the context of a session. Parameters: `session_id`, `most`, `of_turns`."""
     document, preference, mail = table(Document), table(Preference), table(MailboxEvent)
+    of_user = table(UserLimits)
+    user_limits = sa.select(of_user.c.limits).where(of_user.c.user_id == _session.c.owner_id)
     documents = sa.select(sa.func.json_object_agg(document.c.name, document.c.content)).where(
         document.c.agent_id == _session.c.agent_id
     )
@@ -348,6 +380,7 @@ def _select_context() -> Any:
         sa.select(
             *columns,
             _of_session(preferences).label("preferences"),
+            _of_session(user_limits).label("user_limits"),
             _of_session(documents).label("documents"),
             has_mail.label("has_mail"),
             history.newest_messages(_session).label("messages"),
@@ -382,10 +415,11 @@ def _context_of(row: Sequence[Any]) -> Context:
     )
     session.agent = agent
     session._state.fields_cache["task_state"] = state if state.pk is not None else None
-    preferences, documents, has_mail, messages = values
+    preferences, user_limits, documents, has_mail, messages = values
     return Context(
         session=session,
         preferences=preferences or "",
+        user_limits=json.loads(user_limits) if user_limits else {},
         documents=documents or {},
         has_mail=has_mail,
         messages=[history.StoredMessage(**each) for each in messages],

@@ -25,12 +25,12 @@ from sessions_app.hints import wake
 from sessions_app.journal import Journal
 from sessions_app.models import Lane, Turn
 from sessions_app.postgres.notify import TEXT, THOUGHT, Try, publisher
-from sessions_app.queue.kinds import CommitRefused, kind_of
+from sessions_app.queue.kinds import CommitRefused, NothingToDo, kind_of
 from sessions_app.tracing import turn_span
 from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.compression import compress_history
-from sessions_app.turns.context import Prepared, prepare_failure, prepare_turn
+from sessions_app.turns.context import Prepared, prepare_failure, prepare_skip, prepare_turn
 from sessions_app.turns.engine import run_engine
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.next_lane import next_lane
@@ -119,6 +119,8 @@ def _finish(handle: Handle, turn: Turn) -> None:
         commit(prepared, result, short)
     except (Stale, OperationalError, InterfaceError):
         raise
+    except NothingToDo as skip:
+        commit(*prepare_skip(turn, journal, skip))
     except CommitRefused as refusal:
         log.warning("result_not_kept", code=refusal.code)
         _fail(turn, journal, refusal)

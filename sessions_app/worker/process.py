@@ -60,6 +60,7 @@ class WorkerProcess:
         self._ended = threading.Event()
         self._registered = threading.Event()
         self._maintenance = threading.Event()
+        self._chores: set[str] = set()  # that were asked for; empty: a round
         self._queues = sorted(queues)
         self._was_refused = False
         self._listener = Listener([CONTROL], self._on_control)
@@ -111,8 +112,9 @@ class WorkerProcess:
         connection.close()
         self.locks.close()
 
-    def begin_maintenance(self) -> None:
-        """Have the maintenance thread do a round soon. It takes no slot of the turns."""
+    def begin_maintenance(self, chore: str = "") -> None:
+        """Have the maintenance thread do a round, or one chore, soon. It takes no slot of the turns."""
+        self._chores.add(chore)
         self._maintenance.set()
 
     def follow(self, handle: Handle) -> None:
@@ -221,9 +223,11 @@ class WorkerProcess:
             if not self._maintenance.wait(TICK):
                 continue
             self._maintenance.clear()
-            try:
-                maintenance_round.run_hinted_maintenance(self.stopping.is_set)
-            except Exception:  # the database is away, or a bug: the loop must go on
-                log.exception("maintenance_failed")
-            finally:
-                connection.close()
+            asked, self._chores = self._chores, set()
+            for chore in sorted(asked):
+                try:
+                    maintenance_round.run_hinted_maintenance(self.stopping.is_set, chore)
+                except Exception:  # the database is away, or a bug: the loop must go on
+                    log.exception("maintenance_failed")
+                finally:
+                    connection.close()

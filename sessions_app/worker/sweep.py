@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from agent_core.exceptions import Stale
+from sessions_app.agents.budgets import settle_abandoned
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import Hint, send
 from sessions_app.journal import Journal
@@ -133,7 +134,8 @@ WAITING, ABANDONED, CANCEL_INACTIVE = _waiting_sessions(), _abandoned(), _of_ina
 
 
 def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
-    """Send hints for sessions that wait, and cancel running turns of inactive owners. Returns the number of hints.
+    """Send hints for sessions that wait, cancel running turns of inactive owners, and settle the reservations of dead
+    workers. Returns the number of hints.
 
     Every worker checks the turns it has claimed; the rest is done by one worker at a time.
     """
@@ -154,6 +156,8 @@ def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
             rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds())
             gone = Worker.objects.filter(heartbeat_at__lt=Now() - FORGET_WORKER_AFTER)
             gone.exclude(pk=worker_id).delete()
+    if is_alone:
+        settle_abandoned()
     if rows or stopped:
         log.info("swept", sessions=len(rows), stopped=len(stopped))
     for row in stopped:  # its worker listens; without one, the hint brings a worker that cancels it

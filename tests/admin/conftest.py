@@ -18,6 +18,7 @@ from automations.models import CronJob, RunRecord, RunState
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.connections.edit import add_connection
 from sessions_app.hooks.edit import NewHook, add_hook
+from sessions_app.limits.spending import set_user_limits
 from sessions_app.models import (
     Allowance,
     ConsentQuestion,
@@ -31,7 +32,9 @@ from sessions_app.models import (
     MailboxEvent,
     Message,
     Process,
+    Reservation,
     Session,
+    Spending,
     TaskState,
     TelegramBot,
     Turn,
@@ -174,6 +177,9 @@ def fill(person: Person) -> dict[str, Any]:
                 session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="<b>later</b>"
             )
         ).message,
+        "userlimits": set_user_limits(person.user.pk, {"day": {"usd": "1.00"}}),
+        "spending": Spending.objects.create(key=f"agent:{uuid.uuid4()}:day:2026-11-28"),
+        "reservation": Reservation.objects.create(tokens=1, micro_usd=2, caps=[{"key": "agent:1:run:x"}]),
         "allowance": Allowance.objects.create(
             key=f"user:{person.user.pk} {uuid.uuid4()}", full_at=datetime.now(UTC) + timedelta(days=1)
         ),

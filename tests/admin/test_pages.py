@@ -24,7 +24,7 @@ from tests.tokens import token_of as api_token_of
 # on a job's or a bot's page, in /metrics, on the pages for people; what only the upkeep or heartbeats read; secrets;
 # where a program's chat is; what was handled; images, which no page shows
 SHOWN_ELSEWHERE = {
-    *("JobClock", "ZoneData", "Pruning", "Counter", "ReadMark", "RemovedRoutine"),
+    *("JobClock", "ZoneData", "Pruning", "Counter", "ReadMark", "RemovedRoutine", "JobHealth"),
     *(
         "SignInLink",
         "StreamTicket",
@@ -34,6 +34,7 @@ SHOWN_ELSEWHERE = {
         "TelegramUpdate",
         "MessageImage",
     ),
+    "JobPreflight",
 }
 READ_ONLY = (
     *("turn", "turnstep", "message", "mailboxevent", "event", "worker", "runrecord", "scheduledmessage"),

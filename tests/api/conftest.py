@@ -83,7 +83,8 @@ class Caller:
         return str(made(self.post("/api/sessions/", {"agent": agent} | fields))["id"])
 
     def automation(self, session: str, **fields: Any) -> Any:
-        asked = {"message": "check the repo", "schedule": {"kind": "every", "seconds": 3600}} | fields
+        every = {"kind": "every", "seconds": 3600}
+        asked = {"message": "check the repo", "schedule": every, "allow_duplicate": True} | fields
         return made(self.post(f"/api/sessions/{session}/automations/", asked))
 
 

@@ -38,7 +38,7 @@ def test_a_patch_merges_heartbeat_and_policy(ada: Caller) -> None:
         "/api/agents/demo/",
         {"heartbeat": {"active_hours": [22, 6]}, "policy": {"max_attempts": None, "max_tool_calls": 3}},
     ).json()
-    beat = {"enabled": True, "interval_seconds": 1800, "active_hours": [22, 6], "ack_max_chars": 300}
+    beat = {"enabled": False, "interval_seconds": 1800, "active_hours": [22, 6], "ack_max_chars": 300}
     assert changed["heartbeat"] == beat
     assert changed["policy"] == {"timeout_seconds": 30, "max_tool_calls": 3}
     assert changed["revision"] == 2

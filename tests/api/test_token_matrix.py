@@ -46,6 +46,7 @@ CHANGES = {  # each operation that is no GET, by the scope that it needs
         "PATCH /api/automations/{job_id}/",
         "DELETE /api/automations/{job_id}/",
         "POST /api/automations/{job_id}/skip/",
+        "POST /api/runs/{run_id}/retry/",
         "POST /api/agents/{name}/routines/",
         "PATCH /api/routines/{routine_id}/",
         "DELETE /api/routines/{routine_id}/",

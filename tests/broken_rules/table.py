@@ -128,9 +128,14 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
             drop_arguments("filter", "attempt"),
         ),
     ),
-    "automations.runs.record": (
-        RETRIES,
+    "automations.runs.attempts": (
+        f"{RETRIES} tests/automations/runs/test_failing.py",
         Break("4.7", "a final error is tried again", "may_be_retried", drop_operand("FINAL_CODES")),
+        Break("11.2", "an attempt that did something is repeated", "did_nothing", returns("True")),
+    ),
+    "automations.runs.record": (
+        "tests/automations/runs/test_failing.py",
+        Break("11.3", "an empty answer is a success", "_attention", returns("Attention.NONE")),
     ),
     "automations.jobs.clock": (
         "tests/automations/jobs/test_edit.py",

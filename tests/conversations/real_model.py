@@ -1,4 +1,4 @@
-"""The twenty conversations with a real model, judged by rows: `make evals`. Not collected by `make test`."""
+"""Twenty conversations and twenty phrasings with a real model: `make evals`. Not collected by `make test`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sessions_app.worker.process import WorkerProcess
+from tests.conversations import phrasings
 from tests.conversations.chats import SETTINGS
 from tests.conversations.conftest import agent_of
 from tests.conversations.stage import Stage
@@ -25,3 +26,9 @@ def test_a_real_model_leaves_what_it_should(
     for name, value in SETTINGS.get(play.__name__, {}).items():
         setattr(settings, name, value)
     play(Stage(agent=agent_of(MODEL), worker=worker))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("asked", phrasings.PHRASINGS, ids=lambda asked: asked.said[:30])
+def test_a_real_model_schedules_what_was_asked_for(asked: phrasings.Phrasing, worker: WorkerProcess) -> None:
+    phrasings.play(Stage(agent=agent_of(MODEL), worker=worker), asked)

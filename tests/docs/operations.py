@@ -114,7 +114,7 @@ class World:
         first = self.ada.post(address, {"content": "What is the capital of Portugal?"}).json()["id"]
         Turn.objects.filter(pk=first).update(
             state="succeeded", attempt=1, claimed_at=Now(), started_at=Now(), finished_at=Now(), model="offline",
-            usage={"input_tokens": 412, "output_tokens": 9}, lock_wait_ms=3,
+            usage={"input_tokens": 412, "output_tokens": 9, "requests": 1}, lock_wait_ms=3,
         )  # fmt: skip
         for seq, (role, text) in enumerate(
             [("user", "What is the capital of Portugal?"), ("assistant", "Lisbon.")], start=1
@@ -126,6 +126,11 @@ class World:
     def as_it_was(self, operation: Operation) -> Iterator[None]:
         """What the block does is undone. The bot is there for the operations on it only."""
         with transaction.atomic():
+            if operation.id == "retry_run":
+                RunRecord.objects.filter(pk=self.ids["run_id"]).update(
+                    state="failed", reason="model_refused", error="The model provider rejected the request (400).",
+                    turn=self.ids["turn_id"],
+                )  # fmt: skip
             if "/telegram/" in operation.path and operation.id != "create_telegram_bot":
                 self._bot()
             yield

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from agent_core.connections import EFFORTS
 from agent_core.mcp.server import HIDDEN
+from interfaces.api.limits import Caps, LimitsIn
 from interfaces.api.shared import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, Revised, Texts, deleted
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -41,7 +42,8 @@ from sessions_app.tokens.reach import limit_of
 MODEL = "`offline`, `<provider>:<model>`, or `<connection>:<model>`."
 ALLOW_TOOLS = "Names of tools that need no consent, in all turns except those of hooks."
 EVENTS_URL = (
-    "Where system events are posted: `run.failed`, `delivery.failed`, `budget.reached`. Empty: nowhere."
+    "Where system events are posted: `run.failed`, `delivery.failed`, `budget.near`, `budget.reached`."
+    " Empty: nowhere."
 )
 
 
@@ -76,6 +78,7 @@ class AgentChanges(Input):
     heartbeat = HeartbeatIn(required=False)
     routine_limit = WholeNumber(required=False)
     policy = AnyObject(required=False)
+    limits = LimitsIn()
     events_url = Text(required=False, allow_blank=True, max_length=LONGEST_ADDRESS, help_text=EVENTS_URL)
     mcp_servers = AnyObject(
         required=False,
@@ -116,6 +119,7 @@ class AgentOut(Revised):
     heartbeat = HeartbeatOut()
     routine_limit = serializers.IntegerField()
     policy = serializers.DictField()
+    limits = Caps(scope="agent", zone="timezone")
     events_url = serializers.CharField(help_text=EVENTS_URL)
     mcp_servers = serializers.SerializerMethodField()
     allow_tools = Texts(help_text=ALLOW_TOOLS)
@@ -169,8 +173,8 @@ class AgentDetail(ApiView):
 
     @extend_schema(request=AgentChanges, responses=AgentOut)
     def patch(self, _request: Request, name: str) -> Response:
-        """Change settings. `heartbeat`, `policy` and `mcp_servers` are merged; null removes a key of `policy` or
-        `mcp_servers`.
+        """Change settings. `heartbeat`, `policy`, `limits` and `mcp_servers` are merged; null removes a key, except of
+        `heartbeat`.
         """
         agent = selectors.agent(self.user, name)
         revision = revision_expected(self.request, agent.revision)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agent_core.connections import PROVIDERS
+from interfaces.api.limits import LIMITS as CAPS
+from interfaces.api.limits import Caps, CapsOut
 from interfaces.api.shared import Revised, Texts
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -28,7 +30,8 @@ from sessions_app.models import Connection
 PROVIDER = f"One of {', '.join(f'`{name}`' for name in PROVIDERS)}; some need an extra of Rondo."
 BASE_URL = "Empty: the provider's own address. Null for a connection of the server."
 MODELS = "Names of the models that may be used; empty: all."
-LIMITS = "`requests_per_minute` of all agents together; 0: no limit."
+LIMITS = f"`requests_per_minute` of all agents together; 0: no limit. {CAPS}"
+PRICES = "US dollars for a million tokens by model, each `{input, output}`; `*` is for all others."
 
 
 class ConnectionChanges(Input):
@@ -43,6 +46,7 @@ class ConnectionChanges(Input):
     )
     models = Items(child=Text(), required=False, max_length=MOST_MODELS, help_text=MODELS)
     limits = AnyObject(required=False, help_text=LIMITS)
+    prices = AnyObject(required=False, help_text=PRICES)
 
 
 class NewConnection(ConnectionChanges):
@@ -51,8 +55,18 @@ class NewConnection(ConnectionChanges):
     provider = Text(help_text=PROVIDER)
 
 
-class LimitsOut(Output):
+class LimitsOut(CapsOut):
     requests_per_minute = serializers.IntegerField()
+
+
+@extend_schema_field(LimitsOut)
+class ConnectionLimits(Caps):
+    """The caps of a connection, and its limit of requests. What is spent of the server's is not shown."""
+
+    def to_representation(self, row: Connection) -> dict[str, Any]:
+        """Return the limits."""
+        caps = super().to_representation(row) if row.owner_id is not None else {}
+        return {"requests_per_minute": row.requests_per_minute, **caps}
 
 
 class ConnectionOut(Revised):
@@ -63,7 +77,8 @@ class ConnectionOut(Revised):
     provider = serializers.CharField()
     base_url = serializers.SerializerMethodField(help_text=BASE_URL)
     models = Texts(source="allowed_models", help_text=MODELS)
-    limits = LimitsOut(source="*", help_text=LIMITS)
+    limits = ConnectionLimits(scope="connection", help_text=LIMITS)
+    prices = serializers.DictField(help_text=PRICES)
     has_secret = serializers.SerializerMethodField()
     last_error = serializers.CharField(
         help_text="Why its last call failed; empty when it succeeded or there was none."

@@ -28,12 +28,16 @@ from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from automations.selectors import STATES
+from interfaces.api.automations.health import ATTENTION, ATTENTIONS, AttentionOrNull, HealthOut
+from interfaces.api.limits import Caps, LimitsIn
 from interfaces.api.shared import DELIVERIES, InSession, Revised, SentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
+    AnyObject,
     Flag,
     Input,
+    Items,
     Moment,
     NonBlankText,
     OneOf,
@@ -51,7 +55,9 @@ from interfaces.http.query import (
     search_parameter,
     time_parameters,
 )
+from sessions_app import permits
 from sessions_app.reads.selectors import agent, shown_id
+from sessions_app.tokens.reach import limit_of
 
 _KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "cron": ({"expr": {"type": "string", "example": "0 9 * * *"}, "timezone": {"type": "string"}}, ["expr"]),
@@ -84,6 +90,19 @@ class TimeoutSeconds(WholeNumber):
 PING_URL = "Called by GET after each run that succeeded, with `/fail` after one that failed. Empty: none."
 
 
+MODEL = "Asked in place of the agent's model. Empty: the agent's."
+FALLBACK = "Asked in place of the agent's fallback model. Empty: the agent's."
+OUTPUT = "The most tokens of one reply; of this and the agent's limit the lower one holds. Null: the agent's."
+ALLOW_TOOLS = (
+    "The only tools that its turns are offered; each needs the consent that it needs without this list. Null: all of"
+    " the agent's."
+)
+GATE = (
+    'A check before the model, such as `{"kind": "http_changed", "url": "https://example.org/", "pointer": "/0"}`: if a'
+    " public address answers as at the last slot, the run is skipped (`gate`). Null: none."
+)
+
+
 class AutomationFields(Input):
     name: Text = NonBlankText(required=False)
     message = NonBlankText(required=False)
@@ -103,6 +122,18 @@ class AutomationFields(Input):
     )
     max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 0.")
     ping_url = Text(required=False, allow_blank=True, help_text=PING_URL)
+    model = Text(required=False, allow_blank=True, help_text=MODEL)
+    fallback_model = Text(required=False, allow_blank=True, help_text=FALLBACK)
+    max_output_tokens = WholeNumber(required=False, allow_null=True, help_text=OUTPUT)
+    allow_tools = Items(
+        child=Text(max_length=permits.LONGEST_NAME),
+        required=False,
+        allow_null=True,
+        max_length=permits.MOST_ALLOWED,
+        help_text=ALLOW_TOOLS,
+    )
+    gate = AnyObject(required=False, allow_null=True, help_text=GATE)
+    limits = LimitsIn()
 
 
 class AutomationChanges(AutomationFields):
@@ -124,6 +155,9 @@ class NewAutomation(AutomationFields):
     name = Text(required=False, allow_blank=True)
     message = NonBlankText()
     schedule = Schedule()
+    allow_duplicate = Flag(
+        default=False, help_text="Create it though the session has one with the same message and schedule."
+    )
 
 
 class SkipIn(Input):
@@ -160,6 +194,13 @@ class AutomationOut(ScheduledOut):
     max_runs = serializers.IntegerField(allow_null=True)
     jitter_seconds = serializers.IntegerField()
     ping_url = serializers.CharField(help_text=PING_URL)
+    model = serializers.CharField(help_text=MODEL)
+    fallback_model = serializers.CharField(help_text=FALLBACK)
+    max_output_tokens = serializers.IntegerField(allow_null=True, help_text=OUTPUT)
+    allow_tools = Texts(allow_null=True, help_text=ALLOW_TOOLS)
+    gate = serializers.DictField(allow_null=True, help_text=GATE)
+    health = HealthOut()
+    limits = Caps(scope="automation", zone="zone")
     source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
     paused_until = serializers.DateTimeField(
         allow_null=True, help_text="No slot before this time runs; null when it has passed."
@@ -193,6 +234,7 @@ class RunOut(InSession):
     scheduled_for = serializers.DateTimeField()
     state = serializers.ChoiceField(choices=RunState.choices)
     reason = TextOrNull(allow_null=True)
+    attention = AttentionOrNull(choices=ATTENTIONS, allow_null=True, help_text=ATTENTION)
     slots_from = serializers.DateTimeField(allow_null=True)
     slots_to = serializers.DateTimeField(allow_null=True)
     count = serializers.IntegerField(source="slots_count", allow_null=True)
@@ -205,6 +247,9 @@ class RunOut(InSession):
     finished_at = serializers.DateTimeField(allow_null=True)
     lag_ms = serializers.IntegerField(allow_null=True)
     duration_ms = serializers.IntegerField(allow_null=True)
+    usage = serializers.DictField(
+        help_text="Tokens and requests of its last turn, and `usd` if there was a price."
+    )
     prompt_ref = PromptRefOut(allow_null=True)
     error = TextOrNull(allow_null=True)
     provider_message = TextOrNull(allow_null=True, help_text="What the model's provider said of the error.")
@@ -235,8 +280,17 @@ class ExplainedRunOut(Output):
     count = serializers.IntegerField(
         allow_null=True, help_text="Skipped slots; null above 1,000 and for other runs."
     )
+    attention = AttentionOrNull(choices=ATTENTIONS, allow_null=True, help_text=ATTENTION)
     attempt = serializers.IntegerField()
     text = serializers.CharField(help_text="The result in one sentence.")
+
+
+class RunsUsageOut(Output):
+    runs = serializers.IntegerField(help_text="Those that asked a model.")
+    input_tokens = serializers.IntegerField()
+    output_tokens = serializers.IntegerField()
+    usd = serializers.CharField(help_text="US dollars, as far as there was a price.")
+    usd_per_run = serializers.CharField()
 
 
 class ExplanationOut(Output):
@@ -250,6 +304,7 @@ class ExplanationOut(Output):
     )
     last = ExplainedRunOut(many=True, help_text="The last 20 runs, the latest slot first.")
     warnings = Texts()
+    usage = RunsUsageOut(help_text="What its runs of the last 30 days used.")
 
 
 class PreviewIn(Input):
@@ -288,9 +343,12 @@ class AutomationList(ApiView):
         shown_id(self.user, session_id)
         given = self.read(NewAutomation)
         return self.create(
-            lambda: _saved(self.user, bind_job(NewJob(session_id=session_id, **given)).pk),
+            lambda: _saved(self.user, self._made(NewJob(session_id=session_id, **given))),
             "/api/automations/{id}/",
         )
+
+    def _made(self, new: NewJob) -> str:
+        return bind_job(new, is_limited=bool(limit_of(self.user))).pk
 
 
 def _saved(user: User, job_id: str) -> dict[str, Any]:
@@ -336,7 +394,7 @@ class AutomationDetail(ApiView):
         automation = selectors.automation_to_change(self.user, job_id)
         revision = revision_expected(self.request, automation.revision)
         given = self.read(AutomationChanges, of=AutomationOut)
-        update_job(job_id, given, revision=revision)
+        update_job(job_id, given, revision=revision, is_limited=bool(limit_of(self.user)))
         body = _saved(self.user, job_id)
         return tagged_response(body, body["revision"])
 
@@ -353,8 +411,9 @@ class AutomationExplanation(ApiView):
 
     @extend_schema(responses=ExplanationOut)
     def get(self, _request: Request, job_id: str) -> Response:
-        """Explain why the last slots did or did not run, the current state, and the next runs."""
-        return Response(ExplanationOut(explain(self.user, job_id)).data)
+        """Explain why the last slots did or did not run, the current state, and the next runs, and what they used."""
+        explained = vars(explain(self.user, job_id)) | {"usage": selectors.usage_of_runs(job_id)}
+        return Response(ExplanationOut(explained).data)
 
 
 class AutomationSkip(ApiView):
@@ -396,6 +455,7 @@ class RunsOfUser(ApiView):
             *(agent_parameter("agent_name"), SESSION),
             Parameter(name="state", choices=tuple(RunState.values)),
             Parameter(name="reason", longest=64),
+            Parameter(name="attention", description=ATTENTION, choices=ATTENTIONS),
             *time_parameters("scheduled_for"),
             search_parameter("the name of the automation or the error"),
         )

@@ -39,6 +39,8 @@ FIRST = (
 INSTRUCTIONS = "The routine's standing instructions. An isolated routine has them in its system prompt."
 POLICY = "Limits of one turn, which override the agent's. A change is merged; null removes a limit."
 
+GATE = "A check before the model of an isolated routine, as of an automation. Null: none."
+
 
 class RoutineChanges(Input):
     example = {"schedule": "2d", "timeout_seconds": 600}
@@ -52,6 +54,7 @@ class RoutineChanges(Input):
     enabled = Flag(required=False)
     timeout_seconds = TimeoutSeconds(required=False, allow_null=True)
     policy = AnyObject(required=False, help_text=POLICY)
+    gate = AnyObject(required=False, allow_null=True, help_text=GATE)
     max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 3.")
     task_type = OneOf(choices=TASK_TYPES, required=False, allow_blank=True)
 
@@ -88,6 +91,7 @@ class RoutineOut(ScheduledOut):
     task_type = serializers.ChoiceField(choices=TASK_TYPES)
     source = serializers.ChoiceField(choices=SOURCES)  # type: ignore[assignment]  # a field of this name
     policy = serializers.DictField(help_text=POLICY)
+    gate = serializers.DictField(allow_null=True, help_text=GATE)
     last_run_at = serializers.DateTimeField(allow_null=True)
     waits_for = WaitsForOut(allow_null=True, help_text="Why a due inline routine has not started.")
     attempt = serializers.IntegerField(help_text="Attempt of the last run; 0 without runs.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # rest_framework imports this module while it is loaded
     from interfaces.http.base import ApiView
 
 
-ACTIONS = {"answer", "cancel", "explain", "preview", "redeliver", "skip", "test"}
+ACTIONS = {"answer", "cancel", "explain", "preview", "redeliver", "retry", "skip", "test"}
 VERBS = {"GET": "get", "POST": "create", "PATCH": "update", "PUT": "replace", "DELETE": "delete"}
 ONE_THING = {"memory", "preferences"}  # no lists, whatever their names say
 TAGS = {
@@ -40,6 +40,7 @@ TAGS = {
     "connections": "Providers of models, with your own keys.",
     "telegram": "An agent's Telegram bot and its chats.",
     "tokens": "Tokens of programs.",
+    "usage": "Tokens and US dollars of your turns.",
     "stream-tickets": "Tickets with which the EventSource of a browser opens a stream.",
 }
 

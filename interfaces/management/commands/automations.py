@@ -8,10 +8,11 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from automations import selectors
-from automations.exceptions import BadJob, JobNotFound
+from automations.exceptions import BadJob, JobNotFound, RunNotFailed
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule
 from automations.jobs.explain import explain
-from automations.models import CronJob
+from automations.jobs.failing import try_again
+from automations.models import CronJob, RunRecord, RunState
 from automations.runs.describe import when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
@@ -24,11 +25,11 @@ LONGEST_NAME = 30  # characters in the list
 
 
 class Command(BaseCommand):
-    help = "List, preview, add and explain the automations of an agent."
+    help = "List, preview, add and explain the automations of an agent, and try their failed runs again."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", metavar="list | add | explain")
+        verbs = parser.add_subparsers(dest="verb", metavar="list | add | explain | retry")
         listing = verbs.add_parser("list", help="list automations; without a verb, too")
         _of_session(listing)
         add = verbs.add_parser("add", help="add an automation, and show its next five runs")
@@ -40,13 +41,26 @@ class Command(BaseCommand):
         when_.add_argument("--at", metavar="TIME", help="once, such as 2031-05-01T09:00")
         add.add_argument("--timezone", metavar="ZONE", help="of --cron; default: the agent's")
         add.add_argument("--name", default="", help="default: the beginning of the message")
+        add.add_argument("--model", default="", help="asked in place of the agent's model")
+        add.add_argument("--fallback-model", default="", help="asked in place of the agent's fallback model")
+        add.add_argument("--max-output-tokens", metavar="N", type=int, help="the most tokens of one reply")
+        add.add_argument("--tools", metavar="NAMES", help="the only tools that it is offered, with commas")
+        add.add_argument("--watch", metavar="URL", help="run only if this public address answers differently")
+        add.add_argument("--pointer", metavar="POINTER", help="with --watch: only this JSON value counts")
+        add.add_argument("--allow-duplicate", action="store_true", help="though there is an equal automation")
         add.add_argument("--preview", action="store_true", help="only show the next five runs; add nothing")
         explaining = verbs.add_parser("explain", help="say why it ran or did not run, and when it runs next")
         explaining.add_argument("id", help="its id, as `list` shows it")
+        retrying = verbs.add_parser("retry", help="try the last run again if it has failed")
+        retrying.add_argument("id", help="the automation's id, as `list` shows it")
 
     def handle(self, *args: Any, verb: str | None, **options: Any) -> None:
         """Exit code 1 with one line if it is refused."""
-        verbs: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {"add": _add, "explain": _explain}
+        verbs: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
+            "add": _add,
+            "explain": _explain,
+            "retry": _retry,
+        }
         with errors_in_one_line():
             for line in verbs.get(verb or "", _list)(options):
                 self.stdout.write(plain(line))
@@ -83,13 +97,31 @@ def _add(options: dict[str, Any]) -> Iterator[str]:
     shown = preview(parse_api_schedule(schedule, zone, now), now, zone=zone)
     if not options["preview"]:
         given = NewJob(
-            session_id=session.pk, message=options["message"], name=options["name"], schedule=schedule
+            session_id=session.pk,
+            message=options["message"],
+            name=options["name"],
+            schedule=schedule,
+            allow_duplicate=options["allow_duplicate"],
+            **_choices(options),
         )
         job = bind_job(given)
         yield f"Added {job.pk}: {job.name}"
     yield f"Runs {shown.words}:"
     yield from (f"  {instant:%a %Y-%m-%d %H:%M:%S %Z}" for instant in shown.next)
     yield from (f"Warning: {text}" for text in shown.warnings)
+
+
+def _choices(options: dict[str, Any]) -> dict[str, Any]:
+    """Models, tools and gate as the API takes them. BadJob."""
+    if options["pointer"] and not options["watch"]:
+        raise BadJob("--pointer belongs to --watch", code="bad_gate")
+    gate = {"kind": "http_changed", "url": options["watch"], "pointer": options["pointer"] or ""}
+    names = options["tools"]
+    return {
+        **{name: options[name] for name in ("model", "fallback_model", "max_output_tokens")},
+        "allow_tools": None if names is None else [each.strip() for each in names.split(",") if each.strip()],
+        "gate": gate if options["watch"] else None,
+    }
 
 
 def _session_to_use(options: dict[str, Any]) -> Session:
@@ -113,11 +145,28 @@ def _schedule(options: dict[str, Any]) -> dict[str, Any]:
     return given | ({"timezone": options["timezone"]} if options["timezone"] else {})
 
 
-def _explain(options: dict[str, Any]) -> Iterator[str]:
+def _bound_job(options: dict[str, Any]) -> tuple[CronJob, Session]:
+    """The automation of this id, and its session. JobNotFound."""
     job = CronJob.objects.select_related("session__owner").filter(pk=options["id"].replace("\0", "")).first()
     if job is None or job.session is None:
         raise JobNotFound
-    found = explain(job.session.owner, job.pk)
+    return job, job.session
+
+
+def _retry(options: dict[str, Any]) -> Iterator[str]:
+    job, _session = _bound_job(options)
+    last = (
+        RunRecord.objects.filter(job=job).exclude(state=RunState.SKIPPED).order_by("-scheduled_for").first()
+    )
+    if last is None:
+        raise RunNotFailed
+    run = try_again(last.pk)
+    yield f"{job.name}: attempt {run.attempt} of its slot at {when(run.scheduled_for, zone_or_utc(job.timezone))}."
+
+
+def _explain(options: dict[str, Any]) -> Iterator[str]:
+    job, session = _bound_job(options)
+    found = explain(session.owner, job.pk)
     yield f"{job.name}: {found.words} ({found.state})"
     yield found.now
     if found.next:

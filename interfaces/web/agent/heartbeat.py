@@ -105,10 +105,15 @@ def _used(agent: Agent) -> list[dict[str, Any]]:
 
 
 def _by_model(used: Iterable[tuple[Usage, str]], owner_id: int) -> Iterator[Used]:
-    found: dict[str, Usage] = {}
+    found: dict[tuple[str, bool], Usage] = {}
     for usage, model in used:
-        found[model] = found.get(model, Usage()) + usage
-    for model, usage in found.items():
+        key = (model, bool(usage.micro_usd))
+        found[key] = found.get(key, Usage()) + usage
+    for (model, _), usage in found.items():
         yield Used(
-            owner_id=owner_id, model=model, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens
+            owner_id=owner_id,
+            model=model,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            micro_usd=usage.micro_usd,
         )

@@ -47,9 +47,11 @@ def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     zone = session.agent.timezone
     start = {"timezone": zone, "at": _next_hour(zone), "message": request.GET.get("message", "")[:1000]}
     form = AutomationForm(_sent(request), initial=start)
-    return _answer(
-        request, session, form, lambda: bind_job(NewJob(session_id=session_id, **form.values())), "form.html"
-    )
+
+    def store() -> object:
+        return bind_job(NewJob(session_id=session_id, allow_duplicate=False, **form.values()))
+
+    return _answer(request, session, form, store, "form.html")
 
 
 @person_page("GET", "HEAD", "POST")

@@ -10,6 +10,9 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import TextChoices
 
+from agent_core.addresses import LONGEST_URL
+from agent_core.connections import MOST_TOKENS
+from automations.gates.http_changed import KIND, LONGEST_POINTER
 from automations.jobs.validate import (
     LONGEST_JITTER,
     LONGEST_MESSAGE,
@@ -21,6 +24,8 @@ from automations.models import CatchUp, CronJob, ExecutionMode, Overlap, Schedul
 from automations.scheduled_messages import LONGEST_TEXT
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until
+from sessions_app.agents.edit import LONGEST_MODEL
+from sessions_app.limits.caps import PERIODS, WORDS
 
 
 class Repeat(TextChoices):
@@ -49,10 +54,11 @@ NEEDS = {  # the fields that each way to repeat reads, and what to say when one 
     Repeat.EVERY: {"count": "Enter a number.", "unit": "Choose a unit."},
     Repeat.CRON: {"expr": "Enter five fields, such as 0 9 * * 1-5."},
 }
+PLAIN = {"autocomplete": "off", "spellcheck": "false"}  # of names
 WITHOUT_ZONE = {Repeat.ONCE, Repeat.EVERY}
 SAME = (  # fields of an automation that are stored as they are in the form
     *("name", "message", "max_runs", "overlap", "catch_up", "max_retry", "timeout_seconds", "jitter_seconds"),
-    "ping_url",
+    *("ping_url", "model", "fallback_model", "max_output_tokens"),
 )
 WHEN_EMPTY = {"overlap": Overlap.SKIP, "catch_up": CatchUp.ONE, "max_retry": 0, "jitter_seconds": 0}
 
@@ -230,12 +236,33 @@ class AutomationForm(ScheduleForm):
     jitter_seconds = _number(
         "Delay each run by a fixed time, up to so many seconds", 0, LONGEST_JITTER, initial=0
     )
+    usd_run, usd_day, usd_month = (
+        _line(
+            f"At most so many US dollars {WORDS[period]}",
+            20,
+            {"placeholder": "no cap", "inputmode": "decimal"},
+        )
+        for period in PERIODS
+    )
     ping_url = _line(
         "Call this address after each run",
         LONGEST_PING_URL,
         {"placeholder": "https://hc-ping.com/…"},
         forms.URLInput,
     )
+    model = _line("Model", LONGEST_MODEL, {"placeholder": "as the agent has it", **PLAIN})
+    fallback_model = _line("Fallback model", LONGEST_MODEL, {"placeholder": "as the agent has it", **PLAIN})
+    max_output_tokens = _number("Most tokens of one reply", 1, MOST_TOKENS, "as the agent has it")
+    allow_tools = _line(
+        "Only these tools", LONGEST_MESSAGE, {"placeholder": "all of as the agent has it", **PLAIN}
+    )
+    gate = _line(
+        "Run only if this address has changed",
+        LONGEST_URL,
+        {"placeholder": "https://example.org/news"},
+        forms.URLInput,
+    )
+    gate_pointer = _line("Only this JSON value counts", LONGEST_POINTER, {"placeholder": "/items/0", **PLAIN})
 
     def values(self) -> dict[str, Any]:
         """What `bind_job` and `update_job` take."""
@@ -244,8 +271,23 @@ class AutomationForm(ScheduleForm):
         return found | {
             "message": _plain(given["message"]),
             "schedule": given["schedule"],
+            "limits": {period: {"usd": given[f"usd_{period}"].strip() or None} for period in PERIODS},
             "ends_at": wall_time(end) if end else None,
+            "allow_tools": [name.strip() for name in given["allow_tools"].split(",") if name.strip()] or None,
+            "gate": {"kind": KIND, "url": given["gate"], "pointer": given["gate_pointer"]}
+            if given["gate"]
+            else None,
         }
+
+
+def choice_fields(job: CronJob) -> dict[str, Any]:
+    """The values of the fields for tools and gate. A gate of another kind is shown empty, and stays as it is."""
+    watched = job.gate if job.gate and job.gate["kind"] == KIND else {}
+    return {
+        "allow_tools": ", ".join(job.allow_tools or ()),
+        "gate": watched.get("url", ""),
+        "gate_pointer": watched.get("pointer", ""),
+    }
 
 
 class ChangeForm(AutomationForm):
@@ -259,13 +301,17 @@ class ChangeForm(AutomationForm):
         found = {name: getattr(job, name) for name in SAME}
         for name, at in (("ends_at", job.ends_at), ("paused_until", paused_until(job))):
             found[name] = at and local_time(at, job.agent.timezone)
-        return found | schedule_fields(job)
+        found |= {f"usd_{period}": job.limits.get(period, {}).get("usd", "") for period in PERIODS}
+        return found | schedule_fields(job) | choice_fields(job)
 
     def changes(self) -> dict[str, Any]:
         """Those of the values that differ from the stored ones, so that nothing else is replaced."""
         until = self.cleaned_data["paused_until"]
         values = self.values() | {"paused_until": wall_time(until) if until else None}
         changed = {*self.changed_data, *(["schedule"] if self.is_replanned() else [])}
+        changed |= {"gate"} if "gate_pointer" in changed else set()
+        if any(name.startswith("usd_") for name in changed):
+            changed.add("limits")
         return {name: value for name, value in values.items() if name in changed}
 
 

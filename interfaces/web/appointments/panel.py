@@ -13,18 +13,22 @@ from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, is_of_session, why
 from automations.jobs.edit import MOST_SKIPPED, delete_job, skip_slots, update_job
+from automations.jobs.failing import try_again
 from automations.models import CronJob, RunRecord
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
 from automations.runs.describe import slot_of
 from automations.scheduled_messages import cancel_message
 from automations.schedules.zone_files import zone_or_utc
+from automations.selectors import usage_of_runs
 from interfaces.http.headers import is_fragment
 from interfaces.web.conversation import can_write
 from interfaces.web.conversations import title_of
 from interfaces.web.pages import fragment, page, person, person_page, whole_number
 from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
+
+_RETRIED = (Kind.AUTOMATION, Kind.ROUTINE)
 
 
 def show_part(
@@ -61,8 +65,11 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     """Why the last slots did or did not run, and what comes next."""
     session = session_with(request, session_id, kind, key)
     found = why(person(request), kind, key)
-    skipping = {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "most_skipped": MOST_SKIPPED}
-    return show_part(request, session, "why.html", explanation=found, key=key, **skipping)
+    may = {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "can_retry": kind in _RETRIED}
+    used = usage_of_runs(key)
+    return show_part(
+        request, session, "why.html", explanation=found, key=key, used=used, most_skipped=MOST_SKIPPED, **may
+    )
 
 
 @person_page("GET", "HEAD")
@@ -83,6 +90,7 @@ def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpRe
         "slot": slot_of(found, zone),
         "zone": str(zone),
         "told": str(found.snapshot.get("message") or ""),
+        "can_retry": kind in _RETRIED,
         "is_here": found.turn_id is not None and found.session_id == session.pk,
     }
     return show_part(request, session, "run.html", **about, kind=kind, key=key)
@@ -121,6 +129,16 @@ def skip_next(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpR
     session = session_with(request, session_id, Kind.AUTOMATION, job_id)
     job = selectors.automation_to_change(person(request), job_id)
     skip_slots(job.id, slots=whole_number(request.POST.get("slots", "1")) or 0)
+    return changed(request, session)
+
+
+@person_page("POST")
+def retry_run(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpResponse:
+    """Try a failed slot again. RunNotFailed, JobPaused, SessionClosed."""
+    found = selectors.run_record(person(request), run_id)
+    kind = appointment_kind(found.job).value if found.job else Kind.MESSAGE.value
+    session = session_with(request, session_id, kind, str(found.job_id or found.scheduled_message_id))
+    try_again(found.pk)
     return changed(request, session)
 
 

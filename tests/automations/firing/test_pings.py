@@ -36,7 +36,7 @@ def test_each_run_is_pinged_once_and_a_failed_one_as_failed(
         session = person_with_server.session()
         for message, url in (
             ("hello", receiver.set("/good?key=1", "500", "take")),
-            ("[[fail:503]]", f"{receiver.url}/bad"),
+            ("[[fail:400]]", f"{receiver.url}/bad"),
         ):
             new(session, message=message, schedule=EVERY_SECOND, max_runs=1, ping_url=url)
         fleet.worker()

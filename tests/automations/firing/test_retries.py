@@ -17,7 +17,7 @@ from automations.firing.retries import queue_due_retries
 from automations.jobs.edit import delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs import record
-from automations.runs.record import RETRY_AFTER
+from automations.runs.attempts import RETRY_AFTER
 from sessions_app.models import Agent, Message, Turn, TurnState
 from sessions_app.queue.kinds import Trigger, kind_of
 from sessions_app.sessions.delete import delete_session
@@ -34,6 +34,7 @@ SOON = timedelta(seconds=30)
 
 
 DOWN = ModelUnavailable("down")
+BROKEN = RuntimeError("a bug")  # an error for which `max_retry` decides
 
 
 def new(person: Person, **more: Any) -> CronJob:
@@ -58,9 +59,9 @@ def ran(inside: Inside, *replies: ModelReply | Exception, **more: Any) -> tuple[
 
 
 def test_a_failed_run_is_retried_in_a_new_turn(inside: Inside) -> None:
-    job, run = ran(inside, DOWN)
+    job, run = ran(inside, BROKEN)
     first = Turn.objects.get(runs=run)
-    assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, 2, "model_unavailable")
+    assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, 2, "internal_error")
     assert run.finished_at is None
     assert run.not_before is not None
     assert first.finished_at is not None
@@ -81,9 +82,9 @@ def test_a_failed_run_is_retried_in_a_new_turn(inside: Inside) -> None:
 
 def test_final_errors_and_runs_without_max_retry_are_not_retried(inside: Inside) -> None:
     _, final = ran(inside, ModelRefused("no", code="model_quota"))
-    _, plain = ran(inside, DOWN, max_retry=0)
+    _, plain = ran(inside, BROKEN, max_retry=0)
     assert (final.state, final.attempt, final.reason) == (RunState.FAILED, 1, "model_quota")
-    assert (plain.state, plain.attempt, plain.reason) == (RunState.FAILED, 1, "model_unavailable")
+    assert (plain.state, plain.attempt, plain.reason) == (RunState.FAILED, 1, "internal_error")
 
 
 def test_the_next_slot_cancels_a_pending_retry(inside: Inside) -> None:

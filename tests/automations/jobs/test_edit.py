@@ -296,6 +296,7 @@ def test_a_run_that_fails_in_a_pause_is_not_retried(person: Person) -> None:
     run = RunRecord.objects.get(job=job)
     RunRecord.objects.filter(pk=run.pk).update(state=RunState.RUNNING, started_at=ahead(seconds=0))
     update_job(job.pk, {"paused_until": ahead(days=1).isoformat()})
-    record_outcome(Turn.objects.get(), TurnResult(ending=Ending.FAILED, error_code="timeout"), "")
+    with transaction.atomic():
+        record_outcome(Turn.objects.get(), TurnResult(ending=Ending.FAILED, error_code="timeout"), "")
     run.refresh_from_db()
     assert run.state == RunState.FAILED

@@ -15,7 +15,7 @@ from automations.jobs.edit import update_job
 from automations.jobs.explain import Explanation, explain
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs import describe
-from automations.runs.describe import describe_run, span
+from automations.runs.describe import CURES, describe_run, span
 from automations.runs.skips import GapReason
 from sessions_app.channels import base as channels
 from sessions_app.models import Session, SessionState, Turn, TurnState
@@ -238,7 +238,8 @@ def test_a_model_that_failed_in_the_last_run_is_warned_of(person: Person) -> Non
             slot, more = DAY - timedelta(days=days), {"error": error, "finished_at": DAY}
             run_of(job, scheduled_for=slot, state=state, reason=reason, **more).save()
         said = [each for each in of(person, job).warnings if "model" in each]
-        assert said == [f"The model could not be called in the last run: {error}"] * warned, last
+        cure = f" {CURES[last[1]]}" if warned else ""
+        assert said == [f"The model could not be called in the last run: {error}{cure}"] * warned, last
 
 
 @pytest.mark.rule("4.9")
@@ -256,7 +257,9 @@ def test_a_route_that_lost_its_sender_is_warned_of_when_explained_or_saved(
     )
     assert "RONDO_PLUGINS" in warning
     assert ada.patch(f"/api/automations/{made['id']}/", {"name": "n"}).json()["warnings"] == [warning]
-    again = ada.post(f"/api/sessions/{session.pk}/automations/", given | {"name": "other"}).json()
+    again = ada.post(
+        f"/api/sessions/{session.pk}/automations/", given | {"name": "o", "allow_duplicate": True}
+    ).json()
     assert again["warnings"] == [warning]
     on_the_web = {"channel": "web", "chat_id": "", "meta": {}}
     Session.objects.filter(pk=session.pk).update(last_route=on_the_web)

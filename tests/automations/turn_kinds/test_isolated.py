@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from agent_core.exceptions import ModelUnavailable, ToolFailed
+from agent_core.exceptions import ToolFailed
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import EMPTY, NOTES, Ended
 from automations.firing.fire_jobs import fire_due_jobs
@@ -194,12 +194,12 @@ def test_a_job_that_never_ends_is_told_to(person: Person) -> None:
 def test_a_failure_is_reported_only_after_the_last_attempt(inside: Inside) -> None:
     Agent.objects.update(policy={"max_attempts": 1})
     job = job_of(inside.person, "look", max_retry=1)
-    assert ran(inside, job, ModelUnavailable("down")).not_before is not None
+    assert ran(inside, job, RuntimeError("a bug")).not_before is not None
     session = Session.objects.get(key=f"job:{run_of(job).pk}")
     assert session.state == SessionState.OPEN
     assert not MailboxEvent.objects.exists()
     RunRecord.objects.update(not_before=Now())
-    inside.model.answer_with(ModelUnavailable("down"))
+    inside.model.answer_with(RuntimeError("a bug"))
     inside.beat()
     run = run_of(job)
     assert (run.state, run.attempt) == (RunState.FAILED, 2)

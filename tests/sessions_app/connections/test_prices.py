@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from agent_core.prices import Price, price_of
+from agent_core.prices import price_of
+from agent_core.spending import Price
 from sessions_app.connections.edit import add_connection
 from sessions_app.connections.prices import Cost, Used, costs_of
 from tests.conftest import new_person

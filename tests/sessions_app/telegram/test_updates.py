@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -10,7 +12,9 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db.models.functions import Now
 
+from agent_core import process
 from interfaces.telegram import updates
+from interfaces.telegram.polling import Poll, Served
 from interfaces.telegram.updates import NotServed
 from sessions_app.models import (
     Message,
@@ -22,8 +26,9 @@ from sessions_app.models import (
 )
 from sessions_app.telegram.binding import connected_chat, disconnect, issue_code, redeem
 from sessions_app.telegram.bots import CheckedToken, add_bot, check_token, update_bot
-from tests.bot_api import BotApi
+from tests.bot_api import TOKEN, BotApi
 from tests.conftest import Person, new_person
+from tests.fleet import until
 from tests.races import UPDATE, gate
 from tests.sessions_app.telegram.conftest import CHAT, take
 
@@ -128,6 +133,21 @@ def test_an_update_that_comes_again_causes_nothing(api: BotApi, bot: TelegramBot
     TelegramUpdate.objects.update(created_at=Now() - updates.KEPT - timedelta(minutes=1))
     take(bot, api.say(CHAT, "two"))
     assert TelegramUpdate.objects.count() == 1, "old ones are forgotten"
+
+
+@pytest.mark.rule("10.0")
+def test_a_server_that_does_not_wait_for_updates_is_not_asked_without_a_pause(
+    api: BotApi, bot: TelegramBot
+) -> None:
+    api.is_hasty = True
+    served = Served(agent_id=bot.pk, revision=bot.revision, token=TOKEN)
+    with ThreadPoolExecutor(1) as threads:
+        poll = process.submit(Poll(served, threads).run())
+        until(lambda: api.calls["getUpdates"] >= 2)
+        with suppress(TimeoutError):
+            poll.result(0.6)
+        poll.cancel()
+    assert api.calls["getUpdates"] == 2
 
 
 def test_of_two_polls_with_one_update_one_handles_it(api: BotApi, bot: TelegramBot, chat: int) -> None:

@@ -1,0 +1,70 @@
+"""Pause a job that keeps failing, and try a failed slot again (rule 11.2)."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from automations.exceptions import JobNotFound, JobPaused, RunNotFailed
+from automations.jobs.clock import database_now, notify_beats
+from automations.jobs.edit import lock_job, update_job
+from automations.models import JobHealth, RunRecord, RunState
+from automations.models.health import Told
+from automations.runs.health import tell
+from automations.runs.record import has_own_session
+from sessions_app.exceptions import NotFound, SessionClosed
+from sessions_app.models import Priority, Session, SessionState
+
+
+def pause_failing(job_id: str) -> None:
+    """Pause a job with too many failed runs in a row and tell its owner, unless it runs well again or is paused."""
+    with transaction.atomic():
+        try:
+            _clock, job = lock_job(job_id, None)
+        except JobNotFound:
+            return
+        if not job.enabled:
+            return
+        job = update_job(job_id, {"enabled": False})
+        # the health last: the pause may have locked sessions and cancelled runs
+        health = JobHealth.objects.lock(job_id)
+        if not health.is_hopeless:
+            transaction.set_rollback(True)
+            return
+        JobHealth.objects.pause(job_id)
+        if JobHealth.objects.tell(job_id, Told.PAUSED):
+            text = f'"{job.name}" was paused: {health.failures_in_a_row} runs in a row failed.'
+            tell(job, "paused", f"{text} It runs again when it is resumed.", priority=Priority.URGENT)
+
+
+def try_again(run_id: str) -> RunRecord:
+    """Queue another attempt of a failed run, with the same input. Beat makes its turn, as of any attempt.
+
+    NotFound, RunNotFailed, JobPaused, SessionClosed.
+    """
+    with transaction.atomic():
+        found = RunRecord.objects.filter(pk=run_id).values_list("job_id", flat=True).first()
+        if found is None:
+            raise NotFound("there is no such run of an automation")
+        clock, job = lock_job(found, None)
+        if not job.enabled or (clock.paused_until is not None and clock.paused_until > database_now()):
+            raise JobPaused
+        run = RunRecord.objects.filter(pk=run_id).first()
+        if run is None or run.state != RunState.FAILED:
+            raise RunNotFailed
+        _open_session(run)
+        if not RunRecord.objects.try_again(run_id):
+            raise RunNotFailed
+        transaction.on_commit(notify_beats, robust=True)
+    return RunRecord.objects.get(pk=run_id)
+
+
+def _open_session(run: RunRecord) -> None:
+    """Lock the run's session; the one that only this run has was archived with its end, and opens again."""
+    locked = Session.objects.select_for_update(no_key=True)
+    session = locked.filter(pk=run.session_id).first() if run.session_id and run.turn_id else None
+    if session is None:
+        raise SessionClosed("the session of the run was deleted")
+    if has_own_session(run):
+        Session.objects.filter(pk=session.pk).unarchive()
+    elif session.state != SessionState.OPEN:
+        raise SessionClosed(f"the session is {session.state}")

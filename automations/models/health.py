@@ -1,0 +1,150 @@
+"""JobHealth: how many runs of a job failed in a row, and what its owner was told of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import models
+from django.db.models import Q
+
+from automations.models.job import CronJob
+from automations.models.times import readable
+
+FAILING_AFTER = 3  # runs in a row that need attention, and the fewest for which a job is paused
+SLOWED_AFTER = 5  # failed runs in a row
+PAUSED_AFTER = 20
+LONGEST_FAILING = timedelta(days=3)  # from the slot of the first failed run to that of the last one
+SLOW_INTERVAL = timedelta(hours=1)  # between the slots of a job that is slowed down
+
+
+class Told(models.TextChoices):
+    """The last thing that the owner was told of a row of failed runs. Each is told once."""
+
+    NOTHING = ""
+    REFUSED = "refused"
+    SLOWED = "slowed"
+    PAUSED = "paused"
+
+
+class PausedReason(models.TextChoices):
+    """Why the server has paused a job."""
+
+    NONE = ""
+    FAILING = "failing"
+
+
+class HealthChanges(models.QuerySet["JobHealth"]):
+    """The changes. The row is locked last: after the clock, the job, the session and the run."""
+
+    def lock(self, job_id: str) -> JobHealth:
+        """The job's row, locked; it is made if there is none. A run of the job, or its clock, is locked already."""
+        self.bulk_create([self.model(job_id=job_id)], ignore_conflicts=True)
+        return self.select_for_update(no_key=True).get(pk=job_id)
+
+    def set_failures(self, job_id: str, failures: int, first: datetime | None, last: datetime | None) -> int:
+        """Any count → this one. Without failures nothing was told."""
+        told = {} if failures else {"told": Told.NOTHING, "paused_reason": PausedReason.NONE}
+        slots = {"failing_since": first, "failed_last": last}
+        return self.filter(pk=job_id).update(failures_in_a_row=failures, **slots, **told)
+
+    def tell(self, job_id: str, what: Told) -> bool:
+        """The owner is told this. False: it was told this already, or something that includes it."""
+        later = Told.values[Told.values.index(what) :]
+        rows = self.filter(pk=job_id, failures_in_a_row__gt=0).exclude(told__in=later)
+        return bool(rows.update(told=what))
+
+    def pause(self, job_id: str) -> int:
+        """The server pauses the job, because it keeps failing."""
+        return self.filter(pk=job_id, failures_in_a_row__gt=0).update(paused_reason=PausedReason.FAILING)
+
+    def restart(self, job_id: str, now: datetime) -> int:
+        """A person resumes the job: runs that were due before now do not count any more."""
+        rows = self.filter(pk=job_id)
+        rows.update(counts_from=now)
+        return self.set_failures(job_id, 0, None, None)
+
+
+class JobHealth(models.Model):
+    """A job that has failed lately. A job without a row, or with no failures in its row, is well.
+
+    `failures_in_a_row` is counted from the runs whenever one ends badly, so that nothing is counted twice.
+    """
+
+    # no constraint: a commit would have to lock the job for it, which a delete of the session locks before the session.
+    # Whoever makes a row has locked a run of the job, and a delete removes the runs before the job
+    job = models.OneToOneField(
+        CronJob, primary_key=True, on_delete=models.CASCADE, related_name="health", db_constraint=False
+    )
+    failures_in_a_row = models.PositiveIntegerField(default=0, db_default=0)
+    failing_since = models.DateTimeField(
+        null=True, blank=True, help_text="The slot of the first of these runs."
+    )
+    failed_last = models.DateTimeField(null=True, blank=True, help_text="The slot of the last of them.")
+    told = models.CharField(
+        max_length=16, choices=Told, blank=True, default=Told.NOTHING, db_default=Told.NOTHING.value
+    )
+    paused_reason = models.CharField(
+        max_length=16,
+        choices=PausedReason,
+        blank=True,
+        default=PausedReason.NONE,
+        db_default=PausedReason.NONE.value,
+    )
+    counts_from = models.DateTimeField(
+        null=True, blank=True, help_text="Runs before this slot do not count: a person has resumed the job."
+    )
+
+    objects = HealthChanges.as_manager()
+
+    class Meta:
+        verbose_name_plural = "job health"
+        constraints = [
+            models.CheckConstraint(condition=Q(told__in=Told.values), name="jobhealth_told_known"),
+            models.CheckConstraint(
+                condition=Q(paused_reason__in=PausedReason.values), name="jobhealth_paused_reason_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    failures_in_a_row=0,
+                    failing_since__isnull=True,
+                    failed_last__isnull=True,
+                    told="",
+                    paused_reason="",
+                )
+                | Q(failures_in_a_row__gt=0, failing_since__isnull=False, failed_last__isnull=False),
+                name="jobhealth_failing_since_its_failures",
+            ),
+            readable("jobhealth_times_readable", "failing_since", "failed_last", "counts_from"),
+        ]
+
+    def __str__(self) -> str:
+        return f"health of {self.job_id}"
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether the job runs at most once an hour."""
+        return self.failures_in_a_row >= SLOWED_AFTER
+
+    @property
+    def backoff_until(self) -> datetime | None:
+        """No slot before this time is run; None: the job is not slowed down."""
+        return self.failed_last + SLOW_INTERVAL if self.is_slowed and self.failed_last else None
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the job is to be paused: 20 failed runs in a row, or at least 3 over three days."""
+        if self.failures_in_a_row >= PAUSED_AFTER:
+            return True
+        if self.failures_in_a_row < FAILING_AFTER or not (self.failing_since and self.failed_last):
+            return False
+        return self.failed_last - self.failing_since >= LONGEST_FAILING
+
+
+WELL = JobHealth()  # of a job without a row
+
+
+def health_of(job: Any) -> JobHealth:
+    """The health of a job that was read with `select_related("health")`."""
+    found: JobHealth = getattr(job, "health", WELL)
+    return found

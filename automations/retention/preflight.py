@@ -1,0 +1,196 @@
+"""Preflight: find what will stop an automation before its slot, without a model call (rule 11.5).
+
+A chore of maintenance. It checks automations that were saved, those with a slot in the coming hour, and those with a
+problem, each at most once an hour. A problem is told once, in the transaction that stores it.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from agent_core import tools
+from agent_core.text.formats import utc_text
+from automations.gates.registry import gate_of
+from automations.jobs.explain import undeliverable
+from automations.jobs.preflight import PREFLIGHT
+from automations.models import CronJob, JobPreflight, ScheduleKind
+from automations.runs.describe import when
+from automations.runs.report import NAMESPACE, report_to_home
+from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
+from sessions_app import flags
+from sessions_app.connections.listing import ModelLists
+from sessions_app.connections.usable import models_of, usable_connections
+from sessions_app.mailbox.deposit import NewUpdate
+from sessions_app.models import Priority
+from sessions_app.retention.maintenance_round import register_chore
+
+log = structlog.get_logger(__name__)
+
+AHEAD = timedelta(hours=1)
+AGAIN = timedelta(minutes=50)  # after a check, until the next one
+BATCH = 100  # automations of one round
+SECONDS = 60.0  # for a round; the rest is left to the next one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why the next run will fail. `code`: what it is about, one of docs/errors.md; `text`: a sentence for the owner."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """An automation with its agent and session, and what all checks of a round share."""
+
+    job: CronJob
+    lists: ModelLists
+
+
+Check = Callable[[Checked], Iterable[Problem]]
+
+
+def _models(given: Checked) -> Iterable[Problem]:
+    job, agent = given.job, given.job.agent
+    models = models_of(agent, job.model, job.fallback_model)
+    usables = usable_connections(agent.owner_id, filter(None, models))
+    connection.close()  # back to the pool: the providers may be slow
+    for code, model in zip(("bad_model", "bad_fallback_model"), models, strict=True):
+        if model and (why := given.lists.trouble(agent.owner_id, model, usables)):
+            yield Problem(code=code, text=f"The model {model} cannot be called: {why.rstrip('.')}.")
+
+
+def _channel(given: Checked) -> Iterable[Problem]:
+    return (Problem(code="bad_channel", text=text) for text in undeliverable(given.job.session))
+
+
+def _zone(given: Checked) -> Iterable[Problem]:
+    """A cron schedule without its zone is set aside by the walk for time zones, which tells it."""
+    job = given.job
+    if job.schedule_kind != ScheduleKind.CRON and fingerprint(job.timezone) is None:
+        yield Problem(code="unknown_timezone", text=str(unknown_zone(job.timezone)))
+
+
+def _tools(given: Checked) -> Iterable[Problem]:
+    known = {tool.name for tool in tools.all()} | set(given.job.agent.mcp_servers)
+    missing = [
+        each for each in given.job.allow_tools or () if each.partition(tools.SEPARATOR)[0] not in known
+    ]
+    if missing:
+        yield Problem(code="bad_allow_tools", text=f"Its tools do not exist any more: {', '.join(missing)}.")
+
+
+def _gate(given: Checked) -> Iterable[Problem]:
+    if given.job.gate and gate_of(given.job.gate) is None:
+        yield Problem(
+            code="bad_gate", text=f"This server has no gate of the kind {given.job.gate['kind']!r}."
+        )
+
+
+# Further checks join here. None may cost money; a slow one gives the database connection back.
+CHECKS: list[Check] = [_models, _channel, _zone, _tools, _gate]
+
+
+def run_preflight(stop: Callable[[], bool]) -> bool:
+    """Check what is to be checked now. Returns whether there may be more."""
+    if not flags.PREFLIGHT.value:
+        return False
+    until, lists, ids = time.monotonic() + SECONDS, ModelLists(), _to_check()
+    for job_id in ids:
+        if stop() or time.monotonic() > until:
+            break
+        try:
+            if job := _claim(job_id):
+                _store(job, [found for check in CHECKS for found in check(Checked(job=job, lists=lists))])
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:  # a bug in one check must not end the others
+            log.exception("preflight_failed", job=job_id)
+        finally:
+            connection.close()
+    return len(ids) == BATCH and not stop()
+
+
+_AGAIN = Q(preflight=None) | Q(preflight__checked_at=None) | Q(preflight__checked_at__lt=Now() - AGAIN)
+
+
+def _to_check() -> list[str]:
+    """The next automations to check: those that were saved, then by their next slot."""
+    bound = CronJob.objects.filter(session__isnull=False, enabled=True, clock__next_run_at__isnull=False)
+    coming = Q(clock__next_run_at__range=(Now(), Now() + AHEAD)) & _AGAIN
+    troubled = ~Q(preflight__problems=[]) & Q(preflight__checked_at__lt=Now() - AGAIN)
+    found: dict[str, None] = {}
+    for which in (Q(preflight__requested=True), coming, troubled):
+        rows = bound.filter(which).order_by("clock__next_run_at", "pk").values_list("pk", flat=True)
+        found |= dict.fromkeys(rows[:BATCH])
+    return list(found)[:BATCH]
+
+
+def _claim(job_id: str) -> CronJob | None:
+    """Mark an automation as checked now, and return it; None: another process has it, or it is being changed."""
+    with transaction.atomic():
+        job = _locked(job_id, skip_locked=True)
+        if job is None:
+            return None
+        JobPreflight.objects.bulk_create([JobPreflight(job=job)], ignore_conflicts=True)
+        due = Q(requested=True) | Q(checked_at=None) | Q(checked_at__lt=Now() - AGAIN)
+        marked = JobPreflight.objects.filter(due, job=job).update(requested=False, checked_at=Now())
+    return job if marked else None
+
+
+def _locked(job_id: str, *, skip_locked: bool = False) -> CronJob | None:
+    """An enabled automation with agent, session and clock. The job is locked: it comes before its session."""
+    rows = CronJob.objects.select_for_update(no_key=True, of=("self",), skip_locked=skip_locked)
+    return rows.select_related("agent", "session", "clock").filter(pk=job_id, enabled=True).first()
+
+
+def _store(checked: CronJob, found: Sequence[Problem]) -> None:
+    """Store what was found, and tell what is new. Of a job that was changed meanwhile nothing: it is checked again."""
+    with transaction.atomic():
+        job = _locked(checked.pk)
+        row = JobPreflight.objects.filter(pk=checked.pk).first()
+        if job is None or row is None or job.revision != checked.revision:
+            return
+        since = {(each["code"], each["text"]): each["since"] for each in row.problems}
+        now = utc_text(datetime.now(UTC))
+        problems = [{**asdict(each), "since": since.get((each.code, each.text), now)} for each in found]
+        if problems == row.problems:
+            return
+        JobPreflight.objects.filter(pk=job.pk).update(problems=problems)
+        for each in found:
+            if (each.code, each.text) not in since:
+                log.info("preflight_problem", job=job.pk, code=each.code)
+                _tell(job, each)
+
+
+def _tell(job: CronJob, problem: Problem) -> None:
+    """Deposit a mail. It replaces an unread one about the same problem of another automation."""
+    same = CronJob.objects.filter(agent=job.agent, preflight__problems__contains=[asdict(problem)])
+    more = same.exclude(pk=job.pk).count()
+    others = f" and {more} more" if more else ""
+    text = f'{problem.text} This concerns the automation "{job.name}" ({job.pk}){others}.'
+    if firing := job.clock.next_run_at:
+        text += f" Its next run: {when(firing, zone_or_utc(job.timezone))} ({job.timezone})."
+    mail = NewUpdate(
+        event_type="preflight",
+        summary=text,
+        detail=text,
+        priority=Priority.HIGH,
+        dedupe_key=f"preflight:{uuid.uuid5(NAMESPACE, f'{job.agent_id} {problem.text}')}",
+    )
+    report_to_home(job.session_id, job.agent_id, mail)
+
+
+def register_preflight() -> None:
+    """Have maintenance check automations when it is asked to."""
+    register_chore(PREFLIGHT, run_preflight)

@@ -1,0 +1,151 @@
+"""How a job's runs go: count what failed in a row, slow the job down, and tell its owner once (rules 11.2, 11.3).
+
+The count is made anew from the runs whenever one of them ends badly, under the lock of the job's health, which comes
+last in the lock order. A run that ends well costs no statement more, unless the job was failing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import Q
+
+from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
+from automations.models.category import Category, category
+from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
+from automations.models.run import CANCELLED_BY_ERROR
+from automations.runs.describe import CURES
+from automations.runs.report import report_to_home
+from sessions_app.deliveries.system_events import send_notice
+from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
+from sessions_app.models import Delivery, DeliveryState, Priority
+
+LOOKED_AT = 2 * PAUSED_AFTER  # runs, among them those that a person cancelled
+_PAUSES: list[Callable[[str], None]] = []
+
+
+def on_hopeless(pause: Callable[[str], None]) -> None:
+    """Call `pause` with the id of a job that keeps failing, after the commit that says so."""
+    _PAUSES.append(pause)
+
+
+class Streak(NamedTuple):
+    """The runs that failed in a row: their number, and the slots of the first and the last; None without any."""
+
+    failures: int
+    first: datetime | None = None
+    last: datetime | None = None
+
+
+def count_failure(run: RunRecord) -> bool:
+    """Count the failures of a run's job, as the run has ended badly. Returns whether its text is news to its owner.
+
+    It is not if the job failed before, or if the owner is told more than the text says.
+    """
+    job = run.job
+    if job is None or not _is_counted(job):
+        return True
+    before = JobHealth.objects.lock(job.pk)
+    streak = _streak(job.pk, before.counts_from)
+    JobHealth.objects.set_failures(job.pk, *streak)
+    after = JobHealth(failures_in_a_row=streak.failures, failing_since=streak.first, failed_last=streak.last)
+    if after.is_hopeless:
+        pause_after_commit(job.pk)
+    told = _tell_failure(job, run, after)
+    return not told and before.failures_in_a_row == 0
+
+
+def _is_counted(job: CronJob) -> bool:
+    """Whether it is a person's job. Heartbeats have a backoff of their own, and legacy jobs nobody to tell."""
+    return category(job) in (Category.BOUND, Category.ROUTINE)
+
+
+def _streak(job_id: str, since: datetime | None) -> Streak:
+    """Count back to the last run that was done. Runs that only need attention count from the third of them on."""
+    by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
+    ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error
+    rows = RunRecord.objects.filter(ended, job=job_id, **({"scheduled_for__gte": since} if since else {}))
+    columns = ("finished_at", "scheduled_for", "state", "attention")
+    newest = rows.order_by("-scheduled_for").values_list(*columns)[:LOOKED_AT]
+    failed: list[datetime] = []
+    doubtful: list[datetime] = []
+    for _, slot, state, attention in sorted(newest, reverse=True):
+        if state != RunState.SUCCEEDED:
+            failed.append(slot)
+        elif attention != Attention.NONE:
+            doubtful.append(slot)
+        else:
+            break
+    slots = failed + (doubtful if len(doubtful) >= FAILING_AFTER else [])
+    return Streak(len(slots), min(slots), max(slots)) if slots else Streak(0)
+
+
+def pause_after_commit(job_id: str) -> None:
+    """Pause the job in a transaction of its own: this one may hold locks that come after a job's."""
+    for pause in _PAUSES:
+        transaction.on_commit(partial(pause, job_id), robust=True)
+
+
+def mend(job_ids: Iterable[str]) -> None:
+    """A run of these failing jobs was done: they are well again, and owners who were told so hear of it."""
+    for job in CronJob.objects.filter(pk__in=job_ids).order_by("pk"):
+        before = JobHealth.objects.lock(job.pk)
+        JobHealth.objects.set_failures(job.pk, *Streak(0))
+        if before.told != Told.NOTHING:
+            text = f'"{job.name}" works again, after {before.failures_in_a_row} failed runs.'
+            tell(job, "works_again", text, priority=Priority.NORMAL)
+
+
+def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
+    """Tell the owner that the job is slowed down, or at its first refusal what to do. Whether there was news."""
+    cure = CURES.get(run.reason, "")
+    why = run.error.rstrip(".") or "an answer was empty, cut short or not delivered"
+    if health.is_slowed and JobHealth.objects.tell(job.pk, Told.SLOWED):
+        text = f'"{job.name}" has failed {health.failures_in_a_row} times in a row, the last time because: {why}.'
+        tell(job, "failing", f"{text} It runs at most once an hour until a run succeeds. {cure}".rstrip())
+        return True
+    if cure and JobHealth.objects.tell(job.pk, Told.REFUSED):
+        tell(job, "failing", f'"{job.name}" cannot run: {why}. {cure}')
+        return True
+    return False
+
+
+def tell(job: CronJob, event_type: str, text: str, priority: Priority = Priority.HIGH) -> None:
+    """Tell a job's owner by the mailbox and the channel of its conversation. Newer news replace unread ones."""
+    home = job.session_id or job.home_id
+    event_id = uuid.uuid4()
+    mail = NewUpdate(
+        event_id=event_id,
+        event_type=event_type,
+        summary=text[:LONGEST_SUMMARY],
+        detail=text,
+        priority=priority,
+        dedupe_key=f"failing:{job.pk}",
+    )
+    report_to_home(home, job.agent_id, mail)
+    if home is not None:
+        send_notice(home, text, about={"automation": job.pk, "automation_name": job.name}, key=str(event_id))
+
+
+def apply_delivery_result(delivery: Delivery) -> None:
+    """Mark the run whose answer did not leave the server, in the transaction that gives the delivery up.
+
+    If it is sent after all, which only one that was sent again can be, the mark goes.
+    """
+    message = delivery.message
+    if message is None or message.turn_id is None:
+        return
+    if delivery.state == DeliveryState.FAILED:
+        changed = RunRecord.objects.undelivered(message.turn_id)
+    elif delivery.handed_over_at > delivery.created_at:
+        changed = RunRecord.objects.delivered(message.turn_id)
+    else:
+        return
+    if changed:
+        for run in RunRecord.objects.filter(turn=message.turn_id).select_related("job"):
+            count_failure(run)

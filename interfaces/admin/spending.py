@@ -1,0 +1,67 @@
+"""The caps of users, and the accounts of all caps: what is spent and what is reserved."""
+
+# ruff: noqa: ARG002 -- the signatures are Django's
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from agent_core.spending import Budget
+from interfaces.admin.agents import ObjectField
+from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm
+from interfaces.admin.panels import Panel, spent_panel
+from sessions_app.limits.caps import replacing
+from sessions_app.limits.spending import set_user_limits
+from sessions_app.models import Reservation, Spending, UserLimits
+
+
+class UserLimitsForm(VerbForm[UserLimits]):
+    """The caps of a user, as one object."""
+
+    field_of = {"bad_limits": "limits"}
+
+    class Meta:
+        field_classes = {"limits": ObjectField}
+
+
+@admin.register(UserLimits)
+class UserLimitsAdmin(VerbAdmin[UserLimits]):
+    form = UserLimitsForm
+    list_display = ["user", "limits"]
+    list_select_related = ["user"]
+    search_fields = ["user__username"]
+    ordering = ["user_id"]
+    autocomplete_fields = ["user"]
+    fixed = ["user"]
+    editable = ["limits"]
+    form_only = ()
+
+    def create(self, request: HttpRequest, form: Any) -> UserLimits:
+        return set_user_limits(form.cleaned_data["user"].pk, form.cleaned_data["limits"] or {})
+
+    def change(self, request: HttpRequest, obj: UserLimits, form: Any) -> None:
+        set_user_limits(obj.pk, replacing(obj.limits, form.cleaned_data["limits"] or {}))
+
+    def panels(self, obj: UserLimits) -> Iterable[Panel]:
+        yield from spent_panel(Budget(scope="user", subject=str(obj.pk), name="", limits=obj.limits))
+
+
+@admin.register(Spending)
+class SpendingAdmin(ReadOnlyAdmin[Spending]):
+    list_display = [
+        "key", "spent_tokens", "spent_micro_usd", "reserved_tokens", "reserved_micro_usd", "told", "ends_at",
+    ]  # fmt: skip
+    search_fields = ["key__startswith"]
+    search_help_text = "The beginning of the key, such as `agent:7:day:`"
+    ordering = ["key"]
+
+
+@admin.register(Reservation)
+class ReservationAdmin(ReadOnlyAdmin[Reservation]):
+    list_display = ["id", "turn_id", "tokens", "micro_usd", "created_at"]
+    search_fields = ["=turn_id"]
+    panel_fields = {"caps": "Caps"}

@@ -1,0 +1,127 @@
+"""What a user's turns used and cost, summed from the rows of turns that are still kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import BigIntegerField, CharField, DecimalField, F, Max, QuerySet, Sum, Value
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Coalesce, NullIf, StrIndex, Substr, TruncDate
+from django.db.models.lookups import IsNull
+
+from agent_core.spending import MICRO
+from sessions_app.connections.prices import Cost, Used, costs_of
+from sessions_app.models import Turn
+from sessions_app.models.turn_input import AUTOMATION_NAME
+from sessions_app.tokens.reach import in_sessions
+
+MOST_RESULTS = 1_000
+_PREFIX_END = StrIndex("model", Value(":")) - 1
+_RUN_END = StrIndex("origin_run", Value(":")) - 1
+_TEXT = CharField()
+# by what usage is summed: the key of a turn, and its name. A turn without a key is left out
+_KEYS: dict[str, tuple[Any, Any]] = {
+    "agent": (F("session__agent__name"), F("session__agent__name")),
+    "automation": (Substr("origin_run", 1, _RUN_END), KT(AUTOMATION_NAME)),
+    "session": (Cast("session_id", _TEXT), Coalesce(NullIf("session__title", Value("")), "session__key")),
+    "connection": (Substr("model", 1, _PREFIX_END), Substr("model", 1, _PREFIX_END)),
+    "model": (F("model"), F("model")),
+    "all": (Value("all"), Value("all")),
+    "day": (Cast(TruncDate("queued_at", tzinfo=UTC), _TEXT), Cast(TruncDate("queued_at", tzinfo=UTC), _TEXT)),
+}
+_NEEDED = {"automation": {"origin_run__contains": ":"}, "connection": {"model__contains": ":"}}
+BY = tuple(each for each in _KEYS if each != "all")
+MOST_COUNTED = 5_000  # turns of one sum
+SPAN = timedelta(days=30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageRow:
+    """The usage of one agent, automation, session, connection, model or day (UTC)."""
+
+    key: str
+    name: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost: Cost
+
+    @property
+    def usd(self) -> str:
+        """US dollars of what has a price."""
+        return f"{self.cost.dollars:.6f}"
+
+    @property
+    def unpriced_tokens(self) -> int:
+        """Tokens of models without a price."""
+        return self.cost.unpriced_tokens
+
+
+def usage_of(user: AbstractBaseUser, by: str, since: datetime, until: datetime) -> list[UsageRow]:
+    """Return at most MOST_RESULTS rows: days in their order, else those with the most tokens first."""
+    own = Turn.objects.filter(in_sessions(user), owner_id=user.pk, queued_at__gte=since, queued_at__lt=until)
+    rows = sorted(summed(own, by), key=lambda row: row.key)
+    if by != "day":
+        rows.sort(key=lambda row: -(row.input_tokens + row.output_tokens))
+    return rows[:MOST_RESULTS]
+
+
+def total_of(turns: QuerySet[Turn]) -> UsageRow:
+    """Sum the newest MOST_COUNTED of these turns, as far as they are of the last 30 days."""
+    recent = turns.filter(queued_at__gte=datetime.now(UTC) - SPAN).order_by("-pk")[:MOST_COUNTED]
+    none = UsageRow(
+        key="all",
+        name="",
+        calls=0,
+        input_tokens=0,
+        output_tokens=0,
+        cost=Cost(dollars=Decimal(0), is_partial=False),
+    )
+    return next(summed(Turn.objects.filter(pk__in=recent.values("pk")), "all"), none)
+
+
+def summed(turns: QuerySet[Turn], by: str) -> Iterator[UsageRow]:
+    """Sum these turns by one of BY, with one query for the turns and one for the prices of old ones."""
+    key, name = _KEYS[by]
+    found = (
+        turns.order_by()
+        .filter(usage__has_key="requests", **_NEEDED.get(by, {}))
+        .annotate(by_key=key, is_old=IsNull(KT("usage__usd"), True))
+        .values("by_key", "owner_id", "model", "is_old")
+        .annotate(
+            name=Max(name),
+            calls=Sum(Cast(KT("usage__requests"), BigIntegerField())),
+            read=Sum(Cast(KT("usage__input_tokens"), BigIntegerField())),
+            written=Sum(Cast(KT("usage__output_tokens"), BigIntegerField())),
+            usd=Sum(Cast(KT("usage__usd"), DecimalField(max_digits=20, decimal_places=6))),
+        )
+    )
+    groups: dict[str, list[Any]] = {}
+    for row in found:
+        groups.setdefault(row["by_key"], []).append(row)
+    costs = costs_of([_used(row) for row in rows] for rows in groups.values())
+    for (one, rows), cost in zip(groups.items(), costs, strict=True):
+        sums = {each: sum(row[each] or 0 for row in rows) for each in ("calls", "read", "written")}
+        yield UsageRow(
+            key=one,
+            name=max(row["name"] or "" for row in rows) or one,
+            calls=sums["calls"],
+            input_tokens=sums["read"],
+            output_tokens=sums["written"],
+            cost=cost,
+        )
+
+
+def _used(row: dict[str, Any]) -> Used:
+    return Used(
+        owner_id=row["owner_id"],
+        model=row["model"],
+        input_tokens=row["read"] or 0,
+        output_tokens=row["written"] or 0,
+        micro_usd=int((row["usd"] or Decimal(0)) * MICRO),
+    )

@@ -1,0 +1,284 @@
+"""Failed runs are repeated, counted, slowed down, paused, and tried again by people (rules 11.2, 11.3)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from agent_core.exceptions import ModelRefused, ModelUnavailable
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import Ended
+from automations.jobs.edit import update_job
+from automations.jobs.explain import explain
+from automations.models import CronJob, ExecutionMode, JobClock, JobHealth, RunRecord, RunState
+from automations.models.health import LONGEST_FAILING, PAUSED_AFTER, SLOWED_AFTER
+from automations.runs.describe import CURES
+from automations.runs.skips import GapReason, run_id
+from sessions_app.models import Agent, MailboxEvent, Turn
+from sessions_app.sessions.delete import delete_session
+from sessions_app.sessions.open import archive_session
+from tests.api.conftest import problem
+from tests.automations.jobs import made
+from tests.automations.turn_kinds.test_bound import fire
+from tests.conftest import Person
+from tests.doors import caller
+from tests.inside import Inside, Reply, call, listening, makes
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.2")]
+EVERY = {"kind": "every", "seconds": 3600}
+DOWN = ModelUnavailable("down")
+REFUSED = ModelRefused("no")
+SOON = timedelta(seconds=30)
+
+
+def new(person: Person, **more: Any) -> CronJob:
+    Agent.objects.update(policy={"max_attempts": 1})
+    return made.new(person.session(), **{"schedule": EVERY, "message": "look"} | more)
+
+
+def ran(inside: Inside, job: CronJob, *replies: Reply) -> RunRecord:
+    """The run of the slot that is due now."""
+    inside.model.answer_with(*replies)
+    run = fire(job)
+    inside.run_all()
+    run.refresh_from_db()
+    return run
+
+
+def failed_before(job: CronJob, count: int, apart: timedelta = timedelta(minutes=1)) -> None:
+    """So many failed runs in a row, the last one a little while ago."""
+    now = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=1)
+    slots = [now - apart * number for number in range(count)]
+    RunRecord.objects.bulk_create(
+        RunRecord(
+            run_id=run_id(job.pk, slot), job=job, session=job.session, scheduled_for=slot, finished_at=slot,
+            state=RunState.FAILED, reason="model_refused",
+        )
+        for slot in slots
+    )  # fmt: skip
+
+
+def health(job: CronJob) -> JobHealth:
+    return JobHealth.objects.get(pk=job.pk)
+
+
+def mail(kind: str) -> int:
+    return MailboxEvent.objects.filter(event_type=kind).count()
+
+
+def test_only_an_attempt_in_which_nothing_was_done_is_repeated(inside: Inside) -> None:
+    limited = ModelUnavailable("busy", code="rate_limited")
+    with listening(lambda: "heard"):
+        for replies, is_repeated in (
+            ([DOWN], True),
+            ([limited], True),
+            ([makes(call("listen")), DOWN], False),
+            ([RuntimeError("a bug")], False),
+            ([ModelRefused("no", code="model_quota")], False),
+        ):
+            run = ran(inside, new(inside.person), *replies)
+            expected = RunState.QUEUED if is_repeated else RunState.FAILED
+            assert (run.state, run.fruitless) == (expected, int(is_repeated)), replies
+
+
+def test_repeats_do_not_use_up_the_retries_that_a_person_gave(inside: Inside) -> None:
+    job = new(inside.person, max_retry=1)
+    run = ran(inside, job, DOWN)
+    for replies in ([DOWN], [DOWN], [DOWN], [RuntimeError("a bug")]):
+        RunRecord.objects.filter(pk=run.pk).update(not_before=Now())
+        inside.model.answer_with(*replies)
+        inside.beat()
+    run.refresh_from_db()
+    assert (run.state, run.attempt, run.fruitless) == (RunState.FAILED, 5, 3)
+
+
+def test_five_failed_runs_slow_a_job_down_and_a_good_one_ends_that(inside: Inside) -> None:
+    job = new(inside.person)
+    failed_before(job, SLOWED_AFTER - 2)
+    assert ran(inside, job, REFUSED).state == RunState.FAILED
+    assert not health(job).is_slowed
+    run = ran(inside, job, REFUSED)
+    assert (health(job).failures_in_a_row, health(job).backoff_until) == (
+        SLOWED_AFTER,
+        run.scheduled_for + timedelta(hours=1),
+    )
+    [told] = MailboxEvent.objects.filter(event_type="failing")
+    assert told.target_id == job.session_id
+    skipped = ran(inside, job)
+    assert (skipped.state, skipped.reason) == (RunState.SKIPPED, GapReason.BACKOFF)
+    assert any("once an hour" in text for text in explain(inside.person.user, job.pk).warnings)
+    JobHealth.objects.update(failed_last=Now() - timedelta(hours=1))
+    assert ran(inside, job, DOWN).state == RunState.FAILED, "while it is slowed down, one attempt an hour"
+    JobHealth.objects.update(failed_last=Now() - timedelta(hours=1))
+    ran(inside, job)
+    assert (health(job).failures_in_a_row, health(job).told, mail("works_again")) == (0, "", 1)
+    assert ran(inside, job).state == RunState.SUCCEEDED
+    assert mail("works_again") == 1
+
+
+@pytest.mark.parametrize("how", ["twenty", "three days"])
+def test_a_hopeless_job_is_paused_until_a_person_resumes_it(inside: Inside, how: str) -> None:
+    job = new(inside.person)
+    if how == "twenty":
+        failed_before(job, PAUSED_AFTER - 1)
+    else:
+        failed_before(job, 4, LONGEST_FAILING / 3)
+    ran(inside, job, REFUSED)
+    job.refresh_from_db()
+    assert (job.enabled, health(job).paused_reason, mail("paused")) == (False, "failing", 1)
+    api = caller(inside.person)
+    shown = api.get(f"/api/automations/{job.pk}/").json()["health"]
+    assert (shown["paused_reason"], shown["preflight"]) == ("failing", [])
+    assert shown["failures_in_a_row"] == health(job).failures_in_a_row
+    assert "runs in a row failed" in explain(inside.person.user, job.pk).now
+    update_job(job.pk, {"enabled": True})
+    assert (health(job).failures_in_a_row, health(job).paused_reason) == (0, "")
+    ran(inside, job, REFUSED)
+    assert health(job).failures_in_a_row == 1, "what failed before the pause does not count any more"
+
+
+def test_beat_pauses_a_hopeless_job_that_nobody_paused(inside: Inside) -> None:
+    job = new(inside.person)
+    slots = {"failing_since": Now(), "failed_last": Now() - timedelta(hours=2)}
+    JobHealth.objects.create(job=job, failures_in_a_row=PAUSED_AFTER, **slots)
+    assert ran(inside, job).reason == GapReason.BACKOFF
+    job.refresh_from_db()
+    assert (job.enabled, JobClock.objects.get(job=job).next_run_at) == (False, None)
+
+
+def test_what_ends_well_costs_a_well_job_no_statement(inside: Inside) -> None:
+    job = new(inside.person)
+    fire(job)
+    with CaptureQueriesContext(connection) as captured:
+        inside.run_all()
+    about = [each["sql"] for each in captured if "jobhealth" in each["sql"]]
+    assert len(about) == 1
+    assert about[0].startswith('UPDATE "automations_runrecord"')
+    assert not JobHealth.objects.exists()
+
+
+def test_a_refusal_is_told_once_with_its_cure(inside: Inside) -> None:
+    job = new(inside.person)
+    for _ in range(2):
+        ran(inside, job, ModelRefused("no", code="model_quota", reason="It refused (402)"))
+    [told] = MailboxEvent.objects.filter(event_type="failing")
+    assert "402" in told.summary
+    assert CURES["model_quota"] in told.summary
+
+
+@pytest.mark.parametrize("mode", ["session", "isolated"])
+def test_a_person_tries_a_failed_slot_again(inside: Inside, mode: str) -> None:
+    job = new(inside.person)
+    if mode == "isolated":
+        CronJob.objects.update(execution_mode=ExecutionMode.ISOLATED, session=None)
+        job.refresh_from_db()
+    run = ran(inside, job, REFUSED)
+    api = caller(inside.person)
+    answer = api.post(f"/api/runs/{run.pk}/retry/")
+    assert answer.status_code == 202, answer.content
+    assert (answer.json()["state"], answer.json()["attempt"]) == ("queued", 2)
+    problem(api.post(f"/api/runs/{run.pk}/retry/"), 409, "run_not_failed")
+    if mode == "session":
+        update_job(job.pk, {"message": "something else"})
+    inside.beat()
+    run.refresh_from_db()
+    assert (run.state, run.attempt, health(job).failures_in_a_row) == (RunState.SUCCEEDED, 2, 0)
+    first, second = Turn.objects.filter(origin_run=run.pk).order_by("pk")
+    assert (first.content, first.session_id) == (second.content, second.session_id)
+    assert RunRecord.objects.filter(job=job).count() == 1, "there is no run outside the schedule"
+
+
+def test_a_retry_by_the_terminal_is_one_of_the_last_run(inside: Inside) -> None:
+    job = new(inside.person)
+    run = ran(inside, job, REFUSED)
+    call_command("automations", "retry", job.pk, stdout=StringIO())
+    with pytest.raises(CommandError):
+        call_command("automations", "retry", job.pk, stdout=StringIO(), stderr=StringIO())
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.QUEUED, 2)
+
+
+def test_a_retry_is_refused_where_it_could_not_run(inside: Inside) -> None:
+    job = new(inside.person)
+    run = ran(inside, job, REFUSED)
+    api, address = caller(inside.person), f"/api/runs/{run.pk}/retry/"
+    update_job(job.pk, {"enabled": False})
+    problem(api.post(address), 409, "job_paused")
+    update_job(job.pk, {"enabled": True})
+    assert job.session is not None
+    archive_session(job.session)
+    problem(api.post(address), 409, "session_closed")
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.FAILED, 1)
+
+
+@pytest.mark.rule("11.3")
+def test_an_answer_says_what_it_lacks(inside: Inside) -> None:
+    job, api = new(inside.person), caller(inside.person)
+    for reply, attention in (
+        (ModelReply(text="Fine."), None),
+        (ModelReply(text=" \n"), "empty"),
+        (ModelReply(text="", ended_by=Ended.FILTER), "empty"),
+        (ModelReply(text="Once upon", ended_by=Ended.LENGTH), "cut_short"),
+    ):
+        run = ran(inside, job, reply)
+        shown = api.get(f"/api/runs/{run.pk}/").json()
+        assert (shown["state"], shown["attention"]) == ("succeeded", attention)
+        if attention:
+            listed = api.get(f"/api/runs/?attention={attention}").json()["results"]
+            assert listed[0]["run_id"] == run.pk
+    assert health(job).failures_in_a_row == 3
+    problem(api.get("/api/runs/?attention=nothing"), 400, "bad_parameter")
+
+
+@pytest.mark.rule("11.3")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (RunRecord, {"attention": "odd"}),
+        (JobHealth, {"told": "odd"}),
+        (JobHealth, {"paused_reason": "odd"}),
+        (JobHealth, {"failing_since": None}),
+        (JobHealth, {"failures_in_a_row": 0}),
+    ],
+)
+def test_the_database_refuses_what_no_state_names(inside: Inside, rows: tuple[Any, dict[str, Any]]) -> None:
+    ran(inside, new(inside.person), REFUSED)
+    model, change = rows
+    with pytest.raises(IntegrityError), transaction.atomic():
+        model.objects.update(**change)
+
+
+def test_the_health_of_a_deleted_job_is_gone(inside: Inside) -> None:
+    job = new(inside.person)
+    ran(inside, job, REFUSED)
+    assert job.session is not None
+    assert delete_session(job.session.pk, with_dependents=True).deleted
+    assert not JobHealth.objects.exists()
+
+
+@pytest.mark.rule("11.3")
+def test_the_pages_show_what_a_run_lacks_and_try_a_failed_one_again(inside: Inside) -> None:
+    job = new(inside.person)
+    ran(inside, job, ModelReply(text=" "))
+    run = ran(inside, job, REFUSED)
+    browser = Client()
+    browser.force_login(inside.person.user)
+    retry = reverse("retry-run", args=[job.session_id, run.pk])
+    for page, args in (("appointments", []), ("why", ["automation", job.pk]), ("run", [run.pk])):
+        shown = browser.get(reverse(page, args=[job.session_id, *args])).content.decode()
+        assert retry in shown, page
+        assert "slot attention" in shown or page == "run"
+    assert browser.post(retry).status_code == 303
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.QUEUED, 2)
+    assert browser.post(retry).status_code == 409

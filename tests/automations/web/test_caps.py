@@ -1,0 +1,75 @@
+"""Caps on the pages of an agent and of an automation, and what was used (rule 11.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from agent_core.types import Usage
+from automations.models import CronJob
+from sessions_app.limits.spending import set_user_limits
+from sessions_app.models import Agent
+from tests.automations.firing.test_fire_jobs import due_job
+from tests.automations.web.test_addresses import signed_in
+from tests.conftest import Person
+from tests.inside import Inside
+from tests.sessions_app.limits.test_calls import PLENTY, says
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.1")]
+
+
+def section(person: Person) -> Any:
+    answer = signed_in(person).get("/agents/demo/")
+    return next(each for each in answer.context["sections"] if each["about"].anchor == "spending")["part"]
+
+
+def test_caps_are_set_on_the_page_of_an_agent_and_bad_ones_are_kept_in_the_form(inside: Inside) -> None:
+    client, address = signed_in(inside.person), "/agents/demo/spending/"
+    form = {
+        "run_usd": "0.1",
+        "day_tokens": str(PLENTY),
+        "day_usd": "",
+        "revision": inside.person.agent.revision,
+    }
+    for bad in ({"day_tokens": "many"}, {"day_tokens": "1" * 14}, {"run_usd": "much"}, {"month_usd": "-1"}):
+        answer = client.post(address, form | bad)
+        assert answer.status_code == 400, bad
+        assert Agent.objects.get().limits == {}, bad
+    assert client.post(address, form).status_code == 303
+    assert Agent.objects.get().limits == {"run": {"usd": "0.10"}, "day": {"tokens": PLENTY}}
+    inside.model.answer_with(says("Hello.", Usage(input_tokens=70, output_tokens=30, requests=1)))
+    inside.say(inside.person.session(), "hello")
+    part = section(inside.person)
+    assert [row["cap"].get("spent", {}).get("tokens") for row in part["rows"]] == [None, 100, None]
+    assert (part["total"].calls, part["total"].cost.unpriced_tokens) == (1, 100)
+
+
+def test_caps_in_dollars_are_set_in_the_form_of_an_automation(inside: Inside) -> None:
+    session = inside.person.session()
+    job, client = due_job(session, limits={"day": {"tokens": 5}}), signed_in(inside.person)
+    address = reverse("change-automation", args=[session.pk, job.pk])
+    form = {
+        "message": "after",
+        "name": "n",
+        "repeat": "every",
+        "count": "1",
+        "unit": "3600",
+        "timezone": "UTC",
+        "time": "09:00",
+    }
+    form |= {"overlap": "skip", "catch_up": "one", "max_retry": "0", "jitter_seconds": "0"}
+    form |= {"revision": str(job.revision)}
+    assert client.post(address, form | {"usd_day": "much"}).status_code != 303
+    assert CronJob.objects.get().limits == {"day": {"tokens": 5}}
+    saved = client.post(address, form | {"usd_day": "0.50"})
+    assert saved.status_code < 400, saved.context["form"].errors
+    assert CronJob.objects.get().limits == {"day": {"tokens": 5, "usd": "0.50"}}
+
+
+def test_an_account_shows_its_caps_and_what_all_agents_used(inside: Inside) -> None:
+    set_user_limits(inside.person.user.pk, {"month": {"usd": "12.50"}})
+    answer = signed_in(inside.person).get("/account/")
+    assert "$12.50" in answer.content.decode()
+    assert answer.context["used"].calls == 0

@@ -1,0 +1,213 @@
+"""Model calls under caps: what is charged, what a cap stops and what its owner is told (rule 11.1)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from agent_core.exceptions import ModelRefused, ModelUnavailable
+from agent_core.llm.protocol import ModelReply
+from agent_core.prices import use_own_prices
+from agent_core.spending import Price
+from agent_core.types import Usage
+from sessions_app.agents import budgets
+from sessions_app.agents.edit import update_agent
+from sessions_app.limits.caps import period_of
+from sessions_app.models import (
+    Agent,
+    Delivery,
+    MailboxEvent,
+    Message,
+    Reservation,
+    Spending,
+    Turn,
+    TurnState,
+    UserLimits,
+)
+from tests.inside import MODEL, Inside, call, during, listening
+
+pytestmark = pytest.mark.rule("11.1")
+
+USED = Usage(input_tokens=70, output_tokens=30, requests=1)
+PLENTY = 10**9
+
+
+def says(text: str, usage: Usage = USED) -> ModelReply:
+    return ModelReply(text=text, usage=usage)
+
+
+def cap(inside: Inside, **periods: Any) -> None:
+    inside.person.agent.limits = periods
+    Agent.objects.filter(pk=inside.person.agent.pk).update(limits=periods)
+
+
+def today(inside: Inside) -> Spending:
+    """What the agent has spent today."""
+    day, _ = period_of("day", inside.person.agent.timezone, datetime.now(UTC))
+    return Spending.objects.get(pk=f"agent:{inside.person.agent.pk}:day:{day}")
+
+
+@pytest.fixture
+def priced() -> Iterator[None]:
+    """The scripted model costs a dollar for a million tokens that it reads, and two for those that it writes."""
+    use_own_prices({f"rondo:{MODEL}": Price(input=Decimal("0.000001"), output=Decimal("0.000002"))})
+    yield
+    use_own_prices({})
+
+
+def test_a_call_costs_two_statements_under_caps_and_none_without(inside: Inside) -> None:
+    session, counts = inside.person.session(), []
+    for limits in ({}, {"day": {"tokens": PLENTY}, "month": {"usd": "5.00"}, "run": {"tokens": PLENTY}}):
+        cap(inside, **limits)
+        inside.say(session, "the first turn of a process reads more")
+        with CaptureQueriesContext(connection) as queries:
+            assert inside.say(session, "hello").state == TurnState.SUCCEEDED
+        counts.append([each["sql"] for each in queries if not each["sql"].startswith(("BEGIN", "COMMIT"))])
+    plain, capped = counts
+    assert len(capped) == len(plain) + 2
+    assert not any(
+        "rondo_reserve" in each or "spending" in each for each in plain[:-1] if "limits" not in each
+    )
+
+
+def test_a_turn_is_charged_what_it_used_and_stores_its_cost(inside: Inside, priced: None) -> None:
+    cap(inside, day={"tokens": PLENTY})
+    UserLimits.objects.create(user=inside.person.user, limits={"month": {"usd": "1.00"}})
+    inside.model.answer_with(says("Hello."))
+    turn = inside.say(inside.person.session(), "hello")
+    assert turn.usage == {"input_tokens": 70, "output_tokens": 30, "requests": 1, "usd": "0.000130"}
+    assert {
+        row.key.rpartition(":")[0]: (row.spent_tokens, row.spent_micro_usd) for row in Spending.objects.all()
+    } == {
+        f"agent:{inside.person.agent.pk}:day": (100, 130),
+        f"user:{inside.person.user.pk}:month": (100, 130),
+    }
+    assert not Reservation.objects.exists()
+
+
+FREE = ModelRefused("no")
+FREE.is_free = True
+
+
+@pytest.mark.parametrize(
+    ("reply", "share"),
+    [
+        pytest.param(FREE, "nothing", id="it surely reached no model"),
+        pytest.param(ModelRefused("no"), "all", id="it may have reached one"),
+        pytest.param(ModelUnavailable("silent"), "all", id="the model fell silent"),
+        pytest.param(ValueError("a bug"), "all", id="a bug"),
+        pytest.param(says("Hi.", Usage(requests=1)), "all", id="the provider counts nothing"),
+    ],
+)
+def test_a_call_of_unknown_cost_is_charged_in_full(inside: Inside, reply: Any, share: str) -> None:
+    cap(inside, day={"tokens": PLENTY})
+    Agent.objects.update(policy={"max_attempts": 1})
+    reserved: list[int] = []
+    inside.model.answer_with(
+        during(lambda: reserved.append(today(inside).reserved_tokens), reply)
+        if isinstance(reply, ModelReply)
+        else raising(reserved, inside, reply)
+    )
+    inside.say(inside.person.session(), "hello")
+    assert reserved[0] > 0
+    assert today(inside).spent_tokens == (0 if share == "nothing" else reserved[0])
+    assert today(inside).reserved_tokens == 0
+
+
+def raising(reserved: list[int], inside: Inside, error: Exception) -> Any:
+    def call() -> ModelReply:
+        reserved.append(today(inside).reserved_tokens)
+        connection.close()
+        raise error
+
+    return call
+
+
+def test_a_message_that_a_cap_stops_gets_a_turn_that_says_which_and_until_when(inside: Inside) -> None:
+    cap(inside, day={"tokens": 500})
+    session = inside.person.session()
+    turn = inside.say(session, "hello")
+    assert (turn.state, turn.error_code) == (TurnState.FAILED, "budget")
+    assert inside.model.calls == []
+    _, ends_at = period_of("day", "UTC", datetime.now(UTC))
+    assert ends_at is not None
+    for part in ("demo", "0 of 500 tokens", f"{ends_at:%-d %b %Y, %H:%M}"):
+        assert part in turn.error, part
+    assert [each.role for each in Message.objects.filter(session=session)] == ["user", "assistant"]
+    update_agent(inside.person.agent.pk, {"limits": {"day": None}})
+    assert inside.say(session, "again").state == TurnState.SUCCEEDED
+
+
+def test_what_was_said_before_a_cap_stands_with_a_closure(inside: Inside) -> None:
+    cap(inside, day={"tokens": PLENTY})
+    session = inside.person.session()
+    first = ModelReply(
+        text="I will look.", calls=(call("listen"),), usage=Usage(input_tokens=PLENTY, requests=1)
+    )
+    with listening(lambda: None):
+        inside.model.answer_with(first)
+        turn = inside.say(session, "hello")
+    assert (turn.state, turn.error_code) == (TurnState.FAILED, "budget")
+    assert turn.usage["requests"] == 1
+    said = [(each.role, each.content) for each in Message.objects.filter(session=session).order_by("seq")]
+    assert ("assistant", "I will look.") in said
+    assert said[-1][0] == "assistant"
+    assert turn.error in said[-1][1]
+
+
+def test_a_later_request_of_a_turn_is_bounded_by_what_its_provider_counted(inside: Inside) -> None:
+    """So a cap does not stop a long turn for its prompt, which was counted already."""
+    cap(inside, run={"tokens": PLENTY})
+    reserved: list[int] = []
+
+    def note() -> None:
+        reserved.append(Reservation.objects.get().tokens)
+
+    with listening(lambda: "heard"):
+        first = ModelReply(text="", calls=(call("listen"),), usage=USED)
+        inside.model.answer_with(during(note, first), during(note, says("Done.")))
+        assert inside.say(inside.person.session(), "hello").state == TurnState.SUCCEEDED
+    assert reserved[1] < reserved[0] / 2
+
+
+def test_the_sweep_settles_what_a_dead_worker_left(inside: Inside) -> None:
+    """Another worker has taken the turn over while its model was asked."""
+    cap(inside, day={"tokens": PLENTY})
+
+    def lose() -> None:
+        Turn.objects.filter(state=TurnState.RUNNING).update(claim=uuid.uuid4())
+        left.append(today(inside).reserved_tokens)
+        assert budgets.settle_abandoned() == 1
+
+    left: list[int] = []
+    inside.model.answer_with(during(lose, says("Too late.")))
+    with pytest.raises(Exception, match="no longer owns"):
+        inside.say(inside.person.session(), "hello")
+    assert today(inside).spent_tokens == left[0] > 0
+    assert today(inside).reserved_tokens == 0
+    assert budgets.settle_abandoned() == 0
+
+
+def test_owners_are_told_once_of_80_and_100_percent(inside: Inside) -> None:
+    cap(inside, day={"tokens": 10**6})
+    Agent.objects.update(events_url="https://example.org/events")
+    session = inside.person.session()
+    for used, news in ((810_000, ["budget_near"]), (10, []), (190_000, ["budget_reached"]), (1, [])):
+        MailboxEvent.objects.all().delete()
+        inside.model.answer_with(says("Hello.", Usage(input_tokens=used, requests=1)))
+        inside.say(session, "hello")
+        inside.model.replies.clear()
+        assert list(MailboxEvent.objects.values_list("event_type", flat=True)) == news
+    events: list[Any] = [each.event for each in Delivery.objects.filter(channel="events").order_by("pk")]
+    assert [(each["type"], each["data"]["scope"]) for each in events] == [
+        ("budget.near", "agent"),
+        ("budget.reached", "agent"),
+    ]
+    assert events[1]["data"]["cap"] == {"tokens": 10**6, "usd": None}

@@ -1,0 +1,239 @@
+"""How scheduled agents fail elsewhere: each situation is built here. The numbers are those of docs/failures.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from agent_core.connections import hooks
+from agent_core.exceptions import ModelRefused, ModelUnavailable
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import Ended
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.jobs.system import HEARTBEAT
+from automations.models import CronJob, JobClock, JobHealth, RunRecord, RunState
+from automations.runs.attempts import REPEAT_AFTER
+from automations.runs.describe import SlotState, slot_state
+from automations.runs.skips import GapReason
+from sessions_app.agents.edit import update_agent
+from sessions_app.channels import base
+from sessions_app.deliveries import outbox
+from sessions_app.models import Agent, Delivery, MailboxEvent, Message, Session, Turn, TurnState
+from sessions_app.queue.receive import MessageInput, receive
+from tests.automations.jobs import made
+from tests.automations.test_message_deliveries import Chat, deliver_all
+from tests.automations.turn_kinds.test_bound import fire
+from tests.conftest import new_person
+from tests.inside import Inside, begun, call, listening, makes
+from tests.races import in_thread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+DOWN = ModelUnavailable("down", reason="The model provider cannot be reached (connection refused)")
+REFUSED = ModelRefused("no", reason="The model provider rejected the request (400)")
+SILENT = ModelReply(text=" ")
+
+
+@pytest.fixture
+def chat() -> Iterator[Chat]:
+    channel = Chat()
+    base.register(channel)
+    yield channel
+    base.unregister(channel.name)
+
+
+@pytest.fixture
+def session(inside: Inside, chat: Chat) -> Session:
+    """A conversation in a chat outside the server."""
+    Agent.objects.update(policy={"max_attempts": 1})
+    found: Session = inside.person.session(key="chat:7", address="7")
+    return found
+
+
+def run_slot(inside: Inside, job: CronJob, *replies: ModelReply | Exception) -> RunRecord:
+    """The job's next slot is due now; its turn has run."""
+    inside.model.answer_with(*replies)
+    run = fire(job)
+    inside.run_all()
+    run.refresh_from_db()
+    return run
+
+
+def repeat_due(inside: Inside, run: RunRecord, *replies: ModelReply | Exception) -> None:
+    """The wait for the run's next attempt is over."""
+    RunRecord.objects.filter(pk=run.pk, not_before__isnull=False).update(not_before=Now())
+    inside.model.answer_with(*replies)
+    inside.beat()
+    run.refresh_from_db()
+
+
+@pytest.mark.rule("11.2")
+def test_a_morning_job_whose_provider_is_away_for_four_minutes_answers_once(
+    inside: Inside, session: Session, chat: Chat
+) -> None:
+    """Complaint 1: at 09:00 and 09:01 nobody answers, at 09:06 somebody does."""
+    run = run_slot(inside, made.new(session), DOWN)
+    waits = []
+    for reply in (DOWN, ModelReply(text="Good morning.")):
+        run.refresh_from_db()
+        assert run.state == RunState.QUEUED, "what has not run is no success, and is not lost"
+        assert run.turn is not None
+        assert run.not_before is not None
+        assert run.turn.finished_at is not None
+        waits.append(round((run.not_before - run.turn.finished_at).total_seconds() / 60))
+        repeat_due(inside, run, reply)
+    assert waits == [wait.total_seconds() / 60 for wait in REPEAT_AFTER[:2]] == [1, 5]
+    assert (run.state, run.attempt, run.reason) == (RunState.SUCCEEDED, 3, "")
+    deliver_all(session)
+    assert [parcel.text for parcel in chat.taken] == ["Good morning."], "the attempts before are no news"
+    said = Message.objects.filter(session=session, role="assistant").order_by("seq")
+    assert [bool(message.metadata.get("closure")) for message in said] == [True, True, False]
+
+
+@pytest.mark.rule("11.3")
+def test_a_run_that_did_not_do_its_job_is_not_shown_as_done(
+    inside: Inside, session: Session, chat: Chat
+) -> None:
+    """Complaint 2: a task that never once worked is not green."""
+    job = made.new(session)
+    empty = run_slot(inside, job, SILENT)
+    cut = run_slot(inside, job, ModelReply(text="First of all", ended_by=Ended.LENGTH))
+    chat.shut = True
+    lost = run_slot(inside, job, ModelReply(text="Here it is."))
+    deliver_all(session)
+    found = {run.pk: run for run in RunRecord.objects.filter(job=job)}
+    assert {run.state for run in found.values()} == {RunState.SUCCEEDED}, "the turns did succeed"
+    said = [found[run.pk].attention for run in (empty, cut, lost)]
+    # the shut chat lost what had waited for it, too
+    assert said == ["undelivered", "undelivered", "undelivered"]
+    assert {slot_state(run) for run in found.values()} == {SlotState.ATTENTION}
+    job.refresh_from_db()
+    assert job.health.failures_in_a_row == 3, "three of them count as failing"
+    chat.shut = False
+    for delivery in Delivery.objects.filter(state="failed"):
+        outbox.send_again(delivery.pk)
+    deliver_all(session)
+    assert set(RunRecord.objects.filter(job=job).values_list("attention", flat=True)) == {""}
+    job.health.refresh_from_db()
+    assert job.health.failures_in_a_row == 0
+
+
+@pytest.mark.rule("4.4")
+def test_many_beats_make_one_turn_of_a_slot(inside: Inside, session: Session) -> None:
+    """Complaint 4: the same slot twice or more."""
+    job = made.new(session)
+    made.overdue(job)
+    for thread, _ in [in_thread(fire_due_jobs) for _ in range(8)]:
+        thread.join(30)
+    inside.run_all()
+    JobClock.objects.filter(job=job).update(last_slot=None, next_run_at=RunRecord.objects.get().scheduled_for)
+    fire_due_jobs()  # a clock that was set back
+    inside.run_all()
+    job.refresh_from_db()
+    assert (RunRecord.objects.count(), Turn.objects.count(), job.enabled) == (1, 1, True)
+
+
+@pytest.mark.rule("4.4")
+def test_every_job_of_a_crowded_instant_runs_also_after_a_failed_slot(
+    inside: Inside, session: Session
+) -> None:
+    """Complaint 6: silently never fires when idle, busy or crowded."""
+    jobs = [made.new(session, message=f"task {number}") for number in range(30)]
+    failed = run_slot(inside, jobs[0], REFUSED)
+    assert failed.state == RunState.FAILED
+    receive(session.pk, MessageInput(content="A person writes at the same instant."))
+    JobClock.objects.update(next_run_at=Now())
+    inside.beat()
+    ran = RunRecord.objects.filter(state=RunState.SUCCEEDED)
+    assert set(ran.values_list("job_id", flat=True)) == {job.pk for job in jobs}
+    assert not Turn.objects.exclude(state__in=[TurnState.SUCCEEDED, TurnState.FAILED]).exists()
+
+
+@pytest.mark.rule("11.2")
+def test_a_job_that_keeps_failing_is_told_once_and_once_when_it_works(
+    inside: Inside, session: Session, chat: Chat
+) -> None:
+    """Complaint 9: a failure is silent, or errors are posted as answers again and again."""
+    job = made.new(session, name="News")
+    for _ in range(5):
+        run_slot(inside, job, REFUSED)
+    run_slot(inside, job)
+    assert RunRecord.objects.filter(job=job, reason=GapReason.BACKOFF).count() == 1, "the sixth slot waits"
+    deliver_all(session)
+    first, slowed = [parcel.text for parcel in chat.taken]
+    assert "400" in first
+    assert "5 times in a row" in slowed
+    chat.taken.clear()
+    _let_pass(job, timedelta(hours=1))
+    run_slot(inside, job, REFUSED)
+    deliver_all(session)
+    assert chat.taken == [], "a failure that goes on is no news"
+    _let_pass(job, timedelta(hours=1))
+    run_slot(inside, job, ModelReply(text="News."))
+    deliver_all(session)
+    told = {parcel.type: parcel.text for parcel in chat.taken}
+    assert told["message"] == "News."
+    assert "works again" in told["notice"]
+    unread = MailboxEvent.objects.filter(target=session, dropped_at=None, acknowledged_at=None)
+    assert [event.event_type for event in unread] == ["works_again"], "it replaces what was not read"
+
+
+def _let_pass(job: CronJob, time: timedelta) -> None:
+    JobHealth.objects.filter(job=job).update(failed_last=Now() - time)
+
+
+@pytest.mark.rule("11.3", "3.3")
+def test_the_words_of_a_job_stand_in_each_request_of_its_turn(inside: Inside, session: Session) -> None:
+    """Complaint 13: a cut context loses the job's own words, and an older question is answered."""
+    for number in range(8):
+        inside.model.answer_with(ModelReply(text=f"{number} " + "chatter " * 400))
+        inside.say(session, f"question {number} " + "of old " * 400)
+    before, hooks.context_tokens = hooks.context_tokens, lambda: 4_000
+    try:
+        inside.model.calls.clear()
+        twice = (makes(call("listen", str(number), number=number)) for number in range(2))
+        with listening(lambda: "heard " * 6_000):
+            run = run_slot(inside, made.new(session, message="count the herons"), *twice)
+    finally:
+        hooks.context_tokens = before
+    assert run.state == RunState.SUCCEEDED
+    assert len(inside.model.calls) == 3
+    for asked in inside.model.calls:
+        assert any("count the herons" in entry.content for entry in asked.entries)
+        assert not any("question 0" in entry.content for entry in asked.entries), "it was cut"
+
+
+@pytest.mark.rule("5.4", "7.6")
+def test_fifty_silent_empty_and_failing_heartbeats_touch_no_conversation(
+    transactional_db: None, chat: Chat, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Complaint 14: a heartbeat sends the last answer again, takes its place, or deletes the history."""
+    inside = begun(tmp_path, monkeypatch, new_person("ada", dreams=True))
+    CronJob.objects.exclude(system_event=HEARTBEAT).delete()
+    update_agent(
+        inside.person.agent.pk, {"heartbeat": {"active_hours": [0, 24]}, "policy": {"max_attempts": 1}}
+    )
+    inside.person.agent.refresh_from_db()
+    session = inside.person.session(key="chat:7", address="7")
+    inside.say(session, "hello")
+    deliver_all(session)
+    chat.taken.clear()
+    before = list(Message.objects.filter(session=session).values_list("seq", "content"))
+    job, overflow = CronJob.objects.get(), ModelRefused("long", code="context_too_long")
+    for number in range(50):
+        reply = (ModelReply(text="HEARTBEAT_OK"), ModelReply(text=""), overflow)[number % 3]
+        inside.model.replies = [reply] * 3  # it also reads the conversations first
+        made.overdue(job)
+        fire_due_jobs()
+        inside.run_all()
+    assert RunRecord.objects.filter(job=job, finished_at__isnull=False).count() == 50
+    deliver_all(session)
+    assert chat.taken == []
+    assert list(Message.objects.filter(session=session).values_list("seq", "content")) == before
+    assert [each.detail or each.summary for each in MailboxEvent.objects.all()] == []
+    heartbeat = Session.objects.get(type="heartbeat")
+    kept = Message.objects.filter(session=heartbeat).values_list("seq", flat=True)
+    assert sorted(kept) == list(range(1, heartbeat.last_seq + 1)), "an overflow deletes nothing"
