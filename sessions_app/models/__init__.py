@@ -9,14 +9,19 @@ from sessions_app.models.access import (
     TokenScope,
 )
 from sessions_app.models.agent import Agent, Connection, Document, DocumentRevision, Engine, Preference
-from sessions_app.models.consent import CONSENT_ARROWS, ConsentQuestion, ConsentState
 from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
 from sessions_app.models.event import Event, EventType, Scope
-from sessions_app.models.execution import EXECUTION_ARROWS, ExecutionState
 from sessions_app.models.hook import Hook
 from sessions_app.models.mailbox import MailboxEvent, Priority
 from sessions_app.models.message import ClientChat, ClientMessage, Message, MessageImage
 from sessions_app.models.process import Counter, Process, ProcessKind, Pruning, Worker
+from sessions_app.models.questions import (
+    CONSENT_ARROWS,
+    EXECUTION_ARROWS,
+    ConsentQuestion,
+    ConsentState,
+    ExecutionState,
+)
 from sessions_app.models.session import (
     BACKGROUND,
     PRIMARY_KEY,

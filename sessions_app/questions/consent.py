@@ -36,8 +36,8 @@ from sessions_app.models import (
     TurnKind,
     TurnState,
 )
-from sessions_app.models.consent import LONGEST_PERSON
 from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION
+from sessions_app.models.questions import LONGEST_PERSON
 from sessions_app.models.session import WEB
 from sessions_app.queue.kinds import is_persons
 
