@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
@@ -149,6 +151,16 @@ def test_a_change_of_one_field_changes_that_field_alone(
     differ = {each.name for each in fields(after) if getattr(after, each.name) != getattr(before, each.name)}
     assert differ == {name, "revision"}
     assert getattr(after, name) == OTHERS[name]
+
+
+def test_the_terminal_adds_an_automation_with_all_its_choices(person: Person) -> None:
+    given = ["--model", "cheap", "--fallback-model", "dear", "--max-output-tokens", "500"]
+    given += ["--tools", "current_time, edit_document", "--watch", "https://example.org/", "--pointer", "/a"]
+    call_command("automations", "add", "Look.", "--every", "60", *given, stdout=StringIO())
+    job = CronJob.objects.get()
+    assert {name: getattr(job, name) for name in CHOSEN} == CHOSEN
+    with pytest.raises(CommandError, match=job.pk):
+        call_command("automations", "add", "Look.", "--every", "60", stdout=StringIO())
 
 
 def test_the_form_leaves_a_gate_that_it_does_not_show_as_it_is(person: Person) -> None:
