@@ -7,7 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 from django.conf import settings
 
-from automations.models import RUN_ARROWS, CronJob, RunRecord, RunState
+from automations.models import CronJob, RunRecord, RunState
+from automations.models.run import OPEN_RUNS
 from sessions_app.postgres.statements import table
 from sessions_app.retention.rules import keep_turns_of
 from sessions_app.retention.walk import (
@@ -20,7 +21,7 @@ from sessions_app.retention.walk import (
 )
 
 _run, _job = table(RunRecord), table(CronJob)
-OPEN = [state for state, ways in RUN_ARROWS.items() if ways]
+OPEN = list(OPEN_RUNS)
 
 
 def _in(states: list[RunState]) -> Any:
