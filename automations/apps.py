@@ -11,8 +11,7 @@ class AutomationsConfig(AppConfig):
         """Register the parts of this app that lower apps call."""
         from agent_core import tools
         from agent_core.planner import live
-        from automations.gates import registry
-        from automations.gates.http_changed import HttpChanged
+        from automations.gates import http_changed, registry
         from automations.jobs import bindings, failing, system, validate
         from automations.routines import heartbeat_document
         from automations.runs import health
@@ -44,7 +43,7 @@ class AutomationsConfig(AppConfig):
         ):
             tools.register(tool)
         if flags.FETCH_URL.value:
-            registry.register_gate(HttpChanged())
+            registry.register_gate(http_changed.HttpChanged())
         live.register_lister(live_state.existing_kinds)
         for live_kind in live_state.KINDS:
             live.register(live_kind)

@@ -121,8 +121,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     kind = kind_of(turn)
     read = _read_for(turn, kind)
     session = turn.session = read.session
-    account = account_of(turn, session.agent, read.user_limits)
-    choice = _model_choice(session.agent, turn.input) | {"account": account}
+    choice = _model_choice(session.agent, turn.input)
     steps = journal.steps()
     policy = policy_of(kind.policy, session.agent.policy, turn.input.policy)
     answer = kind.answer_without_model(turn)
@@ -152,6 +151,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
             images=asked.images,
             steps=steps[1:],
             **choice,
+            account=account_of(turn, session.agent, read.user_limits),
             policy=policy,
             attempt=turn.attempt,
             tools=() if kind.trigger_only else permitted(offered, permit, session.agent),

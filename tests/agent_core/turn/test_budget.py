@@ -36,6 +36,7 @@ TOOL = spec("look", description="Looks.")
 def limited() -> Iterator[None]:
     before = hooks.context_tokens
     hooks.context_tokens = lambda: LIMIT
+    budget.use_model("", ())  # not the one of the last turn in this thread, which may have a smaller context
     yield
     hooks.context_tokens = before
 
