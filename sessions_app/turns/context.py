@@ -121,7 +121,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     kind = kind_of(turn)
     read = _read_for(turn, kind)
     session = turn.session = read.session
-    choice = _model_choice(session.agent, turn.input)
+    choice = _model_choice(turn, read)
     steps = journal.steps()
     policy = policy_of(kind.policy, session.agent.policy, turn.input.policy)
     answer = kind.answer_without_model(turn)
@@ -151,7 +151,6 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
             images=asked.images,
             steps=steps[1:],
             **choice,
-            account=account_of(turn, session.agent, read.user_limits),
             policy=policy,
             attempt=turn.attempt,
             tools=() if kind.trigger_only else permitted(offered, permit, session.agent),
@@ -165,11 +164,12 @@ def _read_for(turn: Turn, kind: Kind) -> Context:
     return read_context(turn.session_id, of_home=turn.input.home, most=most)
 
 
-def _model_choice(agent: Agent, given: TurnInput) -> dict[str, Any]:
-    """Return the turn's models, else the agent's. From now on the budget is that of the first one."""
+def _model_choice(turn: Turn, read: Context) -> dict[str, Any]:
+    """Return the turn's models, else the agent's, and the account that pays. Now the budget is that of the first one."""
+    agent, given = read.session.agent, turn.input
     choice = model_choice(agent, given.model, given.fallback_model, given.max_output_tokens)
     budget.use_model(choice["model"], choice["connections"])
-    return choice
+    return choice | {"account": account_of(turn, agent, read.user_limits)}
 
 
 def prepare_failure(
