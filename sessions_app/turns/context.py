@@ -165,7 +165,7 @@ def _read_for(turn: Turn, kind: Kind) -> Context:
 
 
 def _model_choice(turn: Turn, read: Context) -> dict[str, Any]:
-    """Return the turn's models, else the agent's, and the account that pays. Now the budget is that of the first one."""
+    """The turn's models, else the agent's, and the account that pays. Now the budget is that of the first model."""
     agent, given = read.session.agent, turn.input
     choice = model_choice(agent, given.model, given.fallback_model, given.max_output_tokens)
     budget.use_model(choice["model"], choice["connections"])
