@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import models
-from django.db.models import Case, F, OuterRef, Q, Subquery, When
+from django.db.models import F, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce, Now
 
 from automations.models.health import JobHealth
@@ -63,7 +63,7 @@ CANCELLED_BY_ERROR = ("retry_error", "superseded")
 class RunTransitions(models.QuerySet["RunRecord"]):
     """The transitions, each one conditional UPDATE of the chosen runs; 0: another process was faster.
 
-    A run begins as QUEUED, when firing inserts it. Its turn starts and ends it.
+    A run begins as QUEUED, when firing inserts it. Its turn starts it (`runs/with_turn.py`) and ends it.
     """
 
     def open(self) -> RunTransitions:
@@ -89,17 +89,6 @@ class RunTransitions(models.QuerySet["RunRecord"]):
     def extend_gap(self, run_id: str, to: datetime, count: int | None) -> int:
         """SKIPPED → SKIPPED, with the slots up to `to`. `count` is their number in all, None above 1,000."""
         return self.filter(pk=run_id, state=RunState.SKIPPED).update(slots_to=to, slots_count=count)
-
-    def start(self) -> int:
-        """QUEUED → RUNNING, as its turn. The run of a resumed turn runs already, and keeps its start."""
-        # not by the state: PostgreSQL might read the index of all open runs instead of finding this one by its key
-        started_at = Case(When(state=RunState.QUEUED, then=Now()), default=F("started_at"))
-        return self.filter(finished_at=None).update(state=RunState.RUNNING, started_at=started_at)
-
-    def keep_prompt(self, template: Mapping[str, Any], text: str) -> int:
-        """Any state → the same, with the prompt that the model is shown."""
-        parts = {"prompt_ref": template["prompt_ref"], "prompt_variables": template["variables"]}
-        return self.update(**parts, rendered_prompt=text)
 
     def queue_in(self, turn: Turn, **session: Any) -> int:
         """QUEUED → QUEUED, with the turn of its next attempt."""

@@ -11,8 +11,8 @@ from agent_core import prompts
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, TurnResult, Usage
-from automations.models import RunRecord
 from automations.runs import record, report
+from automations.runs.with_turn import keep_prompt, start_runs
 from automations.schedules.zone_files import load_zone
 from automations.turn_kinds.gate import check_gate, findings_mark, noted, with_findings
 from sessions_app.deliveries.outbox import enqueue_judged_delivery
@@ -41,12 +41,12 @@ class SlotKind(Kind):
 
     def started(self, turn: Turn) -> None:
         """Start the run, too, or the runs that share the turn."""
-        RunRecord.objects.of_attempt(turn).start()
+        start_runs(turn)
 
     def prompted(self, turn: Turn, trigger: Trigger) -> None:
         """Keep a prompt from a template in the run, as the history does not have it."""
         if trigger.template is not None:
-            RunRecord.objects.of_attempt(turn).keep_prompt(trigger.template, trigger.model_content)
+            keep_prompt(turn, trigger.template, trigger.model_content)
 
     def refused(self, turn: Turn, call: ToolCall) -> None:
         """Report the refused call: to the bound session itself, a routine's home, or the primary session."""
