@@ -306,6 +306,9 @@ def _reached(user: AbstractBaseUser) -> Q:
     return of_jobs | in_sessions(user, "scheduled_message__session")
 
 
+MOST_COUNTED = 1_000  # runs of one sum
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunsUsage:
     """What runs used; US dollars as far as there was a price."""
@@ -318,9 +321,10 @@ class RunsUsage:
 
 
 def usage_of_runs(job_id: str) -> RunsUsage:
-    """What the runs of a job in the last 30 days used that asked a model."""
+    """What the runs of a job in the last 30 days used that asked a model, at most the newest MOST_COUNTED runs."""
     rows = RunRecord.objects.filter(job=job_id, scheduled_for__gte=Now() - timedelta(days=30))
-    found = rows.filter(usage__requests__gt=0).aggregate(
+    newest = rows.order_by("-scheduled_for").values("pk")[:MOST_COUNTED]
+    found = RunRecord.objects.filter(pk__in=newest, usage__requests__gt=0).aggregate(
         runs=Count("pk"),
         read=Sum(Cast(KT("usage__input_tokens"), BigIntegerField()), default=0),
         written=Sum(Cast(KT("usage__output_tokens"), BigIntegerField()), default=0),

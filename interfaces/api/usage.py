@@ -33,6 +33,9 @@ class UsageOut(Output):
     by = serializers.ChoiceField(choices=usage.BY)
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
+    complete = serializers.BooleanField(
+        help_text=f"False: the period has more than {usage.MOST_SUMMED:,} turns, and only the newest are summed."
+    )
     results = UsageRowOut(many=True, help_text=f"At most {usage.MOST_RESULTS:,}, those with the most tokens.")
 
 
@@ -58,5 +61,6 @@ class UsageOfUser(ApiView):
             since = until
         if not timedelta(0) <= until - since <= LONGEST:
             raise BadInput(f"since must be at most {LONGEST.days} days before until", code="bad_since")
-        results = usage.usage_of(self.user, by, since, until)
-        return Response(UsageOut({"by": by, "since": since, "until": until, "results": results}).data)
+        results, complete = usage.usage_of(self.user, by, since, until)
+        answer = {"by": by, "since": since, "until": until, "complete": complete, "results": results}
+        return Response(UsageOut(answer).data)

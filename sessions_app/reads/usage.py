@@ -37,6 +37,7 @@ _KEYS: dict[str, tuple[Any, Any]] = {
 _NEEDED = {"automation": {"origin_run__contains": ":"}, "connection": {"model__contains": ":"}}
 BY = tuple(each for each in _KEYS if each != "all")
 MOST_COUNTED = 5_000  # turns of one sum
+MOST_SUMMED = 50_000  # turns of a period
 SPAN = timedelta(days=30)
 
 
@@ -62,13 +63,19 @@ class UsageRow:
         return self.cost.unpriced_tokens
 
 
-def usage_of(user: AbstractBaseUser, by: str, since: datetime, until: datetime) -> list[UsageRow]:
-    """Return at most MOST_RESULTS rows: days in their order, else those with the most tokens first."""
+def usage_of(
+    user: AbstractBaseUser, by: str, since: datetime, until: datetime
+) -> tuple[list[UsageRow], bool]:
+    """Return at most MOST_RESULTS rows: days in their order, else those with the most tokens first.
+
+    Also whether they are of all turns of the period: only the newest MOST_SUMMED are summed.
+    """
     own = Turn.objects.filter(in_sessions(user), owner_id=user.pk, queued_at__gte=since, queued_at__lt=until)
-    rows = sorted(summed(own, by), key=lambda row: row.key)
+    newest = own.order_by("-queued_at", "-pk").values("pk")
+    rows = sorted(summed(Turn.objects.filter(pk__in=newest[:MOST_SUMMED]), by), key=lambda row: row.key)
     if by != "day":
         rows.sort(key=lambda row: -(row.input_tokens + row.output_tokens))
-    return rows[:MOST_RESULTS]
+    return rows[:MOST_RESULTS], not newest[MOST_SUMMED : MOST_SUMMED + 1].exists()
 
 
 def total_of(turns: QuerySet[Turn]) -> UsageRow:

@@ -33,6 +33,7 @@ from sessions_app.deliveries import send
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Agent, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
+from sessions_app.reads.usage import MOST_SUMMED
 from sessions_app.retention.walk import count_batch, prune_batch, walks
 from sessions_app.sessions.delete import reopen_abandoned
 from sessions_app.streams import event_log
@@ -41,7 +42,7 @@ from sessions_app.turns.next_lane import next_lane
 from sessions_app.worker import sweep as recover
 from tests import many_rows
 from tests.automations.messages import finish
-from tests.plans import Watch
+from tests.plans import MOST_READ, Watch
 from tests.services import pointing_at, with_database
 from tests.tokens import token_of
 
@@ -203,7 +204,8 @@ def test_every_list_of_the_api(watch: Watch) -> None:
                 and set(re.findall(r"{(\w+)}", path)) <= set(ids)
             ):
                 for query in _queries(operations["get"]):
-                    with watch.scene(f"GET {path}?{urlencode(query)} by {number}"):
+                    most = MOST_SUMMED if path == "/api/usage/" else MOST_READ
+                    with watch.scene(f"GET {path}?{urlencode(query)} by {number}", most):
                         _read_pages(client, path.format(**ids), query)
 
 
