@@ -36,9 +36,10 @@ _LONGEST_NAME: Final = 200
 
 
 class Sieve:
-    """Takes out of a session's lists of tools what is malformed or too much; the client would refuse the whole list.
+    """Removes malformed tools from the lists that an MCP server sends; the client would refuse the whole list.
 
-    At most MOST_LISTED tools of all are kept; `count` counts all that came.
+    Of all lists together at most MOST_LISTED tools are kept. `count`: how many tools the server has sent, removed
+    ones included.
     """
 
     def __init__(self) -> None:

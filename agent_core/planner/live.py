@@ -27,8 +27,9 @@ Lister = Callable[[Any], tuple[str, ...]]
 class LiveState:
     """A kind of live state. ``words``: a request that contains one of them, in any language, is about this kind.
 
-    ``read(context)`` returns a snapshot as text, one item per line; the context is that of a tool. ``things`` are words
-    that mean nothing else, so that no memory of them is kept; by default all of ``words``.
+    ``read(context)`` returns a snapshot as text, one item per line; it gets the context that tools get. ``things``: the
+    words that mean nothing but this kind, by default all of ``words``. Sentences that only report their state are
+    not stored in memory, because they would soon be wrong.
     """
 
     name: str

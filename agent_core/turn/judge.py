@@ -29,7 +29,7 @@ _JOINING: Final = frozenset("=$/\\@#%&+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeartbeatReply:
-    """A reply without the token, and whether it is delivered."""
+    """A heartbeat's reply without the word HEARTBEAT_OK (`text`), and whether it goes to a mailbox (`deliver`)."""
 
     deliver: bool
     text: str

@@ -71,8 +71,9 @@ class Appointment(Explanation):
     """An automation, routine, heartbeat or scheduled message of a conversation.
 
     Instants are in `zone`. `state`: scheduled, running, paused, done, failed or cancelled. `session_id`: the
-    conversation that it lives in. `editable`: whether people change it by itself; a heartbeat is changed with its
-    agent, and a message is only cancelled. `last`: oldest first. `next`: at most 3.
+    conversation that shows it. `editable`: whether it has a form; a heartbeat is changed on its agent's page, and a
+    message can only be cancelled. `last`: its last slots, oldest first (in an Explanation the newest is first).
+    `next`: its coming slots, at most 3.
     """
 
     kind: str

@@ -28,7 +28,10 @@ BATCH = 100  # messages of one transaction, one of each session
 
 
 def fire_due_messages(limit: int = BATCH) -> Fired:
-    """Fire up to `limit` due messages, at most one of each session. NothingFires when none of them can be fired."""
+    """Queue the turns of up to `limit` due scheduled messages, at most one of each session.
+
+    NothingFires if some due messages could be neither queued nor set aside.
+    """
     return fire_batch(
         "messages",
         lambda: _claim(limit),

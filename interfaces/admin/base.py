@@ -37,7 +37,7 @@ MOST_RELATED = 20  # related rows with the value that is searched for
 
 
 class RowList(ChangeList):
-    """A list. Django would also sort by columns that are not sortable, if the address says so."""
+    """The list of an admin page. It ignores a sort order in the address if the list cannot be sorted by its columns."""
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
         if not self.sortable_by:

@@ -39,7 +39,7 @@ for model in (User, Group):
 
 
 def is_superuser(request: HttpRequest) -> bool:
-    """Whether the person may give rights."""
+    """Whether the person who makes the request is an active superuser. Only those may give rights to accounts."""
     return bool(request.user.is_active and request.user.is_superuser)
 
 

@@ -34,7 +34,7 @@ LONGEST_SHOWN = 200  # characters of a text with an address
 
 
 class DoorView(ApiView):
-    """A view of this API: authenticated by a token alone, and not part of our own schema."""
+    """A view of the OpenAI-compatible API. It accepts tokens only, and is left out of the OpenAPI schema of `/api/`."""
 
     authentication_classes = [TokenAuthentication]
     schema = None

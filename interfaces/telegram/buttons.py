@@ -16,7 +16,10 @@ _DATA = re.compile(r"(yes|no):([0-9a-z]{1,16})")
 
 
 def buttons_of(turn_id: int) -> list[tuple[str, str]]:
-    """Return the labels and data of the buttons for the question that this turn asked; none if it takes a text."""
+    """Return label and data of each button below the question that this turn asked.
+
+    Empty if it asked nothing, or a question that is not answered by yes or no.
+    """
     turn = Turn.objects.filter(pk=turn_id).first()
     asked = question_after(turn) if turn is not None else None
     if asked is None or not asked.id:

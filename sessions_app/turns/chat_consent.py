@@ -36,7 +36,10 @@ SAID = {
 
 @dataclass(kw_only=True)
 class ChatConsent:
-    """The consent of one turn of a chat: the calls that a person's yes allows, and the question at its end."""
+    """Consent to dangerous tool calls in one turn of a chat.
+
+    It knows which calls the person's yes allows (`heard`), and adds a question to the answer if another call needs one.
+    """
 
     prepared: Prepared
     heard: ConsentAnswer = field(default_factory=ConsentAnswer)
