@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -319,18 +319,34 @@ class RunsUsage:
 
 def usage_of_runs(job_id: str) -> RunsUsage:
     """What the runs of a job in the last 30 days used that asked a model."""
-    rows = RunRecord.objects.filter(job=job_id, scheduled_for__gte=Now() - timedelta(days=30))
-    found = rows.filter(usage__requests__gt=0).aggregate(
-        runs=Count("pk"),
-        read=Sum(Cast(KT("usage__input_tokens"), BigIntegerField()), default=0),
-        written=Sum(Cast(KT("usage__output_tokens"), BigIntegerField()), default=0),
-        usd=Sum(Cast(KT("usage__usd"), DecimalField(max_digits=20, decimal_places=6)), default=0),
+    return usages_of_runs([job_id])[job_id]
+
+
+def usages_of_runs(job_ids: Iterable[str]) -> dict[str, RunsUsage]:
+    """The same of several jobs, by their ids, in one query."""
+    ids = list(job_ids)
+    rows = RunRecord.objects.filter(job__in=ids, scheduled_for__gte=Now() - timedelta(days=30))
+    sums = (
+        rows.filter(usage__requests__gt=0)
+        .order_by()
+        .values("job")
+        .annotate(
+            runs=Count("pk"),
+            read=Sum(Cast(KT("usage__input_tokens"), BigIntegerField()), default=0),
+            written=Sum(Cast(KT("usage__output_tokens"), BigIntegerField()), default=0),
+            usd=Sum(Cast(KT("usage__usd"), DecimalField(max_digits=20, decimal_places=6)), default=0),
+        )
     )
-    usd, runs = Decimal(found["usd"]), found["runs"]
+    found = {row["job"]: row for row in sums}
+    return {each: _runs_usage(found.get(each, {})) for each in ids}
+
+
+def _runs_usage(row: Mapping[str, Any]) -> RunsUsage:
+    usd, runs = Decimal(row.get("usd", 0)), row.get("runs", 0)
     return RunsUsage(
         runs=runs,
-        input_tokens=found["read"],
-        output_tokens=found["written"],
+        input_tokens=row.get("read", 0),
+        output_tokens=row.get("written", 0),
         usd=f"{usd:.6f}",
         usd_per_run=f"{usd / max(runs, 1):.6f}",
     )

@@ -24,6 +24,7 @@ from sessions_app.limits import spending
 from sessions_app.limits.caps import anew, budget_of, cap_rows, words_of
 from sessions_app.limits.spending import Crossed, Refused
 from sessions_app.mailbox.deposit import NewUpdate, deposit
+from sessions_app.metrics import Counted, count
 from sessions_app.models import PRIMARY_KEY, Agent, Priority, Session, Spending, Turn
 from sessions_app.models.spending import REACHED
 
@@ -86,6 +87,7 @@ def _reserve(account: Account | None, budgets: tuple[Budget, ...], amount: Amoun
     try:
         made = spending.reserve(account, amount, caps)
         if isinstance(made, Refused) and not made.is_held:
+            count(Counted.CAP_REFUSAL, scope=made.cap["scope"], period=made.cap["period"])
             _note_refusal(account, made)
     except (OperationalError, InterfaceError) as error:
         away = ModelUnavailable(type(error).__name__, reason=UNREADABLE)

@@ -18,6 +18,7 @@ from sessions_app.models import Spending
 from sessions_app.models.spending import REACHED
 
 RUN, DAY, MONTH = PERIODS = ("run", "day", "month")
+SCOPES = ("agent", "automation", "connection", "user")
 MOST_TOKENS = 10**12
 MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
@@ -197,6 +198,20 @@ def _short(micro: int) -> str:
 
 def _tokens(used: int, most: int) -> str:
     return f"{used:,} of {most:,} tokens"
+
+
+def limits_text(limits: Mapping[str, Any]) -> str:
+    """Say which caps are set, such as `$0.50 a run, 20,000 tokens a day`; empty: none."""
+    return ", ".join(
+        f"{text} {WORDS[period]}"
+        for period in PERIODS
+        for cap in [limits.get(period, {})]
+        for text in (
+            f"${cap['usd']}" if "usd" in cap else "",
+            f"{cap['tokens']:,} tokens" if "tokens" in cap else "",
+        )
+        if text
+    )
 
 
 def anew(cap: Mapping[str, Any]) -> str:

@@ -12,8 +12,10 @@ from django.db.models.functions import Now
 from agent_core.types import Usage
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
+from sessions_app import metrics
 from sessions_app.agents.edit import update_agent
-from sessions_app.models import Allowance, MailboxEvent, Message, Spending, Turn
+from sessions_app.metrics import Counted
+from sessions_app.models import Allowance, Counter, MailboxEvent, Message, Spending, Turn
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.inside import Inside
@@ -43,6 +45,9 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
     assert (later.state, later.reason, Turn.objects.count()) == (RunState.SKIPPED, "budget", 1)
     assert inside.model.calls == []
     assert MailboxEvent.objects.filter(event_type="budget_reached").count() == 1
+    metrics.flush_counters()
+    [refusals] = Counter.objects.filter(name=Counted.CAP_REFUSAL)
+    assert (refusals.labels, refusals.value) == ({"scope": of, "period": "day"}, 1)
     if of == "agent":
         update_agent(inside.person.agent.pk, {"limits": {"day": None}})
     else:

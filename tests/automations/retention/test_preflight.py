@@ -315,5 +315,6 @@ def test_a_cap_that_refused_the_last_call_is_a_problem_though_something_is_left(
     use_up(stage, spent=400)
     Spending.objects.update(told=100)
     assert stage.check() == [], "another call was refused, and this one may be smaller"
-    mark_stopped(stage.person.user.pk, [stage.job.pk], Spending.objects.get().ends_at.isoformat())
+    ends_at: Any = Spending.objects.get().ends_at
+    mark_stopped(stage.person.user.pk, [stage.job.pk], ends_at.isoformat())
     assert stage.check() == ["budget"]
