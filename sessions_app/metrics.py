@@ -22,6 +22,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
+from agent_core.types import Usage
 from sessions_app.models import Counter
 from sessions_app.postgres.connection import connect_directly
 
@@ -40,6 +41,7 @@ class Counted(StrEnum):
     """The counters, by their names in the table; those that end with `_count` also have these names in `/metrics`."""
 
     BEAT_ROUND = "beat_rounds"
+    CAP_REFUSAL = "cap_refusals"
     DELIVERY_ATTEMPT_FAILED = "delivery_attempts_failed"
     DELIVERY_FAILED = "delivery_failed_count"
     DELIVERY_SENT = "delivery_sent_count"
@@ -55,6 +57,7 @@ class Counted(StrEnum):
     QUEUE_FULL = "queue_full"
     RUN = "runs"
     RUN_ATTEMPT_FAILED = "run_attempts_failed"
+    SPENT = "spent_micro_usd"
     TOKENS = "tokens"
     TURN = "turns"
     TURN_DURATION_BUCKET = "turn_duration_ms_bucket"
@@ -63,6 +66,7 @@ class Counted(StrEnum):
 
 
 LABELS: dict[Counted, tuple[str, ...]] = {
+    Counted.CAP_REFUSAL: ("scope", "period"),
     Counted.DELIVERY_ATTEMPT_FAILED: ("channel",),
     Counted.ERROR: ("event",),
     Counted.LOCK_WAIT_BUCKET: ("le",),
@@ -116,7 +120,7 @@ def count_lock_wait(milliseconds: int) -> None:
 
 
 def count_turn(lane: str, outcome: str, reason: str, seconds: float, usage: Mapping[str, Any]) -> None:
-    """Count a turn that ended, how long its last worker had it, and the tokens that it used."""
+    """Count a turn that ended, how long its last worker had it, and the tokens and money that it used."""
     milliseconds = round(seconds * 1000)
     count(Counted.TURN, lane=lane, outcome=outcome, reason=_bounded(reason))
     count(Counted.TURN_DURATION_BUCKET, lane=lane, le=_bucket(milliseconds, DURATIONS))
@@ -124,6 +128,8 @@ def count_turn(lane: str, outcome: str, reason: str, seconds: float, usage: Mapp
     for kind in TOKENS:
         if used := int(usage.get(f"{kind}_tokens") or 0):
             count(Counted.TOKENS, used, type=kind)
+    if micro := Usage.from_json(usage).micro_usd:
+        count(Counted.SPENT, micro)
 
 
 def count_error(event: str) -> None:

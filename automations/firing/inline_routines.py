@@ -120,18 +120,20 @@ def _claim(agent_id: int, **which: Any) -> list[JobClock]:
 def _queue(agent: Agent, clocks: list[JobClock], now: datetime) -> Hint | None:
     """Insert runs, and one turn for the runs of one home. Runs that need no model get a turn of their own.
 
-    A turn's result goes to its home alone, so nothing crosses from one conversation to another.
+    A turn's result goes to its home alone, so nothing crosses from one conversation to another. A routine with caps has
+    a turn of its own, so that they stop no other one.
     """
     if not clocks:
         return None
     _insert_runs([clock.pk for clock in clocks if clock.next_run_at and clock.next_run_at <= now], now)
     waiting = RunRecord.objects.filter(job_id__in=[clock.pk for clock in clocks], state=RunState.QUEUED)
     attempts = waiting.filter(Q(turn=None) | Q(not_before__lte=Now())).select_related("job")
-    groups: dict[tuple[bool, uuid.UUID | None], list[RunRecord]] = {}
+    groups: dict[tuple[bool, uuid.UUID | None, str], list[RunRecord]] = {}
     for run in attempts.order_by("scheduled_for"):
         if not _ended_by_mode_change(run):
             needs_model = run.of_job.task_type not in MODEL_FREE_TASKS
-            groups.setdefault((needs_model, run.of_job.home_id), []).append(run)
+            capped = run.of_job.pk if run.of_job.limits else ""
+            groups.setdefault((needs_model, run.of_job.home_id, capped), []).append(run)
     session = heartbeat_session(agent)
     for key in sorted(groups, key=lambda key: key[0]):  # reminders do not wait for the model
         _queue_turn(agent, session, groups[key], deterministic=not key[0])

@@ -18,6 +18,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agent_core import tools
+from agent_core.connections import connection_of
+from agent_core.prices import price_of_call
 from agent_core.text.formats import utc_text
 from automations.gates.registry import gate_of
 from automations.jobs.explain import undeliverable
@@ -27,10 +29,13 @@ from automations.runs.describe import when
 from automations.runs.report import NAMESPACE, report_to_home
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from sessions_app import flags
+from sessions_app.agents.budgets import budgets_of, subject_of
 from sessions_app.connections.listing import ModelLists
 from sessions_app.connections.usable import models_of, usable_connections
+from sessions_app.limits.caps import WORDS, anew, used_up
+from sessions_app.limits.spending import stopped_until
 from sessions_app.mailbox.deposit import NewUpdate
-from sessions_app.models import Priority
+from sessions_app.models import Priority, UserLimits
 from sessions_app.retention.maintenance_round import register_chore
 
 log = structlog.get_logger(__name__)
@@ -97,8 +102,33 @@ def _gate(given: Checked) -> Iterable[Problem]:
         )
 
 
+def _budget(given: Checked) -> Iterable[Problem]:
+    """A cap that is used up until after the next slot. A text without amounts, so that it is told once."""
+    job, agent, firing = given.job, given.job.agent, given.job.clock.next_run_at
+    if firing is None:
+        return
+    model, _ = models_of(agent, job.model, job.fallback_model)
+    of_user = UserLimits.objects.filter(pk=agent.owner_id).first()
+    charged_to = budgets_of(
+        agent, of_user.limits if of_user else {}, {job.pk: job.name}, {job.pk: job.limits}
+    )
+    through, _ = connection_of(model, usable_connections(agent.owner_id, [model]))
+    if through and through.budget:
+        charged_to += (through.budget,)
+    price = price_of_call(model, through)
+    caps = used_up(
+        charged_to,
+        firing,
+        is_priced=bool(price and (price.input or price.output)),
+        refused_until=stopped_until(agent.owner_id, job.pk),
+    )
+    for each in caps:
+        text = f"The cap of {subject_of(each)} for {WORDS[each['period']]} is used up. {anew(each)}"
+        yield Problem(code="budget", text=text)
+
+
 # Further checks join here. None may cost money; a slow one gives the database connection back.
-CHECKS: list[Check] = [_models, _channel, _zone, _tools, _gate]
+CHECKS: list[Check] = [_models, _channel, _zone, _tools, _gate, _budget]
 
 
 def run_preflight(stop: Callable[[], bool]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -42,6 +42,8 @@ from automations.routines.plan import (
 from automations.schedules.plan import same_schedule, schedule_columns
 from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
+from sessions_app.limits.caps import merge_limits
+from sessions_app.limits.spending import forget_stopped
 from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.postgres.rows import existing
@@ -49,7 +51,7 @@ from sessions_app.queue.threads import find_target
 
 _SETTINGS = (
     *("title", "description", "instructions", "enabled", "timeout_seconds", "max_retry", "task_type"),
-    "source",
+    *("limits", "source"),
 )
 EDITABLE = PLAN | {*_SETTINGS, "policy", "execution_mode", "gate"} - {"source"}
 
@@ -65,6 +67,7 @@ class NewRoutine(RoutineFields):
     agent_id: int
     title: str
     gate: Mapping[str, Any] | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
     allow_duplicate: bool = False
     session_id: uuid.UUID | None = None
     turn_id: int | None = None
@@ -85,6 +88,7 @@ def add_routine(given: NewRoutine) -> CronJob:
     settings = {name: getattr(given, name) for name in _SETTINGS}
     values = validated(settings | {"policy": dict(given.policy), "execution_mode": mode})
     values["gate"] = None if given.gate is None else registry.checked(given.gate)
+    values["limits"] = merge_limits({}, given.limits)
     check_mode(values["execution_mode"], values["task_type"], values["gate"])
     return retry_deadlocks(lambda: _add(given, values))
 
@@ -147,6 +151,8 @@ def _update(
         job.clock = clock
         if "policy" in plain:
             plain = plain | {"policy": _without_nulls(job.policy | plain["policy"])}
+        if "limits" in plain:
+            plain = plain | {"limits": merge_limits(job.limits, plain["limits"])}
         modes = ("execution_mode", "task_type", "gate")
         if not plain.keys().isdisjoint(modes):
             check_mode(*(plain.get(name, getattr(job, name)) for name in modes))
@@ -156,6 +162,7 @@ def _update(
         if not columns and first is None:
             return job
         _change(job, columns, first, now)
+        forget_stopped(job.owner_id)
         transaction.on_commit(notify_beats, robust=True)
     return job
 

@@ -42,6 +42,8 @@ class Routine:
     timeout_seconds: int | None
     policy: dict[str, Any]
     gate: dict[str, Any] | None
+    limits: dict[str, Any]
+    zone: str  # the agent's, whose days and months count for the limits
     max_retry: int
     next_run_at: datetime | None
     last_run_at: datetime | None
@@ -57,7 +59,7 @@ class Routine:
 
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON, with instants in ISO."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return {name: _plain(value) for name, value in asdict(self).items() if name != "zone"}
 
 
 def _plain(value: Any) -> Any:
@@ -127,6 +129,7 @@ def routine_of(job: Any) -> Routine:
         "attempt": job.last_attempt or 0,
         "error": job.last_error or None,
         "session": job.home_id,
+        "zone": job.agent.timezone,
     }
     same = {each.name: getattr(job, each.name) for each in fields(Routine) if each.name not in shown}
     return Routine(**same, **shown)

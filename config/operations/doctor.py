@@ -129,6 +129,7 @@ CHECKS: dict[str, Check] = {
     "time_zones": checks.time_zones,
     "schedules": checks.schedules,
     "plans": checks.plans,
+    "caps": preflight.caps,
     "preflight": preflight.preflight,
     "legacy_channels": checks.legacy_channels,
     "last_slots": checks.last_slots,

@@ -22,6 +22,7 @@ from config.operations.doctor import check_readiness
 from interfaces.http.watchers import is_watcher
 from sessions_app import metrics as counters
 from sessions_app.channels.base import all_names
+from sessions_app.limits.caps import PERIODS, SCOPES
 from sessions_app.metrics import Counted
 from sessions_app.models import Counter, Lane
 from sessions_app.operations import figures as sessions
@@ -31,6 +32,7 @@ log = structlog.get_logger(__name__)
 
 COUNTERS = {
     "beat_rounds": "Rounds that beats finished.",
+    "cap_refusals": "Model calls that a cap on tokens or money refused, by whose cap it is and its period.",
     "delivery_attempts_failed": "Attempts to deliver that failed, by channel.",
     "delivery_failed_count": "Deliveries that failed for good (dead letters).",
     "delivery_sent_count": "Deliveries that a channel accepted.",
@@ -44,12 +46,14 @@ COUNTERS = {
     "queue_full": "Messages refused and slots skipped because a queue was full.",
     "run_attempts_failed": "Attempts of runs that failed, by error code.",
     "runs": "Runs that ended, by outcome and reason.",
+    "spent_micro_usd": "Micro-dollars that turns cost, as far as their models have a price.",
     "tokens": "Tokens that turns used.",
     "turn_limit_count": "Turns ended by a limit of their policy, by its code.",
     "turns": "Turns that a worker ended, by lane, outcome and error code.",
 }
 # values of labels that are known before anything was counted: their counters begin at 0
 KNOWN: dict[Counted, Sequence[tuple[str, ...]]] = {
+    Counted.CAP_REFUSAL: [(scope, period) for scope in SCOPES for period in PERIODS],
     Counted.QUEUE_FULL: [(queue,) for queue in counters.FULL_QUEUES],
     Counted.RUN: [("succeeded", "none")],
     Counted.TOKENS: [(kind,) for kind in counters.TOKENS],

@@ -1,9 +1,13 @@
-"""The check of known problems that will stop automations (rule 11.5)."""
+"""The checks of what is known to stop calls and runs that are to come: used-up caps and problems of automations."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from automations.models import JobPreflight
 from config.operations.checks import NAMED, Finding, failed_if_any
+from sessions_app.limits.caps import WORDS, anew, budget_of, used_up
+from sessions_app.models import Connection
 
 LONGEST_NAME = 60  # characters of an automation's name
 
@@ -18,3 +22,13 @@ def preflight() -> Finding:
         "their owners were told; mend what is the server's: a connection, a channel, a plugin, time-zone data"
     )
     return failed_if_any("next runs that will fail", named, rows.count(), cure)
+
+
+def caps() -> Finding:
+    """No cap of a connection of the server is used up."""
+    rows = Connection.objects.filter(owner=None).exclude(limits={}).order_by("name")
+    budgets = (budget_of("connection", row.pk, row.name, row.limits) for row in rows)
+    found = used_up(filter(None, budgets), datetime.now(UTC))
+    named = [f"the connection {each['name']} for {WORDS[each['period']]}: {anew(each)}" for each in found]
+    cure = "calls through it are refused; raise the cap in the admin, or wait until it begins anew"
+    return failed_if_any("caps that are used up", named[:NAMED], len(named), cure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent_core.spending import Budget
 from automations import selectors
 from automations.appointments.panel import appointments_of, why
 from automations.exceptions import BadJob
@@ -14,6 +15,7 @@ from interfaces.http.auth import READ, SCHEDULE
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.conversation_tools import once, session_of
 from interfaces.mcp_server.tools import ADDS, DELETES, READS, SETS, SKIPS, Caller, tool
+from sessions_app.limits.caps import shown_limits
 from sessions_app.tokens.reach import limit_of
 
 SCHEDULES = ("every_seconds", "cron_expr", "at")
@@ -26,7 +28,7 @@ def schedule(caller: Caller, given: arguments.Schedule) -> results.Appointment:
     """
     plan = _schedule(given)
     session = session_of(caller, given)
-    chosen = {name: getattr(given, name) for name in CHOICES if getattr(given, name) is not None}
+    chosen = {name: getattr(given, name) for name in (*CHOICES, "limits") if getattr(given, name) is not None}
     new = NewJob(
         session_id=session,
         message=given.message,
@@ -70,7 +72,10 @@ def list_appointments(caller: Caller, given: arguments.Place) -> results.Appoint
 @tool(READ, READS)
 def explain(caller: Caller, given: arguments.Explain) -> results.Explanation:
     """Explain why an appointment's last runs did or did not happen, its state, and its next runs."""
-    return results.Explanation.model_validate(why(caller.user, given.kind, given.job_id))
+    found = results.Explanation.model_validate(why(caller.user, given.kind, given.job_id))
+    if given.kind != "message":
+        found.usage = results.RunsUsage.model_validate(selectors.usage_of_runs(given.job_id))
+    return found
 
 
 @tool(SCHEDULE, SKIPS)
@@ -114,6 +119,7 @@ def cancel_appointment(caller: Caller, given: arguments.OneAutomation) -> result
 
 def _shown(caller: Caller, job_id: str) -> results.Appointment:
     found, explained = selectors.automation(caller.user, job_id), explanations.explain(caller.user, job_id)
+    budget = Budget(scope="automation", subject=found.id, name="", limits=found.limits, zone=found.zone)
     return results.Appointment(
         id=found.id,
         name=found.name,
@@ -122,5 +128,6 @@ def _shown(caller: Caller, job_id: str) -> results.Appointment:
         state=found.state,
         enabled=found.enabled,
         next_run_at=found.next_run_at,
+        limits=shown_limits([budget])[0],
         warnings=list(explained.warnings),
     )

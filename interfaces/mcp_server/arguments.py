@@ -133,6 +133,10 @@ class Schedule(Place):
         description='A check before the model: {"kind": "http_changed", "url", "pointer"?} skips a run while the'
         " public address answers as before.",
     )
+    limits: dict[str, Any] | Absent = Field(
+        default=None,
+        description='Caps of its runs by period: {"run": {"tokens": 20000}, "day": {"usd": "0.50"}, "month": {…}}.',
+    )
     allow_duplicate: bool = Field(
         default=False, description="Create it though one with the same message and schedule exists."
     )

@@ -111,6 +111,9 @@ class Appointment(Result):
     state: str
     enabled: bool
     next_run_at: datetime | None
+    limits: dict[str, Any] = Field(
+        description="Its caps by period; of a day and a month also what is spent and when it begins anew."
+    )
     warnings: list[str] = Field(description="What will go wrong.")
 
 
@@ -144,6 +147,16 @@ class ExplainedRun(Result):
         return {"scheduled_for": shown.scheduled_for, "state": shown.run_state, "text": shown.text}
 
 
+class RunsUsage(Result):
+    """What the runs of the last 30 days used that asked a model."""
+
+    runs: int
+    input_tokens: int
+    output_tokens: int
+    usd: str = Field(description="US dollars, as far as there was a price.")
+    usd_per_run: str
+
+
 class Explanation(Result):
     name: str
     schedule: InWords
@@ -153,6 +166,7 @@ class Explanation(Result):
     next: list[datetime]
     last: list[ExplainedRun]
     warnings: list[str]
+    usage: RunsUsage | None = None
 
 
 class Deleted(Result):

@@ -24,6 +24,7 @@ from sessions_app.limits import spending
 from sessions_app.limits.caps import anew, budget_of, cap_rows, words_of
 from sessions_app.limits.spending import Crossed, Refused
 from sessions_app.mailbox.deposit import NewUpdate, deposit
+from sessions_app.metrics import Counted, count
 from sessions_app.models import PRIMARY_KEY, Agent, Priority, Session, Spending, Turn
 from sessions_app.models.spending import REACHED
 
@@ -36,18 +37,10 @@ log = structlog.get_logger(__name__)
 
 def account_of(turn: Turn, agent: Agent, user_limits: Mapping[str, Any]) -> Account:
     """Return what a turn's calls are charged to: its agent, its user and the automations whose slots it runs."""
-    given, zone = turn.input, agent.timezone
+    given = turn.input
     names = {task["id"]: task["title"] for task in given.tasks} or {
         given.automation_id: given.automation_name
     }
-    budgets = (
-        budget_of("agent", agent.pk, agent.name, agent.limits, zone=zone),
-        budget_of("user", agent.owner_id, "", user_limits),
-        *(
-            budget_of("automation", each, names.get(each, each), limits, zone=zone)
-            for each, limits in given.caps.items()
-        ),
-    )
     return Account(
         turn=turn.pk,
         claim=str(turn.claim),
@@ -55,8 +48,24 @@ def account_of(turn: Turn, agent: Agent, user_limits: Mapping[str, Any]) -> Acco
         agent=agent.pk,
         owner=agent.owner_id,
         automations=tuple(filter(None, names)),
-        budgets=tuple(each for each in budgets if each is not None),
+        budgets=budgets_of(agent, user_limits, names, given.caps),
     )
+
+
+def budgets_of(
+    agent: Agent, user_limits: Mapping[str, Any], names: Mapping[str, str], caps: Mapping[str, Any]
+) -> tuple[Budget, ...]:
+    """Return the budgets of an agent, its user and these automations. `names`, `caps`: by the automation's id."""
+    zone = agent.timezone
+    found = (
+        budget_of("agent", agent.pk, agent.name, agent.limits, zone=zone),
+        budget_of("user", agent.owner_id, "", user_limits),
+        *(
+            budget_of("automation", each, names.get(each, each), limits, zone=zone)
+            for each, limits in caps.items()
+        ),
+    )
+    return tuple(each for each in found if each is not None)
 
 
 def register_budgets() -> None:
@@ -78,6 +87,7 @@ def _reserve(account: Account | None, budgets: tuple[Budget, ...], amount: Amoun
     try:
         made = spending.reserve(account, amount, caps)
         if isinstance(made, Refused) and not made.is_held:
+            count(Counted.CAP_REFUSAL, scope=made.cap["scope"], period=made.cap["period"])
             _note_refusal(account, made)
     except (OperationalError, InterfaceError) as error:
         away = ModelUnavailable(type(error).__name__, reason=UNREADABLE)
@@ -119,7 +129,8 @@ def _note_refusal(account: Account | None, refused: Refused) -> None:
         spending.mark_stopped(account.owner, account.automations, refused.cap["ends_at"])
 
 
-def _subject(cap: Mapping[str, Any]) -> str:
+def subject_of(cap: Mapping[str, Any]) -> str:
+    """Say whose cap it is, such as `the agent demo`."""
     name = cap["name"][:LONGEST_NAME]
     return {"user": "your account", "automation": f'the automation "{name}"'}.get(
         cap["scope"], f"the {cap['scope']} {name}"
@@ -129,7 +140,7 @@ def _subject(cap: Mapping[str, Any]) -> str:
 def _refusal_text(refused: Refused) -> str:
     cap = refused.cap
     spent = "" if cap["is_private"] else f" {words_of(cap, refused.tokens, refused.micro_usd)} spent."
-    return f"The cap of {_subject(cap)} does not allow another call.{spent} {anew(cap)}"
+    return f"The cap of {subject_of(cap)} does not allow another call.{spent} {anew(cap)}"
 
 
 def _tell(crossed: Crossed) -> None:
@@ -146,8 +157,8 @@ def _tell(crossed: Crossed) -> None:
         spent = "" if cap["is_private"] else f" {words_of(cap, crossed.tokens, crossed.micro_usd)} spent."
         update = NewUpdate(
             event_type=str(_EVENTS[is_reached]).replace(".", "_"),
-            summary=f"The cap of {_subject(cap)} {said}.",
-            detail=f"The cap of {_subject(cap)} {said}.{spent} {anew(cap)}",
+            summary=f"The cap of {subject_of(cap)} {said}.",
+            detail=f"The cap of {subject_of(cap)} {said}.{spent} {anew(cap)}",
             priority=Priority.HIGH,
             dedupe_key=f"budget:{cap['key']}",
         )

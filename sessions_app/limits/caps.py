@@ -15,8 +15,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from agent_core.spending import MICRO, Budget, usd_text
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Spending
+from sessions_app.models.spending import REACHED
 
 RUN, DAY, MONTH = PERIODS = ("run", "day", "month")
+SCOPES = ("agent", "automation", "connection", "user")
 MOST_TOKENS = 10**12
 MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
@@ -143,6 +145,32 @@ def shown_limits(budgets: Iterable[Budget]) -> list[dict[str, Any]]:
     return shown
 
 
+def used_up(
+    budgets: Iterable[Budget], at: datetime, *, is_priced: bool = True, refused_until: datetime | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of caps of which nothing is left and that begin anew after `at`. One query.
+
+    `is_priced`: the calls cost money; others are not stopped by US dollars. `refused_until`: when the cap begins anew
+    that refused the last call, so what is left of it is too little.
+    """
+    rows = {row["key"]: row for row in cap_rows(budgets, "", datetime.now(UTC)) if _ends(row) > at}
+    spent = {row.key: row for row in Spending.objects.filter(pk__in=rows)} if rows else {}
+    found = []
+    for key, row in rows.items():
+        so_far = spent.get(key) or Spending()
+        is_spent = row["tokens"] is not None and so_far.spent_tokens >= row["tokens"]
+        if is_priced and row["micro_usd"] is not None:
+            is_spent |= so_far.spent_micro_usd >= row["micro_usd"]
+        if is_spent or (so_far.told == REACHED and _ends(row) == refused_until):
+            found.append(row)
+    return found
+
+
+def _ends(row: Mapping[str, Any]) -> datetime:
+    """When a cap begins anew; that of a run at once."""
+    return datetime.fromisoformat(row["ends_at"]) if row["ends_at"] else datetime.min.replace(tzinfo=UTC)
+
+
 def budget_of(
     scope: str, subject: object, name: str, limits: Mapping[str, Any], **more: Any
 ) -> Budget | None:
@@ -170,6 +198,20 @@ def _short(micro: int) -> str:
 
 def _tokens(used: int, most: int) -> str:
     return f"{used:,} of {most:,} tokens"
+
+
+def limits_text(limits: Mapping[str, Any]) -> str:
+    """Say which caps are set, such as `$0.50 a run, 20,000 tokens a day`; empty: none."""
+    return ", ".join(
+        f"{text} {WORDS[period]}"
+        for period in PERIODS
+        for cap in [limits.get(period, {})]
+        for text in (
+            f"${cap['usd']}" if "usd" in cap else "",
+            f"{cap['tokens']:,} tokens" if "tokens" in cap else "",
+        )
+        if text
+    )
 
 
 def anew(cap: Mapping[str, Any]) -> str:

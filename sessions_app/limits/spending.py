@@ -132,6 +132,12 @@ def is_stopped(owner_id: str, automation: str) -> Exists:
     return Exists(Allowance.objects.filter(key=key, full_at__gt=Now()))
 
 
+def stopped_until(owner_id: int, automation: str) -> datetime | None:
+    """Return the end of an automation's mark; None without one."""
+    marks = Allowance.objects.filter(key=f"{_STOPPED}{owner_id}:{automation}", full_at__gt=Now())
+    return marks.values_list("full_at", flat=True).first()
+
+
 def forget_stopped(owner_id: int | None) -> None:
     """Remove the marks of a user's automations, of all users without one: something was changed that may free them."""
     Allowance.objects.filter(

@@ -28,16 +28,20 @@ BAD: list[Any] = [
 
 
 def resources(caller: Caller) -> list[str]:
-    """An agent, an automation and a connection."""
+    """An agent, an automation, a routine and a connection."""
     session = caller.session()
     automation = made(
         caller.post(
             f"/api/sessions/{session}/automations/", {"message": "news", "schedule": DAILY, "limits": {}}
         )
     )
+    task = {"title": "tea", "schedule": "1d", "limits": {"day": {"tokens": 9}}}
+    routine = made(caller.post("/api/agents/demo/routines/", task))
+    assert routine["limits"]["day"]["tokens"] == 9
     given = {"name": "work", "provider": "openai-chat", "secret": "key-of-a-test"}
     made(caller.post("/api/connections/", given))
-    return ["/api/agents/demo/", f"/api/automations/{automation['id']}/", "/api/connections/work/"]
+    of_jobs = [f"/api/automations/{automation['id']}/", f"/api/routines/{routine['id']}/"]
+    return ["/api/agents/demo/", *of_jobs, "/api/connections/work/"]
 
 
 def test_caps_are_merged_and_shown_with_what_is_spent(ada: Caller) -> None:
@@ -80,7 +84,7 @@ def test_bad_caps_are_refused_and_nothing_is_stored(ada: Caller, limits: Any) ->
     ids=str,
 )
 def test_bad_prices_are_refused(ada: Caller, prices: Any) -> None:
-    path = resources(ada)[2]
+    path = resources(ada)[-1]
     assert ada.patch(path, {"prices": prices}).status_code == 400
     good = {"gpt": {"input": "1.25", "output": "10"}, "*": {"input": "0", "output": "0"}}
     assert ada.patch(path, {"prices": good}).json()["prices"] == good

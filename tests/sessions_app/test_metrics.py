@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,8 @@ from django.test import Client
 
 from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
+from agent_core.prices import use_own_prices
+from agent_core.spending import Price
 from agent_core.types import Usage
 from config.operations.metrics import COUNTERS
 from sessions_app import metrics
@@ -22,7 +25,7 @@ from sessions_app.models import Agent, Counter
 from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person
 from tests.fleet import until
-from tests.inside import Inside
+from tests.inside import MODEL, Inside
 from tests.races import in_thread
 
 pytestmark = pytest.mark.rule("10.1")
@@ -135,7 +138,10 @@ def test_turns_count_waits_drains_and_limits(inside: Inside) -> None:
     session = inside.person.session()
     deposit(session.pk, NewUpdate(event_type="job_completed", summary="done"))
     reply = ModelReply(text="Hello.", usage=Usage(input_tokens=7))
+    priced = {f"rondo:{MODEL}": Price(input=Decimal("0.0001"), output=Decimal(0))}
+    use_own_prices(priced)
     inside.say(session, "hello", reply)
+    use_own_prices({})
     Agent.objects.update(policy={"max_attempts": 1})
     assert inside.say(session, "hello", ModelUnavailable("503")).error_code == "model_unavailable"
     assert value(Counted.MAILBOX_DRAIN) == 1
@@ -149,6 +155,7 @@ def test_turns_count_waits_drains_and_limits(inside: Inside) -> None:
         'rondo_turns_total{lane="turns",outcome="failed",reason="model_unavailable"}': 1,
         'rondo_turn_duration_seconds_count{lane="turns"}': 2,
         'rondo_tokens_total{type="input"}': 7,
+        "rondo_spent_micro_usd_total": 700,
     }.items():
         assert scraped(line) == expected, line
     assert scraped("rondo_lock_wait_ms_sum") >= 0

@@ -29,7 +29,7 @@ class AttentionOrNull(serializers.ChoiceField):
 
 class ProblemOut(Output):
     code = serializers.CharField(
-        help_text="What it is about: the code of the error that saving it would give."
+        help_text="What it is about: the code of the error that saving it would give; `budget`: a cap is used up."
     )
     text = serializers.CharField()
     since = serializers.DateTimeField()

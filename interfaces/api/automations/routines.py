@@ -13,6 +13,7 @@ from automations.models import ExecutionMode, Source
 from automations.routines import reads
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
 from interfaces.api.automations.automations import RunOut, ScheduledOut, TimeoutSeconds
+from interfaces.api.limits import Caps, LimitsIn
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
@@ -55,6 +56,7 @@ class RoutineChanges(Input):
     timeout_seconds = TimeoutSeconds(required=False, allow_null=True)
     policy = AnyObject(required=False, help_text=POLICY)
     gate = AnyObject(required=False, allow_null=True, help_text=GATE)
+    limits = LimitsIn()
     max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 3.")
     task_type = OneOf(choices=TASK_TYPES, required=False, allow_blank=True)
 
@@ -92,6 +94,7 @@ class RoutineOut(ScheduledOut):
     source = serializers.ChoiceField(choices=SOURCES)  # type: ignore[assignment]  # a field of this name
     policy = serializers.DictField(help_text=POLICY)
     gate = serializers.DictField(allow_null=True, help_text=GATE)
+    limits = Caps(scope="automation", zone="zone")
     last_run_at = serializers.DateTimeField(allow_null=True)
     waits_for = WaitsForOut(allow_null=True, help_text="Why a due inline routine has not started.")
     attempt = serializers.IntegerField(help_text="Attempt of the last run; 0 without runs.")

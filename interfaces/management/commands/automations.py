@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from automations.runs.describe import when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.terminal.command import choose_agent, choose_session, errors_in_one_line, plain
+from sessions_app.limits.caps import limits_text
 from sessions_app.models import Session
 from sessions_app.sessions.open import primary_session
 
@@ -47,6 +49,7 @@ class Command(BaseCommand):
         add.add_argument("--tools", metavar="NAMES", help="the only tools that it is offered, with commas")
         add.add_argument("--watch", metavar="URL", help="run only if this public address answers differently")
         add.add_argument("--pointer", metavar="POINTER", help="with --watch: only this JSON value counts")
+        add.add_argument("--limits", metavar="JSON", help='caps of its runs: {"day": {"usd": "1.00"}}')
         add.add_argument("--allow-duplicate", action="store_true", help="though there is an equal automation")
         add.add_argument("--preview", action="store_true", help="only show the next five runs; add nothing")
         explaining = verbs.add_parser("explain", help="say why it ran or did not run, and when it runs next")
@@ -78,15 +81,24 @@ def _list(options: dict[str, Any]) -> Iterator[str]:
     rows = selectors.automations(chosen.owner).filter(agent=chosen)
     rows = selectors.automations_of(chosen.owner, opened.pk) if opened else rows
     found = list(rows.order_by("created_at", "id")[:MOST_LISTED])
+    used = {job.pk: selectors.usage_of_runs(job.pk) for job in found}
     for job in found:
         zone = zone_or_utc(job.timezone)
         firing = job.clock.next_run_at
         next_run = when(firing, zone) if firing and job.enabled else "-"
         state = selectors.state_of(job) if job.enabled else "paused"
         words = describe_job(job, zone.key)
-        yield f"{job.pk:10} {state:10} {job.name[:LONGEST_NAME]:{LONGEST_NAME}}  {words}; next: {next_run}"
+        about = f"{words}; next: {next_run}{_money(job, used[job.pk])}"
+        yield f"{job.pk:10} {state:10} {job.name[:LONGEST_NAME]:{LONGEST_NAME}}  {about}"
     if not found:
         yield f"{chosen.name} has no automations" + (" in this session." if opened else ".")
+
+
+def _money(job: CronJob, used: selectors.RunsUsage) -> str:
+    """Its caps, and what its runs of the last 30 days cost."""
+    caps = f"; limits: {limits_text(job.limits)}" if job.limits else ""
+    cost = f"; runs in 30 days: {used.runs}, ${used.usd}, ${used.usd_per_run} a run" if used.runs else ""
+    return caps + cost
 
 
 def _add(options: dict[str, Any]) -> Iterator[str]:
@@ -106,6 +118,8 @@ def _add(options: dict[str, Any]) -> Iterator[str]:
         )
         job = bind_job(given)
         yield f"Added {job.pk}: {job.name}"
+        if job.limits:
+            yield f"Limits: {limits_text(job.limits)}"
     yield f"Runs {shown.words}:"
     yield from (f"  {instant:%a %Y-%m-%d %H:%M:%S %Z}" for instant in shown.next)
     yield from (f"Warning: {text}" for text in shown.warnings)
@@ -121,7 +135,18 @@ def _choices(options: dict[str, Any]) -> dict[str, Any]:
         **{name: options[name] for name in ("model", "fallback_model", "max_output_tokens")},
         "allow_tools": None if names is None else [each.strip() for each in names.split(",") if each.strip()],
         "gate": gate if options["watch"] else None,
+        "limits": _limits(options["limits"]),
     }
+
+
+def _limits(text: str | None) -> Any:
+    """Caps as the API takes them. BadJob."""
+    if text is None:
+        return {}
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadJob(f"--limits must be JSON, not {text[:60]!r}", code="bad_limits") from error
 
 
 def _session_to_use(options: dict[str, Any]) -> Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,14 +10,19 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 
+from agent_core.llm.protocol import ModelReply
 from agent_core.types import Usage
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.routines.edit import update_routine
+from sessions_app import metrics
 from sessions_app.agents.edit import update_agent
-from sessions_app.models import Allowance, MailboxEvent, Message, Spending, Turn
+from sessions_app.metrics import Counted
+from sessions_app.models import Allowance, Counter, MailboxEvent, Message, Spending, Turn
 from tests.automations.firing.test_fire_jobs import due_job
+from tests.automations.turn_kinds.test_heartbeat import DAY, routine
 from tests.automations.turn_kinds.test_isolated import job_of
-from tests.inside import Inside
+from tests.inside import Inside, call
 from tests.sessions_app.limits.test_calls import PLENTY, cap, says
 
 pytestmark = pytest.mark.rule("11.1")
@@ -43,6 +49,9 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
     assert (later.state, later.reason, Turn.objects.count()) == (RunState.SKIPPED, "budget", 1)
     assert inside.model.calls == []
     assert MailboxEvent.objects.filter(event_type="budget_reached").count() == 1
+    metrics.flush_counters()
+    [refusals] = Counter.objects.filter(name=Counted.CAP_REFUSAL)
+    assert (refusals.labels, refusals.value) == ({"scope": of, "period": "day"}, 1)
     if of == "agent":
         update_agent(inside.person.agent.pk, {"limits": {"day": None}})
     else:
@@ -77,3 +86,47 @@ def test_the_slot_of_an_isolated_routine_is_skipped_without_a_report(inside: Ins
     assert (run.state, run.reason) == (RunState.SKIPPED, "budget")
     assert run.session.state == "archived"
     assert list(MailboxEvent.objects.values_list("event_type", flat=True)) == ["budget_reached"]
+
+
+def test_an_inline_routine_with_a_cap_stops_no_other_one(inside: Inside) -> None:
+    update_agent(inside.person.agent.pk, {"heartbeat": {"enabled": True, "active_hours": DAY}})
+    few = {"day": {"tokens": 1}}
+    jobs = [routine(inside.person, title, limits=limits) for title, limits in (("a", few), ("b", {}))]
+    for expected in ({"skipped", "succeeded"}, {"skipped", "succeeded"}, {"succeeded"}):
+        if len(expected) == 1:
+            update_routine(jobs[0].pk, {"limits": {"day": None}})
+        JobClock.objects.filter(inline=True).update(
+            next_run_at=Now(), last_slot=F("last_slot") - timedelta(hours=2)
+        )
+        inside.beat()
+        runs = [RunRecord.objects.filter(job=job).latest("scheduled_for") for job in jobs]
+        assert {run.state for run in runs} == expected
+        assert runs[1].state == RunState.SUCCEEDED
+    assert len(inside.model.calls) == 3, "once both are free they share a turn"
+
+
+@pytest.mark.parametrize(("room", "state", "calls"), [(PLENTY, "succeeded", 3), (50_000, "failed", 2)])
+def test_the_cap_of_a_run_is_for_all_its_turns(inside: Inside, room: int, state: str, calls: int) -> None:
+    job = job_of(inside.person, "two steps", limits={"run": {"tokens": room}})
+    further = ModelReply(text="", calls=(call("next_turn", task="step two"),), usage=Usage(input_tokens=9))
+    inside.model.answer_with(
+        further, says("One.", Usage(input_tokens=49_000)), says("Two.", Usage(input_tokens=5))
+    )
+    run = due(inside, job)
+    inside.model.replies.clear()
+    assert (run.state, len(inside.model.calls)) == (state, calls)
+    [spent] = Spending.objects.values_list("key", "spent_tokens")
+    assert spent == (f"automation:{job.pk}:run:{run.pk}", 49_014 if state == "succeeded" else 49_009)
+
+
+def test_a_further_attempt_has_only_what_its_run_has_left(inside: Inside) -> None:
+    job = due_job(inside.person.session(), limits={"run": {"tokens": 50_000}}, max_retry=1)
+    asks = replace(says("", Usage(input_tokens=30_000)), calls=(call("current_time"),))
+    inside.model.answer_with(asks, ValueError("a bug"))
+    assert due(inside, job).state == RunState.QUEUED
+    Spending.objects.update(spent_tokens=49_000)
+    RunRecord.objects.filter(not_before__isnull=False).update(not_before=Now())
+    inside.beat()
+    run = RunRecord.objects.get(job=job)
+    assert (run.state, run.reason, run.attempt) == (RunState.FAILED, "budget", 2)
+    assert (len(inside.model.calls), Spending.objects.get().spent_tokens) == (2, 49_000)

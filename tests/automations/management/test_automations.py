@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.models.functions import Now
 
-from automations.models import CronJob
+from automations.models import CronJob, RunRecord, RunState
 from sessions_app.models import Session
 from tests.conftest import Person, new_person
 
@@ -65,6 +66,23 @@ def test_the_list_names_state_schedule_and_next_run(session: Session) -> None:
     assert re.match(r"\w+ +scheduled +second.* on weekdays at 08:30 \(UTC\); next: .*08:30", second)
     assert "\x1b" not in second
     assert automations("list", "--session", str(session.pk)).splitlines() == [second]
+
+
+@pytest.mark.rule("11.1")
+def test_caps_are_added_and_listed_with_what_the_runs_cost(person: Person) -> None:
+    given = {"run": {"tokens": 20000}, "day": {"usd": "1.5"}}
+    shown = automations("add", "Breathe", "--every", "3600", "--limits", json.dumps(given))
+    job = CronJob.objects.get()
+    assert job.limits == {"run": {"tokens": 20000}, "day": {"usd": "1.50"}}
+    assert "20,000 tokens a run, $1.50 a day" in shown
+    assert "20,000 tokens a run, $1.50 a day" in automations()
+    assert "--limits must be JSON" in refused("add", "x", "--every", "60", "--limits", "1 dollar")
+    assert "no period" in refused("add", "x", "--every", "60", "--limits", '{"week": {}}')
+    used = {"requests": 2, "usd": "0.020000"}
+    RunRecord.objects.create(
+        run_id="a", job=job, state=RunState.SUCCEEDED, scheduled_for=Now(), usage=used, finished_at=Now()
+    )
+    assert "runs in 30 days: 1, $0.020000, $0.020000 a run" in automations()
 
 
 def test_explain_says_what_comes_and_what_was(person: Person) -> None:

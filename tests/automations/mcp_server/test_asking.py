@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from mcp import Client
 
 from agent_core.types import NOTES, Ended
-from automations.models import CronJob, RunRecord
+from automations.models import CronJob, RunRecord, RunState
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Session, Turn
 from tests.api.conftest import Site
@@ -190,6 +192,29 @@ def test_bad_arguments_are_refused_and_nothing_is_stored(ada: Door) -> None:
         assert words in said, (name, given)
         assert not re.search(r"constrained|function|\.none", said), "names of Python are shown"
     assert (Turn.objects.count(), CronJob.objects.count(), Session.objects.count()) == before
+
+
+@pytest.mark.rule("11.1")
+def test_an_automation_is_scheduled_with_caps_and_shows_what_it_used(ada: Door) -> None:
+    given = {"message": "tea", "every_seconds": 3600}
+    made = ada.call("schedule", given | {"limits": {"run": {"tokens": 9}, "day": {"usd": "0.5"}}})
+    assert made["limits"]["run"] == {"tokens": 9}
+    assert made["limits"]["day"]["spent"] == {"tokens": 0, "usd": "0.000000"}
+    assert "bad_limits" in ada.refused("schedule", given | {"limits": {"day": {"usd": "free"}}})
+    job = CronJob.objects.get(pk=made["id"])
+    for hours in range(3):
+        at, used = Now() - timedelta(hours=hours), {"requests": 1, "input_tokens": 70, "usd": "0.020000"}
+        RunRecord.objects.create(
+            run_id=f"{job.pk}:{hours}",
+            job=job,
+            scheduled_for=at,
+            state=RunState.SUCCEEDED,
+            finished_at=Now(),
+            usage=used,
+        )
+    shown = ada.call("explain", {"job_id": job.pk})["usage"]
+    assert (shown["runs"], shown["input_tokens"]) == (3, 210)
+    assert (shown["usd"], shown["usd_per_run"]) == ("0.060000", "0.020000")
 
 
 def test_the_next_runs_are_skipped_once_with_a_key(ada: Door) -> None:

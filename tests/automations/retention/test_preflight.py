@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base as channels
 from sessions_app.connections.edit import add_connection, update_connection
-from sessions_app.models import Connection, MailboxEvent, Session
+from sessions_app.limits.caps import period_of
+from sessions_app.limits.spending import mark_stopped
+from sessions_app.models import Agent, Connection, MailboxEvent, Session, Spending
 from sessions_app.retention.maintenance_round import run_hinted_maintenance
 from sessions_app.retention.walk import prune_batch
 from tests.agent_core.tools.test_fetch import Site, site  # noqa: F401 - a fixture
@@ -109,9 +111,28 @@ def lose_zone(stage: Stage) -> Callable[[], object]:
     return lambda: stage.zones.write("Test/Moving", "AAA-1")
 
 
+def use_up(stage: Stage, period: str = "day", spent: int = 500, **cap: Any) -> Callable[[], object]:
+    """A cap of the agent of which this much is spent. By its clock the day does not end within some hours."""
+    now = datetime.now(UTC)
+    update_agent(
+        stage.person.agent.pk,
+        {
+            "timezone": "UTC" if 2 < now.hour < 20 else "Etc/GMT-12",
+            "limits": {period: cap or {"tokens": 500}},
+        },
+    )
+    agent = Agent.objects.get(pk=stage.person.agent.pk)
+    begin, ends_at = period_of(period, agent.timezone, now)
+    if spent:
+        row = {"spent_tokens": spent, "spent_micro_usd": spent, "ends_at": ends_at}
+        Spending.objects.update_or_create(pk=f"agent:{agent.pk}:{period}:{begin}", defaults=row)
+    return lambda: update_agent(agent.pk, {"limits": {period: None}})
+
+
 @pytest.mark.parametrize(
     ("breaks", "code"),
     [
+        (use_up, "budget"),
         (retire, "bad_model"),
         (expire, "bad_model"),
         (leave_unpaid, "bad_model"),
@@ -259,3 +280,41 @@ def test_tools_and_gates_that_are_gone_are_problems(stage: Stage) -> None:
     assert "gone" in tools["text"]
     assert "current_time" not in tools["text"]
     assert code_of(lambda: update_job(stage.job.pk, {"allow_tools": ["gone2"]})) == "bad_allow_tools"
+
+
+PRICED = {"gpt-5": {"input": "1.25", "output": "10"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "prices", "found"),
+    [
+        ({"spent": 499}, {}, []),
+        ({"spent": 0, "tokens": 0}, {}, ["budget"]),
+        ({"period": "month", "spent": 700}, {}, ["budget"]),
+        ({"usd": "0.0005"}, PRICED, ["budget"]),
+        ({"usd": "0.0005"}, {"*": {"input": "0", "output": "0"}}, []),
+        ({"usd": "0.0005", "tokens": 500}, {"*": {"input": "0", "output": "0"}}, ["budget"]),
+    ],
+)
+def test_a_cap_is_a_problem_if_nothing_is_left_for_the_automations_model(
+    stage: Stage, given: dict[str, Any], prices: dict[str, Any], found: list[str]
+) -> None:
+    Connection.objects.update(prices=prices)
+    use_up(stage, **given)
+    assert stage.check() == found
+
+
+def test_a_cap_that_begins_anew_before_the_next_slot_is_no_problem(stage: Stage) -> None:
+    use_up(stage)
+    assert stage.check() == ["budget"]
+    JobClock.objects.update(next_run_at=Now() + timedelta(days=1))
+    assert stage.check() == []
+
+
+def test_a_cap_that_refused_the_last_call_is_a_problem_though_something_is_left(stage: Stage) -> None:
+    use_up(stage, spent=400)
+    Spending.objects.update(told=100)
+    assert stage.check() == [], "another call was refused, and this one may be smaller"
+    ends_at: Any = Spending.objects.get().ends_at
+    mark_stopped(stage.person.user.pk, [stage.job.pk], ends_at.isoformat())
+    assert stage.check() == ["budget"]

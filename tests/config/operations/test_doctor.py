@@ -22,7 +22,7 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord
 from config.env import all_queues
-from config.operations import checks
+from config.operations import checks, preflight
 from config.operations import doctor as server
 from config.operations.checks import Finding, connections_usable
 from sessions_app.channels import base as channels
@@ -270,6 +270,19 @@ def test_jobs_that_were_set_aside(person: Person) -> None:
     assert job.pk in wrong(checks.jobs_set_aside())
     update_job(job.pk, {"enabled": True})  # the cure
     assert checks.jobs_set_aside().ok
+
+
+@pytest.mark.rule("11.1")
+def test_caps_of_shared_connections_that_are_used_up(person: Person) -> None:
+    limits: dict[str, Any] = {"day": {"tokens": 0}, "month": {"tokens": 9}}
+    Connection.objects.create(name="own", provider="ollama", owner=person.user, limits=limits)
+    shared = Connection.objects.create(name="shared", provider="ollama", limits={"month": {"tokens": 9}})
+    assert preflight.caps().ok
+    Connection.objects.filter(pk=shared.pk).update(limits=limits)
+    said = wrong(preflight.caps())
+    assert "shared for a day" in said
+    assert "month" not in said
+    assert "own" not in said.replace("unknown", "")
 
 
 def test_schedules_that_cannot_be_read_and_zones_that_are_gone(person: Person) -> None:
