@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 ROOT = Path(__file__).resolve().parent.parent  # the folder of manage.py
 IS_CHECKOUT = (ROOT / "pyproject.toml").is_file()
 COMMAND = "manage.py" if IS_CHECKOUT else "rondo"  # as people type it

@@ -125,7 +125,7 @@ MOST_BYTES: Final = 2_000_000  # of all answers to one request, with its handsha
 MOST_REDIRECTS: Final = 3  # within the server's own origin; the client follows no others
 CLOSING_SECONDS: Final = 1.0  # for closing the session after the answer
 _LONGEST_TEXT: Final = 60_000  # characters of a result; the journal cuts it further
-_CLIENT_INFO: Final = types.Implementation(name="rondo", version="0.1.0")
+_CLIENT_INFO: Final = types.Implementation(name="rondo", version="0.2.0")
 _UNREADABLE: Final = {types.PARSE_ERROR, types.CONNECTION_CLOSED}
 T = TypeVar("T")
 

@@ -225,7 +225,7 @@ def _node(
     )
     node = Node(name=name, machine=machine, units=units)
     machine.places["127.0.0.1:8000"] = f"127.0.0.1:{node.port}"
-    node.install("0.1.0")
+    node.install("0.2.0")
     install, settings, command = blocks("Install")
     [link] = [line for line in install.splitlines() if line.startswith("ln ")]
     machine.run(link)

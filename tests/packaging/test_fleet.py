@@ -116,7 +116,7 @@ def test_a_browser_signs_in_at_one_machine_and_goes_on_at_the_other(machines: Fl
 
 def test_every_machine_tells_the_same_of_all_whatever_its_terminal_has(machines: Fleet) -> None:
     told = [_status(node) for node in machines.nodes]
-    assert _where(told[0]) == _where(told[1]) == _where(told[2]) == _runs(machines, "0.1.0")
+    assert _where(told[0]) == _where(told[1]) == _where(told[2]) == _runs(machines, "0.2.0")
     hosts = {each["host"] for each in told[0]["processes"]}
     assert hosts == set(UNITS) or len(hosts) == 1  # without the right to name them
     assert {each["address"] for each in told[0]["processes"] if each["kind"] == "web"} == {
@@ -137,10 +137,10 @@ def test_an_upgrade_by_the_page_loses_and_doubles_nothing(machines: Fleet) -> No
     load.start()
     version, *steps = blocks("Upgrade")
     assert version in blocks("Install")[0]
-    tables, workers, others = (block.replace("0.1.0", "0.2.0") for block in steps)
+    tables, workers, others = (block.replace("0.2.0", "0.3.0") for block in steps)
     link, migrate = tables.splitlines()
     for node in machines.nodes:
-        node.install("0.2.0")
+        node.install("0.3.0")
         node.follow(link)
     machines.nodes[0].follow(migrate)
     for node in machines.nodes:
@@ -149,7 +149,7 @@ def test_an_upgrade_by_the_page_loses_and_doubles_nothing(machines: Fleet) -> No
     for node in machines.nodes[:2]:
         node.follow(others)
     until(
-        lambda: _where(_status(machines.nodes[0])) == _runs(machines, "0.2.0"), 30, "all run the new version"
+        lambda: _where(_status(machines.nodes[0])) == _runs(machines, "0.3.0"), 30, "all run the new version"
     )
     load.stop()
     assert verdict(machines, load) == {}
