@@ -227,6 +227,14 @@ def server_is_up_for(seconds: int) -> bool:
         return bool(cursor.fetchone()[0])
 
 
+@pytest.mark.rule("1.7")
+def test_a_people_hint_does_not_take_an_automation(session: Session) -> None:
+    automation(session, "job", datetime.now(UTC))
+    assert claim_next(session.pk, ME, auto_allowed=False) is None
+    assert [(each.session_id, each.lane) for each in next_lane(session.pk)] == [(session.pk, "auto")]
+    assert claim_next(session.pk, ME, auto_allowed=True) is not None
+
+
 @pytest.mark.rule("1.5")
 def test_a_connection_lost_during_commit_does_not_commit_twice(
     session: Session, monkeypatch: pytest.MonkeyPatch
