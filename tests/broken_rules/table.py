@@ -71,12 +71,10 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         Break("10.0", "a user runs more turns than the limit", "has_room", returns("sa.true()")),
     ),
     # commits
-    "sessions_app.models.turn": (
+    "sessions_app.turns.commit_statements": (
         f"{CLAIM} {BOUND}",
-        Break(
-            "1.4", "a stale worker ends a turn", "TurnTransitions._mine", drop_arguments("filter", "claim")
-        ),
-        Break("1.4", "a turn ends twice", "TurnTransitions._mine", drop_arguments("filter", "RUNNING")),
+        Break("1.4", "a stale worker ends a turn", "_write", drop_arguments("where", "own_claim")),
+        Break("1.4", "a turn ends twice", "_write", drop_arguments("where", "RUNNING")),
     ),
     "sessions_app.turns.commit": (
         f"{CLAIM} {UPDATES} {RECEIVE}",
