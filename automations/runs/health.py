@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
 from automations.models.category import Category, category
@@ -24,6 +24,7 @@ from automations.runs.report import report_to_home
 from sessions_app.deliveries.system_events import send_notice
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
 from sessions_app.models import Delivery, DeliveryState, Priority
+from sessions_app.models.delivery import ON_THE_WAY
 
 LOOKED_AT = 2 * PAUSED_AFTER  # runs, among them those that a person cancelled
 _PAUSES: list[Callable[[str], None]] = []
@@ -66,20 +67,24 @@ def _is_counted(job: CronJob) -> bool:
 
 
 def _streak(job_id: str, since: datetime | None) -> Streak:
-    """Count back to the last run that was done. Runs that only need attention count from the third of them on."""
+    """Count back to the last run that was done. Runs that only need attention count from the third of them on.
+
+    A run whose answer is on its way counts neither as done nor as failed.
+    """
     by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
     ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error
     rows = RunRecord.objects.filter(ended, job=job_id, **({"scheduled_for__gte": since} if since else {}))
-    columns = ("finished_at", "scheduled_for", "state", "attention")
+    on_its_way = Delivery.objects.filter(message__turn=OuterRef("turn"), state__in=ON_THE_WAY)
+    columns = ("finished_at", "scheduled_for", "state", "attention", Exists(on_its_way))
     newest = rows.order_by("-scheduled_for").values_list(*columns)[:LOOKED_AT]
     failed: list[datetime] = []
     doubtful: list[datetime] = []
-    for _, slot, state, attention in sorted(newest, reverse=True):
+    for _, slot, state, attention, is_on_its_way in sorted(newest, reverse=True):
         if state != RunState.SUCCEEDED:
             failed.append(slot)
         elif attention != Attention.NONE:
             doubtful.append(slot)
-        else:
+        elif not is_on_its_way:
             break
     slots = failed + (doubtful if len(doubtful) >= FAILING_AFTER else [])
     return Streak(len(slots), min(slots), max(slots)) if slots else Streak(0)
@@ -135,17 +140,29 @@ def tell(job: CronJob, event_type: str, text: str, priority: Priority = Priority
 def apply_delivery_result(delivery: Delivery) -> None:
     """Mark the run whose answer did not leave the server, in the transaction that gives the delivery up.
 
-    If it is sent after all, which only one that was sent again can be, the mark goes.
+    If it is sent after all, which only one that was sent again can be, the mark goes. A failing job is well again when
+    an answer of it is sent: while its channel is dead, answers alone do not mend it.
     """
     message = delivery.message
     if message is None or message.turn_id is None:
         return
+    runs = RunRecord.objects.filter(turn=message.turn_id).select_related("job")
     if delivery.state == DeliveryState.FAILED:
-        changed = RunRecord.objects.undelivered(message.turn_id)
-    elif delivery.handed_over_at > delivery.created_at:
-        changed = RunRecord.objects.delivered(message.turn_id)
-    else:
+        if RunRecord.objects.undelivered(message.turn_id):
+            for run in runs:
+                count_failure(run)
         return
-    if changed:
-        for run in RunRecord.objects.filter(turn=message.turn_id).select_related("job"):
-            count_failure(run)
+    if delivery.handed_over_at > delivery.created_at:
+        RunRecord.objects.delivered(message.turn_id)
+    for run in runs.filter(state=RunState.SUCCEEDED, job__health__failures_in_a_row__gt=0):
+        _count_done(run)
+
+
+def _count_done(run: RunRecord) -> None:
+    """Count anew as the answer of a failing job's run was sent: its job is well, unless later runs failed."""
+    job_id = str(run.job_id)
+    streak = _streak(job_id, JobHealth.objects.lock(job_id).counts_from)
+    if streak.failures:
+        JobHealth.objects.set_failures(job_id, *streak)
+    else:
+        mend([job_id])

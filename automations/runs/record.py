@@ -26,6 +26,7 @@ from sessions_app import metrics
 from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
 from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import Priority, Session, Turn, TurnKind, TurnState
+from sessions_app.models.session import WEB
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_waiting
 from sessions_app.sessions.open import archive
@@ -106,7 +107,8 @@ def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str)
     if not _end(turn, runs, result, closure, attention):
         return
     if attention is Attention.NONE:
-        mend(run.job_id for run in left if run.job_id)
+        if not _leaves(turn):  # else the job is well when the answer was sent
+            mend(run.job_id for run in left if run.job_id)
         return
     for run in left:
         count_failure(run)
@@ -119,6 +121,11 @@ def _attention(turn: Turn, result: TurnResult) -> Attention:
     if not result.reply.strip():
         return Attention.EMPTY
     return Attention.NONE if result.ended_by in (None, Ended.STOP) else Attention.CUT_SHORT
+
+
+def _leaves(turn: Turn) -> bool:
+    """Whether the answer of a good turn is delivered to a place outside the server."""
+    return turn.kind == TurnKind.AUTOMATION and turn.session.standing_route["channel"] != WEB
 
 
 def was_stopped(turn: Turn, result: TurnResult) -> bool:

@@ -181,8 +181,38 @@ def test_a_job_that_keeps_failing_is_told_once_and_once_when_it_works(
     assert [event.event_type for event in unread] == ["works_again"], "it replaces what was not read"
 
 
+@pytest.mark.rule("11.2", "11.3")
+def test_answers_on_their_way_to_a_dead_chat_do_not_mend_a_failing_job(
+    inside: Inside, session: Session, chat: Chat
+) -> None:
+    """Complaint 9: "failing" and "works again" in turn, as long as a chat is dead."""
+    job, chat.shut = made.new(session, name="News"), True
+
+    def told() -> list[str]:
+        return list(MailboxEvent.objects.order_by("pk").values_list("event_type", flat=True))
+
+    for answers, failures in ((1, 0), (1, 0), (1, 3), (2, 5), (2, 7)):
+        before = _failures(job)
+        for _ in range(answers):
+            _let_pass(job, timedelta(hours=1))
+            run_slot(inside, job, ModelReply(text="News."))
+            assert _failures(job) == before, "an answer on its way is not done"
+        deliver_all(session)
+        assert _failures(job) == failures
+    assert told() == ["failing"]
+    chat.shut = False
+    _let_pass(job, timedelta(hours=1))
+    run_slot(inside, job, ModelReply(text="News."))
+    deliver_all(session)
+    assert (_failures(job), told()) == (0, ["failing", "works_again"])
+
+
+def _failures(job: CronJob) -> int:
+    return sum(JobHealth.objects.filter(job=job).values_list("failures_in_a_row", flat=True))
+
+
 def _let_pass(job: CronJob, time: timedelta) -> None:
-    JobHealth.objects.filter(job=job).update(failed_last=Now() - time)
+    JobHealth.objects.filter(job=job, failures_in_a_row__gt=0).update(failed_last=Now() - time)
 
 
 @pytest.mark.rule("11.3", "3.3")
