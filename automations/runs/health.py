@@ -46,12 +46,15 @@ class Streak(NamedTuple):
 def count_failure(run: RunRecord) -> bool:
     """Count the failures of a run's job, as the run has ended badly. Returns whether its text is news to its owner.
 
-    It is not if the job failed before, or if the owner is told more than the text says.
+    It is not if the job failed before, or if the owner is told more than the text says. A job that the server
+    has paused stays as it is until a person resumes it.
     """
     job = run.job
     if job is None or not _is_counted(job):
         return True
     before = JobHealth.objects.lock(job.pk)
+    if before.paused_reason:
+        return False
     streak = _streak(job.pk, before.counts_from)
     JobHealth.objects.set_failures(job.pk, *streak)
     after = JobHealth(failures_in_a_row=streak.failures, failing_since=streak.first, failed_last=streak.last)
@@ -97,9 +100,14 @@ def pause_after_commit(job_id: str) -> None:
 
 
 def mend(job_ids: Iterable[str]) -> None:
-    """A run of these failing jobs was done: they are well again, and owners who were told so hear of it."""
+    """A run of these failing jobs was done: they are well again, and owners who were told so hear of it.
+
+    Not a job that the server has paused: a person resumes it.
+    """
     for job in CronJob.objects.filter(pk__in=job_ids).order_by("pk"):
         before = JobHealth.objects.lock(job.pk)
+        if before.paused_reason:
+            continue
         JobHealth.objects.set_failures(job.pk, *Streak(0))
         if before.told != Told.NOTHING:
             text = f'"{job.name}" works again, after {before.failures_in_a_row} failed runs.'
@@ -161,8 +169,9 @@ def apply_delivery_result(delivery: Delivery) -> None:
 def _count_done(run: RunRecord) -> None:
     """Count anew as the answer of a failing job's run was sent: its job is well, unless later runs failed."""
     job_id = str(run.job_id)
-    streak = _streak(job_id, JobHealth.objects.lock(job_id).counts_from)
-    if streak.failures:
+    before = JobHealth.objects.lock(job_id)
+    streak = _streak(job_id, before.counts_from)
+    if streak.failures and not before.paused_reason:
         JobHealth.objects.set_failures(job_id, *streak)
     else:
         mend([job_id])

@@ -155,6 +155,25 @@ def test_beat_pauses_a_hopeless_job_that_nobody_paused(inside: Inside) -> None:
     assert (job.enabled, JobClock.objects.get(job=job).next_run_at) == (False, None)
 
 
+@pytest.mark.parametrize("reply", [ModelReply(text="Fine."), ModelReply(text=" ")])
+def test_a_run_that_ends_after_the_server_paused_its_job_leaves_that_as_it_is(
+    inside: Inside, reply: ModelReply
+) -> None:
+    job = new(inside.person)
+    inside.model.answer_with(reply)
+    run = fire(job)
+    CronJob.objects.update(enabled=False)
+    slots = {"failing_since": Now(), "failed_last": Now()}
+    JobHealth.objects.create(
+        job=job, failures_in_a_row=PAUSED_AFTER, told="paused", paused_reason="failing", **slots
+    )
+    inside.run_all()
+    run.refresh_from_db()
+    assert run.state == RunState.SUCCEEDED
+    assert (health(job).paused_reason, health(job).failures_in_a_row) == ("failing", PAUSED_AFTER)
+    assert mail("works_again") == 0
+
+
 def test_what_ends_well_costs_a_well_job_no_statement(inside: Inside) -> None:
     job = new(inside.person)
     fire(job)
