@@ -46,7 +46,8 @@ _MILLISECONDS = Cast(Extract(_ELAPSED, "epoch") * 1000, BigIntegerField())
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a turn's runs. `failed`: those of people's jobs that failed for good, in the order of their slots.
+    """What came of a turn's runs. `failed`: those of people's jobs that failed for good, in the order of their slots;
+    without those whose failure is no news, because the job failed before or its owner is told more.
 
     `is_news`: whether the turn's text is to leave the server. It is not while another attempt follows, nor while the
     job keeps failing.
@@ -91,8 +92,10 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
                 run, turn.session_id, result.error_code or "", run.attempt, result.error_text or ""
             )
             run.reason, run.error = result.error_code or "", result.error_text or ""
-            is_news = count_failure(run) and is_news
-            failed.append(run)
+            if count_failure(run):
+                failed.append(run)
+            else:
+                is_news = False
     people = [run for run in failed if run.job and not run.job.system_event]
     return Outcome(failed=people, is_news=is_news)
 
@@ -225,11 +228,12 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
     if has_own_session(run) and run.session_id is not None:
         archive(run.session_id)
     done = bool(waits.cancel_queued(reason, **({"error_detail": detail[:2000]} if detail else {})))
+    is_news = True
     if done and reason in CANCELLED_BY_ERROR:
-        count_failure(run)
+        is_news = count_failure(run)
         if run.session_id is not None:
             _notify_program(run, run.session_id, reason, _tried(run), run.error)
-    if done and reason in REPORTED and run.of_job.execution_mode != ExecutionMode.SESSION:
+    if done and is_news and reason in REPORTED and run.of_job.execution_mode != ExecutionMode.SESSION:
         _report_cancelled(run.of_job, run, reason)
     return done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -29,6 +30,8 @@ from sessions_app.sessions.open import archive_session
 from tests.api.conftest import problem
 from tests.automations.jobs import made
 from tests.automations.turn_kinds.test_bound import fire
+from tests.automations.turn_kinds.test_heartbeat import routine
+from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
 from tests.doors import caller
 from tests.inside import Inside, Reply, call, listening, makes
@@ -192,6 +195,24 @@ def test_a_refusal_is_told_once_with_its_cure(inside: Inside) -> None:
     [told] = MailboxEvent.objects.filter(event_type="failing")
     assert "402" in told.summary
     assert CURES["model_quota"] in told.summary
+
+
+@pytest.mark.parametrize("due", [job_of, routine])
+def test_a_failing_routine_is_told_once(inside: Inside, due: Callable[..., CronJob]) -> None:
+    """Isolated and inline: a failure without a cure as its text, one with a cure as what to do."""
+    Agent.objects.update(policy={"max_attempts": 1})
+    for failure, kinds in (
+        (RuntimeError("a bug"), {"job_failed", "routine_failed"}),
+        (ModelRefused("no", code="model_quota"), {"failing"}),
+    ):
+        MailboxEvent.objects.all().delete()
+        job = due(inside.person, "look", max_retry=0)
+        for _ in range(2):
+            inside.model.answer_with(failure)
+            JobClock.objects.filter(job=job).update(next_run_at=Now())
+            inside.beat()
+        assert RunRecord.objects.filter(job=job, state=RunState.FAILED).count() == 2
+        assert MailboxEvent.objects.get().event_type in kinds
 
 
 @pytest.mark.parametrize("mode", ["session", "isolated"])
