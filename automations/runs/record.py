@@ -23,7 +23,13 @@ from automations.runs import attempts, report
 from automations.runs.attempts import NextAttempt
 from automations.runs.health import count_failure, mend
 from sessions_app import metrics
-from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
+from sessions_app.deliveries.system_events import (
+    EventName,
+    fail_address,
+    report_event,
+    send_notice,
+    store_ping,
+)
 from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import Priority, Session, Turn, TurnKind, TurnState
 from sessions_app.models.session import WEB
@@ -233,7 +239,7 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
         is_news = count_failure(run)
         if run.session_id is not None:
             _notify_program(run, run.session_id, reason, _tried(run), run.error)
-    if done and is_news and reason in REPORTED and run.of_job.execution_mode != ExecutionMode.SESSION:
+    if done and is_news and reason in REPORTED:
         _report_cancelled(run.of_job, run, reason)
     return done
 
@@ -244,10 +250,16 @@ def _tried(run: RunRecord) -> int:
 
 
 def _report_cancelled(job: CronJob, run: RunRecord, reason: str) -> None:
+    """Tell the home of a routine. The conversation of a bound job has the failure, its channel has not: it waited."""
     tried = _tried(run)
     times = "once" if tried == 1 else f"{tried} times"
     failure = run.response_summary or "The run failed."
     text = f"{job.name}: {failure} It was tried {times}; {REPORTED[reason]}."
+    if job.execution_mode == ExecutionMode.SESSION:
+        if job.session_id is not None and reason in CANCELLED_BY_ERROR:
+            about = {"automation": job.pk, "automation_name": job.name}
+            send_notice(job.session_id, text, about=about, key=f"{run.pk}_{reason}")
+        return
     mail = NewUpdate(
         event_id=uuid.uuid5(report.NAMESPACE, f"{run.pk}:{reason}"),
         event_type="job_failed" if has_own_session(run) else "routine_failed",

@@ -93,6 +93,21 @@ def test_a_morning_job_whose_provider_is_away_for_four_minutes_answers_once(
     assert [bool(message.metadata.get("closure")) for message in said] == [True, True, False]
 
 
+@pytest.mark.rule("11.2")
+def test_a_failure_whose_next_attempt_never_comes_is_told_once(
+    inside: Inside, session: Session, chat: Chat
+) -> None:
+    """Complaint 9: the next slot comes while the run waits for its next attempt."""
+    job = made.new(session, name="News")
+    for _ in range(3):
+        run_slot(inside, job, DOWN)
+    deliver_all(session)
+    assert RunRecord.objects.filter(job=job, reason="superseded").count() == 2
+    [told] = chat.taken
+    assert told.type == "notice"
+    assert "connection refused" in told.text
+
+
 @pytest.mark.rule("11.3")
 def test_a_run_that_did_not_do_its_job_is_not_shown_as_done(
     inside: Inside, session: Session, chat: Chat
