@@ -110,7 +110,7 @@ def mend(job_ids: Iterable[str]) -> None:
             continue
         JobHealth.objects.set_failures(job.pk, *Streak(0))
         if before.told != Told.NOTHING:
-            text = f'"{job.name}" works again, after {before.failures_in_a_row} failed runs.'
+            text = f'"{job.name}" works again. Before, {before.failed_text}.'
             tell(job, "works_again", text, priority=Priority.NORMAL)
 
 
@@ -119,7 +119,7 @@ def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
     cure = CURES.get(run.reason, "")
     why = run.error.rstrip(".") or "an answer was empty, cut short or not delivered"
     if health.is_slowed and JobHealth.objects.tell(job.pk, Told.SLOWED):
-        text = f'"{job.name}" has failed {health.failures_in_a_row} times in a row, the last time because: {why}.'
+        text = f'"{job.name}": {health.failed_text}, the last one because: {why}.'
         tell(job, "failing", f"{text} It runs at most once an hour until a run succeeds. {cure}".rstrip())
         return True
     if cure and JobHealth.objects.tell(job.pk, Told.REFUSED):

@@ -180,7 +180,7 @@ def test_a_job_that_keeps_failing_is_told_once_and_once_when_it_works(
     deliver_all(session)
     first, slowed = [parcel.text for parcel in chat.taken]
     assert "400" in first
-    assert "5 times in a row" in slowed
+    assert "5 runs in a row" in slowed
     chat.taken.clear()
     _let_pass(job, timedelta(hours=1))
     run_slot(inside, job, REFUSED)

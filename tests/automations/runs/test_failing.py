@@ -281,6 +281,19 @@ def test_an_answer_says_what_it_lacks(inside: Inside) -> None:
 
 
 @pytest.mark.rule("11.3")
+def test_the_error_of_an_earlier_attempt_is_not_told_as_that_of_an_empty_answer(inside: Inside) -> None:
+    job = new(inside.person)
+    failed_before(job, SLOWED_AFTER)
+    run = ran(inside, job, ModelUnavailable("down", reason="It was away"))
+    assert "It was away" in run.error
+    RunRecord.objects.filter(pk=run.pk).update(not_before=Now())
+    inside.model.answer_with(ModelReply(text=" "))
+    inside.beat()
+    told = MailboxEvent.objects.get(event_type="failing")
+    assert "It was away" not in told.summary + told.detail
+
+
+@pytest.mark.rule("11.3")
 @pytest.mark.parametrize(
     "rows",
     [
