@@ -87,7 +87,8 @@ RULES = {
     "4.11": "A session with automations is deleted in two steps, and never comes back. Whatever happens in "
     "between finds it whole or gone. Deliveries that were not sent are closed with the reason.",
     "4.12": "An edit changes the named fields and no past run.",
-    "5.1": "An agent's heartbeat comes at its interval, within its active hours, in its own time zone.",
+    "5.1": "An agent's heartbeat is off until it is turned on. It comes at its interval, within its active hours, "
+    "in its own time zone.",
     "5.2": "Only work in its own session skips a heartbeat. While the model is down, heartbeats back off.",
     "5.3": "Inline routines that are due start a turn at once, at any hour, one for each home, and share its "
     "outcome.",

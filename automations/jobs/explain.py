@@ -251,7 +251,7 @@ def why_paused(job: Any, runs: Iterable[Any] = ()) -> str:
         return ""
     last = next((run for run in runs if run.state == RunState.FAILED), None)
     cure = CURES.get(last.reason, "") if last else ""
-    why = f": {health.failures_in_a_row} runs in a row failed. {cure or 'Find out why'}"
+    why = f": {health.failed_text}. {cure or 'Find out why'}"
     return f"{why.rstrip('.')}, then resume it"
 
 
@@ -321,8 +321,9 @@ def _failing(job: Any) -> list[str]:
     health = health_of(job)
     if not health.is_slowed:
         return []
-    often = f"{health.failures_in_a_row} runs in a row failed"
-    return [f"{often}: it runs at most once an hour until one succeeds, and is paused if that goes on."]
+    return [
+        f"{health.failed_text}: it runs at most once an hour until one succeeds, and is paused if that goes on."
+    ]
 
 
 def undeliverable(session: Session | None) -> list[str]:

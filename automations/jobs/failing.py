@@ -32,7 +32,7 @@ def pause_failing(job_id: str) -> None:
             return
         JobHealth.objects.pause(job_id)
         if JobHealth.objects.tell(job_id, Told.PAUSED):
-            text = f'"{job.name}" was paused: {health.failures_in_a_row} runs in a row failed.'
+            text = f'"{job.name}" was paused: {health.failed_text}.'
             tell(job, "paused", f"{text} It runs again when it is resumed.", priority=Priority.URGENT)
 
 

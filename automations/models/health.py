@@ -122,6 +122,11 @@ class JobHealth(models.Model):
         return f"health of {self.job_id}"
 
     @property
+    def failed_text(self) -> str:
+        """How many runs failed, or succeeded without doing their job."""
+        return f"{self.failures_in_a_row} runs in a row failed or brought no whole answer"
+
+    @property
     def is_slowed(self) -> bool:
         """Whether the job runs at most once an hour."""
         return self.failures_in_a_row >= SLOWED_AFTER

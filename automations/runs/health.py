@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
 from automations.models.category import Category, category
@@ -24,6 +24,7 @@ from automations.runs.report import report_to_home
 from sessions_app.deliveries.system_events import send_notice
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
 from sessions_app.models import Delivery, DeliveryState, Priority
+from sessions_app.models.delivery import ON_THE_WAY
 
 LOOKED_AT = 2 * PAUSED_AFTER  # runs, among them those that a person cancelled
 _PAUSES: list[Callable[[str], None]] = []
@@ -45,12 +46,15 @@ class Streak(NamedTuple):
 def count_failure(run: RunRecord) -> bool:
     """Count the failures of a run's job, as the run has ended badly. Returns whether its text is news to its owner.
 
-    It is not if the job failed before, or if the owner is told more than the text says.
+    It is not if the job failed before, or if the owner is told more than the text says. A job that the server
+    has paused stays as it is until a person resumes it.
     """
     job = run.job
     if job is None or not _is_counted(job):
         return True
     before = JobHealth.objects.lock(job.pk)
+    if before.paused_reason:
+        return False
     streak = _streak(job.pk, before.counts_from)
     JobHealth.objects.set_failures(job.pk, *streak)
     after = JobHealth(failures_in_a_row=streak.failures, failing_since=streak.first, failed_last=streak.last)
@@ -66,20 +70,24 @@ def _is_counted(job: CronJob) -> bool:
 
 
 def _streak(job_id: str, since: datetime | None) -> Streak:
-    """Count back to the last run that was done. Runs that only need attention count from the third of them on."""
+    """Count back to the last run that was done. Runs that only need attention count from the third of them on.
+
+    A run whose answer is on its way counts neither as done nor as failed.
+    """
     by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
     ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error
     rows = RunRecord.objects.filter(ended, job=job_id, **({"scheduled_for__gte": since} if since else {}))
-    columns = ("finished_at", "scheduled_for", "state", "attention")
+    on_its_way = Delivery.objects.filter(message__turn=OuterRef("turn"), state__in=ON_THE_WAY)
+    columns = ("finished_at", "scheduled_for", "state", "attention", Exists(on_its_way))
     newest = rows.order_by("-scheduled_for").values_list(*columns)[:LOOKED_AT]
     failed: list[datetime] = []
     doubtful: list[datetime] = []
-    for _, slot, state, attention in sorted(newest, reverse=True):
+    for _, slot, state, attention, is_on_its_way in sorted(newest, reverse=True):
         if state != RunState.SUCCEEDED:
             failed.append(slot)
         elif attention != Attention.NONE:
             doubtful.append(slot)
-        else:
+        elif not is_on_its_way:
             break
     slots = failed + (doubtful if len(doubtful) >= FAILING_AFTER else [])
     return Streak(len(slots), min(slots), max(slots)) if slots else Streak(0)
@@ -92,12 +100,17 @@ def pause_after_commit(job_id: str) -> None:
 
 
 def mend(job_ids: Iterable[str]) -> None:
-    """A run of these failing jobs was done: they are well again, and owners who were told so hear of it."""
+    """A run of these failing jobs was done: they are well again, and owners who were told so hear of it.
+
+    Not a job that the server has paused: a person resumes it.
+    """
     for job in CronJob.objects.filter(pk__in=job_ids).order_by("pk"):
         before = JobHealth.objects.lock(job.pk)
+        if before.paused_reason:
+            continue
         JobHealth.objects.set_failures(job.pk, *Streak(0))
         if before.told != Told.NOTHING:
-            text = f'"{job.name}" works again, after {before.failures_in_a_row} failed runs.'
+            text = f'"{job.name}" works again. Before, {before.failed_text}.'
             tell(job, "works_again", text, priority=Priority.NORMAL)
 
 
@@ -106,7 +119,7 @@ def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
     cure = CURES.get(run.reason, "")
     why = run.error.rstrip(".") or "an answer was empty, cut short or not delivered"
     if health.is_slowed and JobHealth.objects.tell(job.pk, Told.SLOWED):
-        text = f'"{job.name}" has failed {health.failures_in_a_row} times in a row, the last time because: {why}.'
+        text = f'"{job.name}": {health.failed_text}, the last one because: {why}.'
         tell(job, "failing", f"{text} It runs at most once an hour until a run succeeds. {cure}".rstrip())
         return True
     if cure and JobHealth.objects.tell(job.pk, Told.REFUSED):
@@ -135,17 +148,30 @@ def tell(job: CronJob, event_type: str, text: str, priority: Priority = Priority
 def apply_delivery_result(delivery: Delivery) -> None:
     """Mark the run whose answer did not leave the server, in the transaction that gives the delivery up.
 
-    If it is sent after all, which only one that was sent again can be, the mark goes.
+    If it is sent after all, which only one that was sent again can be, the mark goes. A failing job is well again when
+    an answer of it is sent: while its channel is dead, answers alone do not mend it.
     """
     message = delivery.message
     if message is None or message.turn_id is None:
         return
+    runs = RunRecord.objects.filter(turn=message.turn_id).select_related("job")
     if delivery.state == DeliveryState.FAILED:
-        changed = RunRecord.objects.undelivered(message.turn_id)
-    elif delivery.handed_over_at > delivery.created_at:
-        changed = RunRecord.objects.delivered(message.turn_id)
-    else:
+        if RunRecord.objects.undelivered(message.turn_id):
+            for run in runs:
+                count_failure(run)
         return
-    if changed:
-        for run in RunRecord.objects.filter(turn=message.turn_id).select_related("job"):
-            count_failure(run)
+    if delivery.handed_over_at > delivery.created_at:
+        RunRecord.objects.delivered(message.turn_id)
+    for run in runs.filter(state=RunState.SUCCEEDED, job__health__failures_in_a_row__gt=0):
+        _count_done(run)
+
+
+def _count_done(run: RunRecord) -> None:
+    """Count anew as the answer of a failing job's run was sent: its job is well, unless later runs failed."""
+    job_id = str(run.job_id)
+    before = JobHealth.objects.lock(job_id)
+    streak = _streak(job_id, before.counts_from)
+    if streak.failures and not before.paused_reason:
+        JobHealth.objects.set_failures(job_id, *streak)
+    else:
+        mend([job_id])

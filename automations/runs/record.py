@@ -23,9 +23,16 @@ from automations.runs import attempts, report
 from automations.runs.attempts import NextAttempt
 from automations.runs.health import count_failure, mend
 from sessions_app import metrics
-from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
+from sessions_app.deliveries.system_events import (
+    EventName,
+    fail_address,
+    report_event,
+    send_notice,
+    store_ping,
+)
 from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import Priority, Session, Turn, TurnKind, TurnState
+from sessions_app.models.session import WEB
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_waiting
 from sessions_app.sessions.open import archive
@@ -45,7 +52,8 @@ _MILLISECONDS = Cast(Extract(_ELAPSED, "epoch") * 1000, BigIntegerField())
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a turn's runs. `failed`: those of people's jobs that failed for good, in the order of their slots.
+    """What came of a turn's runs. `failed`: those of people's jobs that failed for good, in the order of their slots;
+    without those whose failure is no news, because the job failed before or its owner is told more.
 
     `is_news`: whether the turn's text is to leave the server. It is not while another attempt follows, nor while the
     job keeps failing.
@@ -90,8 +98,10 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
                 run, turn.session_id, result.error_code or "", run.attempt, result.error_text or ""
             )
             run.reason, run.error = result.error_code or "", result.error_text or ""
-            is_news = count_failure(run) and is_news
-            failed.append(run)
+            if count_failure(run):
+                failed.append(run)
+            else:
+                is_news = False
     people = [run for run in failed if run.job and not run.job.system_event]
     return Outcome(failed=people, is_news=is_news)
 
@@ -106,9 +116,11 @@ def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str)
     if not _end(turn, runs, result, closure, attention):
         return
     if attention is Attention.NONE:
-        mend(run.job_id for run in left if run.job_id)
+        if not _leaves(turn):  # else the job is well when the answer was sent
+            mend(run.job_id for run in left if run.job_id)
         return
     for run in left:
+        run.reason, run.error = "", ""  # of an earlier attempt
         count_failure(run)
 
 
@@ -119,6 +131,11 @@ def _attention(turn: Turn, result: TurnResult) -> Attention:
     if not result.reply.strip():
         return Attention.EMPTY
     return Attention.NONE if result.ended_by in (None, Ended.STOP) else Attention.CUT_SHORT
+
+
+def _leaves(turn: Turn) -> bool:
+    """Whether the answer of a good turn is delivered to a place outside the server."""
+    return turn.kind == TurnKind.AUTOMATION and turn.session.standing_route["channel"] != WEB
 
 
 def was_stopped(turn: Turn, result: TurnResult) -> bool:
@@ -218,11 +235,12 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
     if has_own_session(run) and run.session_id is not None:
         archive(run.session_id)
     done = bool(waits.cancel_queued(reason, **({"error_detail": detail[:2000]} if detail else {})))
+    is_news = True
     if done and reason in CANCELLED_BY_ERROR:
-        count_failure(run)
+        is_news = count_failure(run)
         if run.session_id is not None:
             _notify_program(run, run.session_id, reason, _tried(run), run.error)
-    if done and reason in REPORTED and run.of_job.execution_mode != ExecutionMode.SESSION:
+    if done and is_news and reason in REPORTED:
         _report_cancelled(run.of_job, run, reason)
     return done
 
@@ -233,10 +251,16 @@ def _tried(run: RunRecord) -> int:
 
 
 def _report_cancelled(job: CronJob, run: RunRecord, reason: str) -> None:
+    """Tell the home of a routine. The conversation of a bound job has the failure, its channel has not: it waited."""
     tried = _tried(run)
     times = "once" if tried == 1 else f"{tried} times"
     failure = run.response_summary or "The run failed."
     text = f"{job.name}: {failure} It was tried {times}; {REPORTED[reason]}."
+    if job.execution_mode == ExecutionMode.SESSION:
+        if job.session_id is not None and reason in CANCELLED_BY_ERROR:
+            about = {"automation": job.pk, "automation_name": job.name}
+            send_notice(job.session_id, text, about=about, key=f"{run.pk}_{reason}")
+        return
     mail = NewUpdate(
         event_id=uuid.uuid5(report.NAMESPACE, f"{run.pk}:{reason}"),
         event_type="job_failed" if has_own_session(run) else "routine_failed",

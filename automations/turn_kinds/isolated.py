@@ -1,7 +1,7 @@
 """Isolated routines: each slot runs in a new session, in as many turns as it needs (rule 6.3).
 
 The commit that ends the run archives the session and sends one mail to the home: the result, or the failure when no
-attempt is left.
+attempt is left, unless the routine failed before.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ class IsolatedRoutineKind(SlotKind):
             return
         if following is not None:
             Turn.objects.cancel_queued(following.pk, "not_reached")
-        super().closed(turn, result, closure)
+        is_no_news = super().closed(turn, result, closure)
         run = RunRecord.objects.filter(pk=turn.origin_run).first()
         if run is None or run.finished_at is not None:
             archive(turn.session_id)
-            if run is None or run.state != RunState.SKIPPED:  # its owner was told of the cap
+            # of a cap its owner was told
+            if not is_no_news and (run is None or run.state != RunState.SKIPPED):
                 _report(turn, result, closure)
 
 

@@ -93,6 +93,21 @@ def test_a_morning_job_whose_provider_is_away_for_four_minutes_answers_once(
     assert [bool(message.metadata.get("closure")) for message in said] == [True, True, False]
 
 
+@pytest.mark.rule("11.2")
+def test_a_failure_whose_next_attempt_never_comes_is_told_once(
+    inside: Inside, session: Session, chat: Chat
+) -> None:
+    """Complaint 9: the next slot comes while the run waits for its next attempt."""
+    job = made.new(session, name="News")
+    for _ in range(3):
+        run_slot(inside, job, DOWN)
+    deliver_all(session)
+    assert RunRecord.objects.filter(job=job, reason="superseded").count() == 2
+    [told] = chat.taken
+    assert told.type == "notice"
+    assert "connection refused" in told.text
+
+
 @pytest.mark.rule("11.3")
 def test_a_run_that_did_not_do_its_job_is_not_shown_as_done(
     inside: Inside, session: Session, chat: Chat
@@ -165,7 +180,7 @@ def test_a_job_that_keeps_failing_is_told_once_and_once_when_it_works(
     deliver_all(session)
     first, slowed = [parcel.text for parcel in chat.taken]
     assert "400" in first
-    assert "5 times in a row" in slowed
+    assert "5 runs in a row" in slowed
     chat.taken.clear()
     _let_pass(job, timedelta(hours=1))
     run_slot(inside, job, REFUSED)
@@ -181,8 +196,38 @@ def test_a_job_that_keeps_failing_is_told_once_and_once_when_it_works(
     assert [event.event_type for event in unread] == ["works_again"], "it replaces what was not read"
 
 
+@pytest.mark.rule("11.2", "11.3")
+def test_answers_on_their_way_to_a_dead_chat_do_not_mend_a_failing_job(
+    inside: Inside, session: Session, chat: Chat
+) -> None:
+    """Complaint 9: "failing" and "works again" in turn, as long as a chat is dead."""
+    job, chat.shut = made.new(session, name="News"), True
+
+    def told() -> list[str]:
+        return list(MailboxEvent.objects.order_by("pk").values_list("event_type", flat=True))
+
+    for answers, failures in ((1, 0), (1, 0), (1, 3), (2, 5), (2, 7)):
+        before = _failures(job)
+        for _ in range(answers):
+            _let_pass(job, timedelta(hours=1))
+            run_slot(inside, job, ModelReply(text="News."))
+            assert _failures(job) == before, "an answer on its way is not done"
+        deliver_all(session)
+        assert _failures(job) == failures
+    assert told() == ["failing"]
+    chat.shut = False
+    _let_pass(job, timedelta(hours=1))
+    run_slot(inside, job, ModelReply(text="News."))
+    deliver_all(session)
+    assert (_failures(job), told()) == (0, ["failing", "works_again"])
+
+
+def _failures(job: CronJob) -> int:
+    return sum(JobHealth.objects.filter(job=job).values_list("failures_in_a_row", flat=True))
+
+
 def _let_pass(job: CronJob, time: timedelta) -> None:
-    JobHealth.objects.filter(job=job).update(failed_last=Now() - time)
+    JobHealth.objects.filter(job=job, failures_in_a_row__gt=0).update(failed_last=Now() - time)
 
 
 @pytest.mark.rule("11.3", "3.3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -29,6 +30,8 @@ from sessions_app.sessions.open import archive_session
 from tests.api.conftest import problem
 from tests.automations.jobs import made
 from tests.automations.turn_kinds.test_bound import fire
+from tests.automations.turn_kinds.test_heartbeat import routine
+from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
 from tests.doors import caller
 from tests.inside import Inside, Reply, call, listening, makes
@@ -155,6 +158,25 @@ def test_beat_pauses_a_hopeless_job_that_nobody_paused(inside: Inside) -> None:
     assert (job.enabled, JobClock.objects.get(job=job).next_run_at) == (False, None)
 
 
+@pytest.mark.parametrize("reply", [ModelReply(text="Fine."), ModelReply(text=" ")])
+def test_a_run_that_ends_after_the_server_paused_its_job_leaves_that_as_it_is(
+    inside: Inside, reply: ModelReply
+) -> None:
+    job = new(inside.person)
+    inside.model.answer_with(reply)
+    run = fire(job)
+    CronJob.objects.update(enabled=False)
+    slots = {"failing_since": Now(), "failed_last": Now()}
+    JobHealth.objects.create(
+        job=job, failures_in_a_row=PAUSED_AFTER, told="paused", paused_reason="failing", **slots
+    )
+    inside.run_all()
+    run.refresh_from_db()
+    assert run.state == RunState.SUCCEEDED
+    assert (health(job).paused_reason, health(job).failures_in_a_row) == ("failing", PAUSED_AFTER)
+    assert mail("works_again") == 0
+
+
 def test_what_ends_well_costs_a_well_job_no_statement(inside: Inside) -> None:
     job = new(inside.person)
     fire(job)
@@ -173,6 +195,24 @@ def test_a_refusal_is_told_once_with_its_cure(inside: Inside) -> None:
     [told] = MailboxEvent.objects.filter(event_type="failing")
     assert "402" in told.summary
     assert CURES["model_quota"] in told.summary
+
+
+@pytest.mark.parametrize("due", [job_of, routine])
+def test_a_failing_routine_is_told_once(inside: Inside, due: Callable[..., CronJob]) -> None:
+    """Isolated and inline: a failure without a cure as its text, one with a cure as what to do."""
+    Agent.objects.update(policy={"max_attempts": 1})
+    for failure, kinds in (
+        (RuntimeError("a bug"), {"job_failed", "routine_failed"}),
+        (ModelRefused("no", code="model_quota"), {"failing"}),
+    ):
+        MailboxEvent.objects.all().delete()
+        job = due(inside.person, "look", max_retry=0)
+        for _ in range(2):
+            inside.model.answer_with(failure)
+            JobClock.objects.filter(job=job).update(next_run_at=Now())
+            inside.beat()
+        assert RunRecord.objects.filter(job=job, state=RunState.FAILED).count() == 2
+        assert MailboxEvent.objects.get().event_type in kinds
 
 
 @pytest.mark.parametrize("mode", ["session", "isolated"])
@@ -238,6 +278,19 @@ def test_an_answer_says_what_it_lacks(inside: Inside) -> None:
             assert listed[0]["run_id"] == run.pk
     assert health(job).failures_in_a_row == 3
     problem(api.get("/api/runs/?attention=nothing"), 400, "bad_parameter")
+
+
+@pytest.mark.rule("11.3")
+def test_the_error_of_an_earlier_attempt_is_not_told_as_that_of_an_empty_answer(inside: Inside) -> None:
+    job = new(inside.person)
+    failed_before(job, SLOWED_AFTER)
+    run = ran(inside, job, ModelUnavailable("down", reason="It was away"))
+    assert "It was away" in run.error
+    RunRecord.objects.filter(pk=run.pk).update(not_before=Now())
+    inside.model.answer_with(ModelReply(text=" "))
+    inside.beat()
+    told = MailboxEvent.objects.get(event_type="failing")
+    assert "It was away" not in told.summary + told.detail
 
 
 @pytest.mark.rule("11.3")
