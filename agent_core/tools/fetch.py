@@ -17,11 +17,12 @@ import time
 import zlib
 from dataclasses import dataclass
 from email.message import Message
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-from agent_core.addresses import AddressCheck, NoAddress, is_public, parse_web_address, trust
+from agent_core.addresses import AddressCheck, NoAddress, NotPublic, is_public, parse_web_address, trust
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool, page_text
 from agent_core.tools.http_request import REDIRECTS, HttpAnswer, HttpRequest, Trust, send_request
@@ -49,6 +50,25 @@ _HEADERS = (
 )
 
 
+class Trouble(StrEnum):
+    """Why a page was not read, in words of which none comes from the page."""
+
+    STATUS = "the server answered with the status"  # and its number
+    LATE = "the answer took too long"
+    NOT_PUBLIC = "the address is not public"
+    UNREACHABLE = "the server could not be reached"
+    REDIRECT = "the page has a bad redirect"
+    NOT_TEXT = "the page is not text that can be read"
+
+
+class PageFailed(ToolFailed):
+    """A page was not read. The message may quote the page; `reason` does not."""
+
+    def __init__(self, message: str, trouble: Trouble, status: int | None = None) -> None:
+        super().__init__(message)
+        self.reason = trouble.value if status is None else f"{trouble.value} {status:d}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class WebPage:
     """A page that was read: its final address and its text. `cut`: the body had more than MOST_BYTES."""
@@ -72,20 +92,21 @@ class Fetcher:
         return _for_model(self.read(url, user))
 
     def read(self, url: str, user: str = "") -> WebPage:
-        """Read the page. Raises ToolFailed."""
-        deadline = time.monotonic() + self.seconds
+        """Read the page. Raises PageFailed."""
+        deadline, bad_url = time.monotonic() + self.seconds, Trouble.UNREACHABLE
         for _ in range(MOST_REDIRECTS + 1):
-            answer = self._get(url, deadline, user)
+            answer = self._get(url, deadline, user, bad_url)
             location = answer.headers.get("Location")
             if answer.status not in REDIRECTS or not location:
                 return _page_of(url, answer)
             try:
-                url = urljoin(url, location)
+                url, bad_url = urljoin(url, location), Trouble.REDIRECT
             except ValueError:
-                raise ToolFailed(f"the page redirects to an invalid URL {location[:200]!r}") from None
-        raise ToolFailed(f"the page redirects more than {MOST_REDIRECTS} times")
+                text = f"the page redirects to an invalid URL {location[:200]!r}"
+                raise PageFailed(text, Trouble.REDIRECT) from None
+        raise PageFailed(f"the page redirects more than {MOST_REDIRECTS} times", Trouble.REDIRECT)
 
-    def _get(self, url: str, deadline: float, user: str) -> HttpAnswer:
+    def _get(self, url: str, deadline: float, user: str, bad_url: Trouble) -> HttpAnswer:
         host = ""
         try:
             parts = parse_web_address(url)
@@ -97,25 +118,29 @@ class Fetcher:
                 self.trust,
             )
         except NoAddress as error:
-            raise ToolFailed(str(error)) from None
+            trouble = Trouble.NOT_PUBLIC if isinstance(error, NotPublic) else bad_url
+            raise PageFailed(str(error), trouble) from None
         except ssl.SSLError as error:
-            raise ToolFailed(f"no secure connection to {host}: {error.reason or 'it failed'}") from None
+            text = f"no secure connection to {host}: {error.reason or 'it failed'}"
+            raise PageFailed(text, Trouble.UNREACHABLE) from None
         except (OSError, http.client.HTTPException) as error:
             late = time.monotonic() >= deadline
             reason = f"took longer than {self.seconds:.0f} s" if late else f"failed ({type(error).__name__})"
-            raise ToolFailed(f"the request to {host} {reason}") from None
+            trouble = Trouble.LATE if late else Trouble.UNREACHABLE
+            raise PageFailed(f"the request to {host} {reason}", trouble) from None
 
 
 def _page_of(url: str, answer: HttpAnswer) -> WebPage:
     if not 200 <= answer.status < 300:
         reason = http.client.responses.get(answer.status, "")
-        raise ToolFailed(f"the server answered {answer.status} {reason}".rstrip())
+        text = f"the server answered {answer.status} {reason}".rstrip()
+        raise PageFailed(text, Trouble.STATUS, answer.status)
     kind = answer.headers.get_content_type() if answer.headers.get("Content-Type") else ""
     if kind and not _TEXT.fullmatch(kind) and kind not in _HTML:
-        raise ToolFailed(f"the page has the type {kind}, not text")
+        raise PageFailed(f"the page has the type {kind}, not text", Trouble.NOT_TEXT)
     body, cut = _decompress(answer)
     if not kind and b"\x00" in body[:1000]:
-        raise ToolFailed("the page is not text")
+        raise PageFailed("the page is not text", Trouble.NOT_TEXT)
     text, title = _decoded(body, answer.headers), ""
     if kind in _HTML or (not kind and text.lstrip()[:1] == "<"):
         title, text = _extract_text(text, url)
@@ -136,12 +161,13 @@ def _decompress(answer: HttpAnswer) -> tuple[bytes, bool]:
     if encoding in ("", "identity"):
         return answer.body, answer.cut
     if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise ToolFailed(f"the page is compressed as {encoding[:20]!r}, which is not supported")
+        text = f"the page is compressed as {encoding[:20]!r}, which is not supported"
+        raise PageFailed(text, Trouble.NOT_TEXT)
     decompressor = zlib.decompressobj(wbits=47)  # detects gzip and zlib
     try:
         body = decompressor.decompress(answer.body, MOST_BYTES)
     except zlib.error:
-        raise ToolFailed("the compressed page cannot be decompressed") from None
+        raise PageFailed("the compressed page cannot be decompressed", Trouble.NOT_TEXT) from None
     return body, answer.cut or bool(decompressor.unconsumed_tail)
 
 
@@ -173,9 +199,10 @@ def _extract_text(html: str, url: str) -> tuple[str, str]:
             command, input=given, env={}, capture_output=True, text=True, timeout=PARSE_SECONDS, check=True
         )
     except subprocess.TimeoutExpired:
-        raise ToolFailed(f"the page could not be parsed within {PARSE_SECONDS:.0f} s") from None
+        text = f"the page could not be parsed within {PARSE_SECONDS:.0f} s"
+        raise PageFailed(text, Trouble.NOT_TEXT) from None
     except subprocess.CalledProcessError:
-        raise ToolFailed("the page could not be parsed") from None
+        raise PageFailed("the page could not be parsed", Trouble.NOT_TEXT) from None
     found = json.loads(done.stdout)
     return found["title"], found["text"]
 

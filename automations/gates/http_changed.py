@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_core.addresses import NoAddress, Reach, host_and_port, parse_web_address
-from agent_core.exceptions import ToolFailed
-from agent_core.tools.fetch import Fetcher, WebPage
+from agent_core.tools.fetch import Fetcher, PageFailed, WebPage
 from automations.exceptions import BadJob
-from automations.gates.registry import LONGEST_FINDINGS, GateFailed, Look
+from automations.gates.registry import LONGEST_FINDINGS, Look, OwnReason
 
 SECONDS = 10.0  # for the answer with all redirects
 LONGEST_POINTER = 200  # characters
@@ -49,13 +48,13 @@ class HttpChanged:
         return {"url": url} | ({"pointer": pointer} if pointer else {})
 
     def look(self, settings: Mapping[str, Any], seen: Mapping[str, Any], user: str) -> Look:
-        """Ask the address once, and compare its answer with the remembered hash. GateFailed."""
+        """Ask the address once, and compare its answer with the remembered hash. OwnReason."""
         url, pointer = settings["url"], settings.get("pointer", "")
         try:
             page = self.fetcher.read(url, user)
             text = _value_at(page, pointer) if pointer else page.text
-        except ToolFailed as error:
-            raise GateFailed(f"{url}: {error}") from None
+        except PageFailed as error:
+            raise OwnReason(error.reason) from None
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
         where = f"{url} at {pointer}" if pointer else url
         if seen.get("sha256") == digest:
@@ -70,9 +69,9 @@ def _bad(text: str) -> BadJob:
 
 
 def _value_at(page: WebPage, pointer: str) -> str:
-    """The value at a JSON pointer, as JSON with sorted keys. ToolFailed."""
+    """The value at a JSON pointer, as JSON with sorted keys. OwnReason."""
     if page.cut:
-        raise ToolFailed("the answer is too long to be read as JSON")
+        raise OwnReason("the answer is too long to be read as JSON")
     try:
         value = json.loads(page.text)
         for part in pointer[1:].split("/"):
@@ -80,6 +79,6 @@ def _value_at(page: WebPage, pointer: str) -> str:
             value = value[int(name)] if isinstance(value, list) and name.isdecimal() else value[name]
         return json.dumps(value, sort_keys=True, ensure_ascii=False)
     except (ValueError, RecursionError):
-        raise ToolFailed("the answer is no JSON") from None
+        raise OwnReason("the answer is no JSON") from None
     except (LookupError, TypeError):
-        raise ToolFailed(f"the answer has nothing at {pointer}") from None
+        raise OwnReason("the answer has nothing at the pointer") from None

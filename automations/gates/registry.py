@@ -16,7 +16,17 @@ LONGEST_REASON = 200  # characters
 
 
 class GateFailed(Exception):
-    """The check could not be made. The message says why, for people and for the model; the turn runs all the same."""
+    """The check could not be made; its turn runs all the same.
+
+    The message may quote what was read, so it is logged only.
+    """
+
+
+class OwnReason(GateFailed):
+    """The check could not be made. The message is shown to people and to the model, and quotes nothing that was read.
+
+    For this app alone.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
