@@ -102,29 +102,31 @@ class JournalPorts:
 
     def _refusal(self, call: ToolCall, effect: Effect) -> str | None:
         """Return why the call is refused, as a text for the model; None if it may be made. Checked at each call."""
-        if permits.is_free(self.permit, effect):
-            return None
-        if call.name in permits.allowed_now(self.permit, self.context.agent.pk):
+        if not self.is_restricted(effect) or call.name in permits.allowed_now(
+            self.permit, self.context.agent.pk
+        ):
             return None
         if self.permit.stranger is not None:
             return permits.STRANGERS
-        if effect is Effect.WRITE:
-            return permits.HAS_READ
         if not self.context.interactive:
             return REFUSED
         return None if self.consented(call) else ASK
 
     def _refuse(self, call: ToolCall, effect: Effect, refusal: str) -> ToolResult:
-        """Journal a refused call. The turn's kind is told of a dangerous one, so that it can notify a person."""
+        """Journal a refused call. The turn's kind is told of one that needs consent, so that it can ask a person."""
         needs = NEEDED if refusal is ASK else ""
         result = ToolResult(
             id=call.id, name=call.name, output=refusal, outcome=ToolOutcome.REFUSED, error_class=needs
         )
         with transaction.atomic():
             self.journal.fence()
-            if effect is Effect.DANGEROUS:
+            if effect is Effect.DANGEROUS or refusal is REFUSED:
                 kind_of(self.context.turn).refused(self.context.turn, call)
             return self._settle(result)
+
+    def is_restricted(self, effect: Effect) -> bool:
+        """Whether a call with this effect needs a person's consent, unless its tool is allowed by name."""
+        return not permits.is_free(self.permit, effect)
 
     def outcome_unknown(self, call: ToolCall) -> ToolResult:
         """Journal that a call was interrupted and its outcome is unknown."""

@@ -179,16 +179,17 @@ def test_an_answer_is_an_answer_and_no_command(planner: Inside) -> None:
         assert TaskState.objects.get(session=session).current_goal == ""
 
 
-def test_a_plan_that_read_a_page_stays_restricted_when_answered(planner: Inside) -> None:
+def test_a_plan_that_read_a_page_asks_before_each_write(planner: Inside) -> None:
     session = planner.person.session()
     planner.model.answer_with(plan(tool("read_page"), ask("Shall I go on?", confirm=True)))
     planner.say(session, "Read that page, then count.")
     assert ExecutionState.objects.get().has_read
-    bound = (plan(tool("count", name="a"), RESPOND), revision("finish"), says("I only read."))
-    planner.say(session, "yes", *bound)
-    assert (planner.did("a"), last_said(session)) == (0, "I only read.")
-    planner.say(session, "try again", *bound)
-    assert planner.did("a") == 0
+    for done, request in enumerate(("yes", "try again")):
+        planner.say(session, request, plan(tool("count", name="a"), RESPOND))
+        asked = ConsentQuestion.objects.get(state="open")
+        assert (planner.did("a"), asked.calls[0]["name"], last_said(session)) == (done, "count", asked.text)
+        planner.say(session, "yes", revision("continue"), says("One."))
+        assert planner.did("a") == done + 1
     planner.model.answer_with(plan(tool("count", name="a"), RESPOND), revision("continue"), says("One."))
     planner.say(session, "Count now.")
-    assert planner.did("a") == 1
+    assert planner.did("a") == 3
