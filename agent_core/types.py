@@ -338,6 +338,7 @@ class TurnResult:
     ``error_code``, ``error_text`` (for people) and ``error_detail`` (for operators) are set if it failed, and
     ``provider_message``, for the owner, if a model's provider said why; ``verdict``
     if the reply was judged, ``execution`` if it was planned. ``asks`` is the consent that the last entry asks for.
+    ``needs_consent``: a scheduled turn was refused a call, and its owner is asked.
     ``answered`` is the id of the question that was answered, with yes or no. ``was_shown``: a model was asked.
     ``refused``: the provider rejected what was said in this turn, so later requests leave it out.
     ``skipped``: nothing was to be done, for the reason ``error_text``; nothing is added to the history.
@@ -354,6 +355,7 @@ class TurnResult:
     verdict: Verdict | None = None
     execution: Execution | None = None
     asks: ConsentRequest | None = None
+    needs_consent: bool = False
     answered: tuple[str, str] | None = None
     was_shown: bool = True
     refused: bool = False

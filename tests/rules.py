@@ -59,9 +59,9 @@ RULES = {
     "3.4": "Nobody writes into the session of a heartbeat or a job, and these read no other session's history.",
     "3.5": "A dangerous call happens only after a person's plain yes to a question that the server wrote and "
     "stored, once, and only while nothing else was said or if the yes names the question. A turn that "
-    "answers another system, or has read text from outside, may only read unless a tool is allowed by "
-    "name. Text by others is shown in data blocks that it cannot end, and is marked where it is stored. "
-    "Tools that fetch reach public addresses only.",
+    "answers another system may only read, unless a tool is allowed by name. After text from outside was read, a call "
+    "that writes counts as dangerous. Text by others is shown in data blocks that it cannot end, and is marked where "
+    "it is stored. Tools that fetch reach public addresses only.",
     "3.6": "A turn that fails leaves a short text that people can act on. It never holds a key, a prompt or a "
     "traceback; the exception is for operators.",
     "4.1": "System, bound and legacy jobs are told apart by their fields. System jobs are protected. Legacy jobs "
@@ -158,6 +158,9 @@ RULES = {
     "once, and once when it works again. A person tries a failed slot again as a further attempt of its run.",
     "11.3": "A run whose answer is empty, cut short or not delivered says so beside its state; three in a row count as "
     "failing.",
+    "11.4": "A question of a scheduled turn holds nothing. It is told to the owner and lives 24 hours; a newer one for "
+    "the same call replaces it. A yes that names it makes exactly that call, once, in a turn of its own, if tool, "
+    "arguments, rights and provenance are unchanged.",
     "11.5": "What will stop an automation is found when it is saved and in the hour before its slot, without a "
     "model call: model and key, channel and address, time zone, tools. A problem is told once, and stands first in "
     "`explain`.",

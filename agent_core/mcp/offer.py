@@ -193,7 +193,7 @@ def _tool(at: ServerConnection, listed: types.Tool, name: str) -> Tool:
         parameters=parameters.schema,
         run=_RemoteTool(at=at, name=listed.name, parameters=parameters),
         effect=_effect(server, hints),
-        foreign=True,
+        foreign=not server.own,
         source=" ".join([server.fingerprint, listed.name, *parameters.originals.values()]),
         idempotent=server.trusted and is_repeatable,
     )

@@ -1,4 +1,4 @@
-"""The settings of an agent's MCP server: its address, its headers, and whether its owner trusts it.
+"""The settings of an agent's MCP server: its address, its headers, and how far its owner trusts it.
 
 Servers are reached over HTTP and never started as programs, because an agent's owner does not operate this machine.
 """
@@ -31,27 +31,34 @@ _OURS = re.compile(
     r"|proxy-.*|mcp-.*|last-event-id",
     re.IGNORECASE,
 )
-_KEYS = {"url", "headers", "trusted"}
+_MARKS = ("trusted", "own")
+_KEYS = {"url", "headers", *_MARKS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class McpServer:
-    """One server. Its `headers` and the values in the query of its `url` are secrets, sent to this server only."""
+    """One server. Its `headers` and the values in the query of its `url` are secrets, sent to this server only.
+
+    `trusted`: what it says of its tools' effects counts. `own`: its answers are its owner's own data, no text from
+    outside.
+    """
 
     name: str
     url: str = field(repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     trusted: bool = False
+    own: bool = False
 
     @classmethod
     def from_json(cls, name: str, data: Mapping[str, Any]) -> McpServer:
         """Read what `to_json` wrote."""
         headers = tuple(sorted(data.get("headers", {}).items()))
-        return cls(name=name, url=data["url"], headers=headers, trusted=data.get("trusted", False))
+        marks = {mark: data.get(mark, False) for mark in _MARKS}
+        return cls(name=name, url=data["url"], headers=headers, **marks)
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as they are stored, without the name."""
-        return {"url": self.url, "headers": dict(self.headers), "trusted": self.trusted}
+        return {"url": self.url, "headers": dict(self.headers), "trusted": self.trusted, "own": self.own}
 
     @property
     def fingerprint(self) -> str:
@@ -83,15 +90,16 @@ def read_server(name: str, given: Any, *, known: McpServer | None, reach: Reach)
             f"{name[:40]!r} is not a server name; use 1 to 20 lower-case letters, digits and dashes, a letter first"
         )
     if not isinstance(given, Mapping):
-        raise BadServer(f"{name} must be an object with url, and optionally headers and trusted")
+        raise BadServer(f"{name} must be an object with url, and optionally headers, trusted and own")
     if unknown := sorted(str(key)[:40] for key in given.keys() - _KEYS):
         raise BadServer(f"{name} has no setting {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
-    trusted = given.get("trusted", False)
-    if not isinstance(trusted, bool):
-        raise BadServer(f"{name}.trusted must be true or false")
+    marks = {mark: given.get(mark, False) for mark in _MARKS}
+    for mark, value in marks.items():
+        if not isinstance(value, bool):
+            raise BadServer(f"{name}.{mark} must be true or false")
     url = _url(name, _kept_url(name, given.get("url"), known), reach)
     headers = _headers(name, given.get("headers", {}))
-    return McpServer(name=name, url=url, headers=_with_kept(name, url, headers, known), trusted=trusted)
+    return McpServer(name=name, url=url, headers=_with_kept(name, url, headers, known), **marks)
 
 
 def _query_pairs(url: str) -> list[tuple[str, str]]:

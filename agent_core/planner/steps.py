@@ -144,7 +144,7 @@ def _needs_consent(work: Work, step: PlanStep) -> bool:
     spec = work.specs.get(step.tool)
     if spec is None or not spec.asks or not work.request.may_ask_consent:
         return False
-    if spec.effect_with(step.arguments) is not Effect.DANGEROUS:
+    if not work.ports.is_restricted(spec.effect_with(step.arguments)):
         return False
     return not (step.consented and step.consent == version_of([spec]))
 

@@ -24,7 +24,7 @@ class PlanRequest:
     ``execution`` is new, waiting (with its ``resume``), ended, or at work since an earlier attempt. ``words`` replace
     the execution's request in this turn. ``consent`` is the plain yes or no to the question that asked for a step.
     ``memory`` is the task state, ``live`` the kinds of live state that the request is about. ``is_heard``: somebody can
-    answer a question. ``may_ask_consent``: a person started this turn, so a dangerous step may wait for their yes.
+    answer a question. ``may_ask_consent``: a person started this turn, so a step may wait for their yes.
     ``clock`` returns the local time and zone. ``updates`` returns the background updates that the turn acknowledges,
     one line each.
     """

@@ -28,7 +28,7 @@ class Tool:
     only a part of it.
 
     ``effect`` is the strongest effect that a call can have, by default dangerous; ``effect_of`` returns that of given
-    arguments. ``foreign``: the output is text from outside, after which a turn may only read (rule 3.5). ``source`` is
+    arguments. ``foreign``: the output is text from outside, after which writes need consent (rule 3.5). ``source`` is
     the outside server that it calls, if any; a tool with the same name and another source is another tool.
     """
 

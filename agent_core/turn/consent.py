@@ -43,9 +43,11 @@ def is_the_call(asked: Mapping[str, Any], call: ToolCall, spec: ToolSpec) -> boo
 
 
 def question_of(
-    calls: Sequence[Mapping[str, Any]], *, question_id: str, like: str, again: bool = False
+    calls: Sequence[Mapping[str, Any]], *, question_id: str, like: str, again: bool = False, until: str = ""
 ) -> str:
     """Return the question in the language of `like`. `again`: it was asked before, and other messages followed.
+
+    `until`: a scheduled turn asks, so the answer must name the question, and counts until this time.
 
     Each call is one line that a client which renders Markdown shows to the letter, whatever the answer above ends with.
     """
@@ -62,6 +64,12 @@ def question_of(
         if chinese
         else f'Reply "yes" to allow just this once, or "no". (#{question_id})'
     )
+    if until:
+        how = (
+            f"{until} 之前回复“是”加编号，服务器就调用这一次，回复“否”加编号则不做。(#{question_id})"  # noqa: RUF001 - Chinese
+            if chinese
+            else f'Until {until}, reply "yes" with this number to have it done once, or "no". (#{question_id})'
+        )
     asked = "\n".join(f"{_LITERAL}{each}" for each in shown)
     return "\n\n".join(([_AGAIN[chinese]] if again else []) + [head, asked, how])
 

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from agent_core.execution import Execution, Observation
+from agent_core.tool_spec import Effect
 from agent_core.types import Entry, ToolCall, ToolResult, TurnEvent, Usage
 
 
@@ -117,6 +118,9 @@ class PlanPorts(TurnPorts, Protocol):
 
     def told(self, event: TurnEvent) -> None:
         """Store an event without a change of the execution."""
+
+    def is_restricted(self, effect: Effect) -> bool:
+        """Whether a call with this effect needs a person's consent now, unless its tool is allowed by name."""
 
     def live(self, names: tuple[str, ...]) -> tuple[Observation, ...]:
         """Read the current state of these kinds."""

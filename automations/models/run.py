@@ -130,7 +130,8 @@ class RunTransitions(models.QuerySet["RunRecord"]):
     def undelivered(self, turn_id: int) -> int:
         """SUCCEEDED → the same: the answer of this turn did not leave the server."""
         answered = self.filter(turn=turn_id, state=RunState.SUCCEEDED)
-        return answered.exclude(attention=Attention.UNDELIVERED).update(attention=Attention.UNDELIVERED)
+        shown = [Attention.UNDELIVERED, Attention.NEEDS_CONSENT]  # the owner is asked elsewhere, too
+        return answered.exclude(attention__in=shown).update(attention=Attention.UNDELIVERED)
 
     def delivered(self, turn_id: int) -> int:
         """SUCCEEDED, undelivered → the same: the answer left the server after all."""

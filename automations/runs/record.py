@@ -126,6 +126,8 @@ def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str)
 
 def _attention(turn: Turn, result: TurnResult) -> Attention:
     """Why an answer is not what the job is for. A heartbeat without tasks may have nothing to say."""
+    if result.needs_consent:
+        return Attention.NEEDS_CONSENT
     if turn.kind == TurnKind.SYSTEM or (turn.kind == TurnKind.HEARTBEAT and not turn.input.tasks):
         return Attention.NONE
     if not result.reply.strip():

@@ -7,14 +7,16 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 
+from agent_core.tool_spec import ToolSpec
 from agent_core.turn.consent import describe_call
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
 from automations.models.category import Category, category
-from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate, deposit
+from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate, deposit, session_for
 from sessions_app.models import BACKGROUND, Priority, Turn
-from sessions_app.permits import has_read_in
+from sessions_app.permits import has_read_in, stranger_of
+from sessions_app.questions import unattended
 
 AFTER_REGISTERED = (
     "It can be changed, disabled or removed like any routine; a removed one is not registered again."
@@ -76,14 +78,24 @@ def failure_dedupe_key(routine_id: str) -> str:
     return f"run_failed:{routine_id}"
 
 
-def ask_for_consent(turn: Turn, call: ToolCall) -> None:
-    """Report a tool call that a scheduled turn may not make without a person's consent."""
+def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec) -> None:
+    """Ask for a call that a scheduled turn may not make without a person's consent, and report it (rule 11.4).
+
+    The call of a stranger's job is only reported: no yes of its owner makes it.
+    """
     session = turn.session
     asked = describe_call(call.name, call.arguments, f"/api/sessions/{turn.session_id}/messages/")
-    text = f"A scheduled turn wanted to use {asked}, which needs your consent: ask for it in a message of your own."
+    own = None if session.type in BACKGROUND else turn.session_id
+    target = session_for(own or turn.input.home_id, session.agent_id)
+    how = "ask for it in a message of your own."
+    if target is not None and stranger_of(turn) is None:
+        question = unattended.ask(turn, call, spec, target)
+        how = (
+            f"a question on the conversation's page can allow it {unattended.until(question, session.agent)}."
+        )
+    text = f"A scheduled turn wanted to use {asked}, which needs your consent: {how}"
     if has_read_in(turn):
         text = f"{text} {OUTSIDE_TEXT}"
-    own = None if session.type in BACKGROUND else turn.session_id
     whose = turn.input.automation_id or session.key
     key = f"consent:{uuid.uuid5(NAMESPACE, f'{whose}:{intent(call)}')}"  # a repeated request is one unread event
     mail = mail_about(turn, "consent_needed", text, about=intent(call), source_key=session.key, key=key)

@@ -9,8 +9,11 @@ from typing import Any
 
 from agent_core import prompts
 from agent_core.text import fence
+from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, TurnResult, Usage
+from automations.jobs.provenance import provenance_of
+from automations.models import CronJob
 from automations.runs import record, report
 from automations.runs.with_turn import keep_prompt, start_runs
 from automations.schedules.zone_files import load_zone
@@ -48,9 +51,23 @@ class SlotKind(Kind):
         if trigger.template is not None:
             keep_prompt(turn, trigger.template, trigger.model_content)
 
-    def refused(self, turn: Turn, call: ToolCall) -> None:
-        """Report the refused call: to the bound session itself, a routine's home, or the primary session."""
-        report.ask_for_consent(turn, call)
+    def refused(self, turn: Turn, call: ToolCall, spec: ToolSpec) -> None:
+        """Ask for the refused call: in the bound session itself, a routine's home, or the primary session."""
+        report.ask_for_consent(turn, call, spec)
+
+    def why_outdated(self, turn: Turn, tool: str) -> str:
+        """A job that was removed, restricted or changed by others since asks for nothing any more."""
+        given = turn.input
+        ids = {given.automation_id} - {""} or {str(task["id"]) for task in given.tasks}
+        jobs = list(CronJob.objects.filter(pk__in=ids))
+        if len(jobs) < len(ids):
+            return "what asked for it was removed"
+        if any(job.allow_tools is not None and tool not in job.allow_tools for job in jobs):
+            return "what asked for it may not use this tool any more"
+        now = provenance_of(jobs)
+        if now.stranger or now.read_before > given.read_before:
+            return "what asked for it was changed by others since"
+        return ""
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> bool | None:
         """Store the run's outcome, in the turn's own commit. A failure that repeats or is repeated is no news."""

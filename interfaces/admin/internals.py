@@ -130,14 +130,16 @@ class ConsentQuestionAdmin(ReadOnlyAdmin[ConsentQuestion]):
     """Who allowed which calls, and when."""
 
     list_display = [
-        "id", linked("session"), state_label, "shown_text", "asked_at", "answered_at", "answered_by_turn",
+        "id", linked("session"), state_label, "shown_text", "asked_at", "expires_at", "answered_at",
+        "answered_by_turn",
     ]  # fmt: skip
     list_select_related = ["session"]
     list_filter = ["state", ("session__agent", AutocompleteSelectFilter)]
     search_fields = ["=id", "=execution", "=session__id", "=session__key"]
     search_help_text = "Id, execution, session id or key"
     fields = [
-        "id", "session", "execution", "state", "asked_at", "asked_seq", "asked_by_turn", "asked_of",
+        "id", "session", "execution", "state", "asked_at", "asked_seq", "asked_by_turn", "run", "asked_of",
+        "expires_at",
         "answered_at", "answered_by_turn",
     ]  # fmt: skip
     panel_fields = {"text": "Question", "calls": "Calls"}

@@ -49,6 +49,7 @@ urlpatterns = [
     path("executions/<str:execution_id>/", executions.ExecutionDetail.as_view()),
     path("executions/<str:execution_id>/cancel/", executions.ExecutionCancel.as_view()),
     path("executions/<str:execution_id>/answer/", executions.ExecutionAnswer.as_view()),
+    path("questions/", executions.QuestionsOfUser.as_view()),
     path("questions/<str:question_id>/", executions.QuestionDetail.as_view()),
     path("questions/<str:question_id>/answer/", executions.QuestionAnswer.as_view()),
     path("deliveries/", sessions.DeliveriesOfUser.as_view()),

@@ -85,7 +85,7 @@ def deposit(
     update waits, without its text; two feature flags limit this to the session's windows, or switch it off.
     """
     with transaction.atomic(savepoint=bool(update.dedupe_key)):
-        target = _session_for(target_id, or_primary_of)
+        target = session_for(target_id, or_primary_of)
         if update.dedupe_key and not _supersede_unread(target, update):
             return False
         _, is_new = MailboxEvent.objects.get_or_create(
@@ -103,7 +103,7 @@ def deposit(
     return True
 
 
-def _session_for(target_id: uuid.UUID | None, or_primary_of: int | None) -> Session | None:
+def session_for(target_id: uuid.UUID | None, or_primary_of: int | None) -> Session | None:
     """The session that gets the update, which stays until the transaction ends. None: there is none.
 
     A turn drains the target unless it is archived, gone, or a web thread of a unified agent (rule 6.3).

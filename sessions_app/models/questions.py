@@ -56,6 +56,20 @@ class ConsentTransitions(models.QuerySet["ConsentQuestion"]):
         answered = {"answered_by": turn, "answered_at": Coalesce("answered_at", Now())}
         return bool(rows.update(calls=question.calls, state=ConsentState.GRANTED, **answered))
 
+    def grant_in_time(self, question_id: str, turn: Turn) -> bool:
+        """OPEN and not expired → GRANTED by this turn, which makes the call."""
+        rows = self.open().filter(pk=question_id, expires_at__gt=Now())
+        return bool(rows.update(state=ConsentState.GRANTED, answered_by=turn, answered_at=Now()))
+
+    def place(self, turn: Turn, seq: int) -> int:
+        """OPEN → OPEN: the questions of this scheduled turn are now in its message with this seq."""
+        mine = self.open().filter(turn=turn, session_id=turn.session_id, expires_at__isnull=False)
+        return mine.update(asked_seq=seq)
+
+    def expire(self) -> int:
+        """OPEN → CLOSED, because nobody answered in time."""
+        return self.filter(expires_at__lte=Now()).close()
+
     def close(self) -> int:
         """OPEN → CLOSED, without an answer."""
         return self.open().update(state=ConsentState.CLOSED, answered_at=Now())
@@ -78,6 +92,9 @@ class ConsentQuestion(models.Model):
     the execution that waits; empty for a question of a chat. `asked_of` is the person who was asked first and may
     consent, `<hook>:<sender>`; empty for the owner, who always may. `answered_by` is the turn that answers it; while
     the question is open that turn may still be running.
+
+    `expires_at` is set for the question of a scheduled turn (rule 11.4), which waits for nothing. `run` is its run, and
+    `same_call` a digest of its call: a newer question for the same call replaces it.
     """
 
     id = models.CharField(primary_key=True, max_length=16, editable=False)
@@ -99,6 +116,9 @@ class ConsentQuestion(models.Model):
         Turn, null=True, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False
     )
     answered_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="Only of a scheduled turn's question.")
+    run = models.CharField(max_length=64, blank=True, default="", db_default="", editable=False)
+    same_call = models.CharField(max_length=64, blank=True, default="", db_default="", editable=False)
 
     objects = ConsentTransitions.as_manager()
 
@@ -117,6 +137,16 @@ class ConsentQuestion(models.Model):
                 fields=["execution"],
                 condition=Q(state="open") & ~Q(execution=""),
                 name="consent_one_open_per_execution",
+            ),
+            models.CheckConstraint(
+                condition=Q(expires_at__isnull=True, run="", same_call="")
+                | Q(expires_at__isnull=False, execution="") & ~Q(same_call=""),
+                name="consent_expires_if_scheduled",
+            ),
+            models.UniqueConstraint(
+                fields=["session", "same_call"],
+                condition=Q(state="open") & ~Q(same_call=""),
+                name="consent_one_open_per_call",
             ),
         ]
         indexes = [

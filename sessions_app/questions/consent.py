@@ -59,15 +59,15 @@ def read_answer(turn: Turn, session: Session, said: str) -> ConsentAnswer:
     if not answer or not is_persons(turn):
         return ConsentAnswer()
     mine = Q(state=ConsentState.OPEN) | Q(state=ConsentState.GRANTED, answered_by=turn)
-    rows = ConsentQuestion.objects.filter(mine, session=session, execution="")
+    rows = ConsentQuestion.objects.filter(mine, session=session, execution="", expires_at=None)
     to = turn.input.question
     if to or name:
         question = rows.filter(pk=to or name).first()
         # an answer that was sent to one question and names another counts for neither
-        counts = question is not None and name in {"", question.pk} and _may_say(answer, turn, question)
+        counts = question is not None and name in {"", question.pk} and may_say(answer, turn, question)
         return ConsentAnswer(question=question, answer=answer, counts=counts)
     question = _with_passed(rows).first()
-    counts = question is not None and _may_say(answer, turn, question) and _is_last(turn, session, question)
+    counts = question is not None and may_say(answer, turn, question) and _is_last(turn, session, question)
     return ConsentAnswer(question=question, answer=answer, counts=counts)
 
 
@@ -91,7 +91,7 @@ def reply_to_plan(
     call = ToolCall(id=f"{execution.id}.{step.id}", name=step.tool, arguments=step.arguments)
     if question is not None and _asks_for(question, call):
         is_named = bool(name) or turn.input.named
-        names_it = name in {"", execution.id, question.pk} and _may_say(answer, turn, question)
+        names_it = name in {"", execution.id, question.pk} and may_say(answer, turn, question)
         if names_it and (is_named or _is_last(turn, session, question)):
             return "yes", None
         return "", _again(question.pk, tuple(question.calls), execution)
@@ -207,7 +207,7 @@ def store_question(turn: Turn, asked: ConsentRequest, seq: int) -> None:
 # Whether a message may answer a question: who wrote it, when, and what was said since.
 
 
-def _may_say(answer: str, turn: Turn, question: ConsentQuestion) -> bool:
+def may_say(answer: str, turn: Turn, question: ConsentQuestion) -> bool:
     """Whether the message may be this answer: the owner and the person who was asked may consent, all may refuse.
 
     A program may refuse for its user, and not consent.

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from agent_core.execution import WAITING
@@ -134,10 +134,16 @@ _CONSENTS = Statement(lambda: _fitting(_consents(), "execution"))
 CONSENT_SIZES = Statement(_sizes)
 
 
-def question(user: AbstractBaseUser, question_id: str) -> ConsentQuestion:
-    """Return a question for consent, with `agent_name`. NotFound."""
+def questions_of(user: AbstractBaseUser, state: str | None = None) -> QuerySet[ConsentQuestion]:
+    """Return the user's questions for consent, with `agent_name`, or those in this state."""
     mine = ConsentQuestion.objects.filter(in_sessions(user), session__owner_id=user.pk)
     rows = mine.annotate(agent_name=F("session__agent__name"))
+    return rows.filter(state=state) if state else rows
+
+
+def question(user: AbstractBaseUser, question_id: str) -> ConsentQuestion:
+    """Return a question for consent, with `agent_name`. NotFound."""
+    rows = questions_of(user)
     found = None if "\x00" in question_id else rows.filter(pk=question_id).first()
     if found is None:
         raise NotFound("there is no such question")

@@ -23,6 +23,7 @@ from sessions_app.models import (
 )
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.questions.unattended import is_late
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.queue.threads import target_ids
@@ -80,7 +81,8 @@ def _answer_chat(question_id: str, content: str, key: str | None) -> Turn:
     given = _input(content, key, TurnInput(question=row.pk))
     if _came_before(row.session_id, key, TurnInput(question=row.pk)):
         return receive(row.session_id, given)
-    if row.state != ConsentState.OPEN or not _is_heard(row.session_id, Engine.CHAT):
+    engine = Engine.CHAT if row.expires_at is None else None
+    if row.state != ConsentState.OPEN or is_late(row) or not _is_heard(row.session_id, engine):
         raise NotWaiting
     _must_be_free(row.answered_by_id)
     turn = receive(row.session_id, given)
@@ -100,9 +102,9 @@ def _input(content: str, key: str | None, about: TurnInput) -> MessageInput:
     return MessageInput(content=content, on_busy=OnBusy.ENQUEUE, about=about, idempotency_key=key)
 
 
-def _is_heard(session_id: uuid.UUID, engine: str) -> bool:
+def _is_heard(session_id: uuid.UUID, engine: str | None) -> bool:
     """Whether the agent still has this engine, and messages in the session are still its own (not redirected)."""
-    has_engine = Session.objects.filter(pk=session_id, agent__engine=engine).exists()
+    has_engine = engine is None or Session.objects.filter(pk=session_id, agent__engine=engine).exists()
     return has_engine and target_ids([session_id]).get(session_id) == session_id
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.types import EMPTY, Ending, ToolCall, TurnResult, Usage
@@ -77,8 +78,12 @@ class Kind:
     def prompted(self, turn: Turn, trigger: Trigger) -> None:
         """The model is about to be shown the trigger; called in the transaction that journals the prompt."""
 
-    def refused(self, turn: Turn, call: ToolCall) -> None:
+    def refused(self, turn: Turn, call: ToolCall, spec: ToolSpec) -> None:
         """A call was refused because consent is missing; called in the transaction that journals the result."""
+
+    def why_outdated(self, turn: Turn, tool: str) -> str:  # noqa: ARG002 - every kind is asked alike
+        """Why a call of this tool that the turn has asked for must not be made any more; empty: it may be made."""
+        return ""
 
     def answer_without_model(self, turn: Turn) -> str | None:
         """Return the answer if the turn needs no model. Called once, when the turn is prepared."""

@@ -161,7 +161,9 @@ def _is_clear_command(session: Session, given: MessageInput) -> bool:
 
 
 def _question_waits(session_id: uuid.UUID) -> bool:
-    asked = ConsentQuestion.objects.filter(session_id=session_id, execution="", state=ConsentState.OPEN)
+    asked = ConsentQuestion.objects.filter(
+        session_id=session_id, execution="", state=ConsentState.OPEN, expires_at=None
+    )
     return asked.exists() or ExecutionState.objects.filter(session_id=session_id, status__in=WAITING).exists()
 
 

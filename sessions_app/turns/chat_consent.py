@@ -108,7 +108,7 @@ class ChatConsent:
         """Return the id of the open question for exactly these calls, or an empty string."""
         answered = self.heard.question.pk if self.heard.question and self.heard.counts else ""
         open_ = ConsentQuestion.objects.filter(
-            session=self.prepared.session, execution="", state=ConsentState.OPEN
+            session=self.prepared.session, execution="", state=ConsentState.OPEN, expires_at=None
         )
         wanted = _without_ids(calls)
         same = (each.pk for each in open_.exclude(pk=answered) if _without_ids(each.calls) == wanted)

@@ -30,6 +30,7 @@ from sessions_app.memory import images, task_state
 from sessions_app.memory.history import REFUSED, parts_of
 from sessions_app.models import (
     BACKGROUND,
+    ConsentQuestion,
     Engine,
     Event,
     EventType,
@@ -195,7 +196,9 @@ def _settle_questions(prepared: Prepared, result: TurnResult, messages: list[Mes
         executions.settle_executions(prepared.turn, result, seq)
     if result.answered is not None:
         consent.settle_question(*result.answered, prepared.turn)
-    if result.asks is not None and not result.asks.execution:
+    if result.needs_consent and seq:
+        ConsentQuestion.objects.place(prepared.turn, seq)
+    elif result.asks is not None and not result.asks.execution:
         consent.store_question(prepared.turn, result.asks, seq)
 
 

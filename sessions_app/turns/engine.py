@@ -29,6 +29,7 @@ from sessions_app.models import BACKGROUND, Engine, EventType
 from sessions_app.permits import Permit
 from sessions_app.questions import consent, executions
 from sessions_app.queue.kinds import is_persons
+from sessions_app.turns import unattended_answer
 from sessions_app.turns.chat_consent import ChatConsent
 from sessions_app.turns.context import Prepared
 from sessions_app.turns.tool_calls import JournalPorts
@@ -46,6 +47,8 @@ def run_engine(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent,
         "more": {tool.name: tool for tool in prepared.offer.tools},
         "permit": prepared.permit,
     }
+    if found := unattended_answer.answer_of(prepared):
+        return unattended_answer.run_answer(prepared, *found, given, control)
     if prepared.agent.engine != Engine.PLANNER or not prepared.kind.may_plan:
         return _chat(prepared, given, control)
     # late, so that a server whose agents only chat does not load the planner
@@ -61,7 +64,15 @@ def run_engine(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent,
         call.name in specs
         and consent.grant(prepared.journal, call, specs[call.name], execution=request.execution.id)
     )
-    return run_plan(request, PlanPorts(**given, answered=start.answered), control)
+    ports = PlanPorts(**given, answered=start.answered)
+    return _with_questions(prepared, ports, run_plan(request, ports, control))
+
+
+def _with_questions(
+    prepared: Prepared, ports: JournalPorts, story: Generator[TurnEvent, None, TurnResult]
+) -> Generator[TurnEvent, None, TurnResult]:
+    """Run the turn, and add what a scheduled one asks its owner."""
+    return unattended_answer.with_questions(prepared, ports, (yield from story))
 
 
 def _chat(
@@ -71,7 +82,8 @@ def _chat(
     chat_consent = ChatConsent.of(prepared)
     given["consented"] = chat_consent.allows
     request = chat_consent.with_note(_with_task_state(prepared))
-    result = yield from run_turn(request, JournalPorts(**given), control)
+    ports = JournalPorts(**given)
+    result = yield from _with_questions(prepared, ports, run_turn(request, ports, control))
     return (yield from chat_consent.ask(result))
 
 

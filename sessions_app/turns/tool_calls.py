@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce, Length
 
 from agent_core import tools
 from agent_core.exceptions import Stale, ToolFailed, UnknownTool
-from agent_core.tool_spec import Effect
+from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.turn.consent import NEEDED
 from agent_core.turn.control import TurnControl
 from agent_core.types import Entry, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
@@ -71,6 +71,7 @@ class JournalPorts:
     """The ports of a running turn (agent_core's TurnPorts): each method is a fenced write to its journal.
 
     `more`: tools of this turn alone, by name. `consented`: whether a person has said yes to a dangerous call.
+    `asked_owner`: a call of this scheduled turn was refused, and its owner is asked.
     """
 
     journal: Journal
@@ -78,6 +79,7 @@ class JournalPorts:
     more: Mapping[str, tools.Tool] = field(default_factory=dict)
     consented: Callable[[ToolCall], bool] = lambda _call: False
     permit: Permit = field(default_factory=Permit)
+    asked_owner: bool = False
 
     def responded(self, entry: Entry, usage: Usage) -> None:
         """Journal a model response that asks for tools."""
@@ -94,37 +96,40 @@ class JournalPorts:
             tool = self.more.get(call.name) or tools.get(call.name)
         except UnknownTool as error:
             return self._settle(self._failed(call, error))
-        effect = tool.spec().effect_with(call.arguments)
-        refusal = self._refusal(call, effect)
+        spec = tool.spec()
+        refusal = self._refusal(call, spec.effect_with(call.arguments))
         if refusal is not None:
-            return self._refuse(call, effect, refusal)
+            return self._refuse(call, spec, refusal)
         return self._call_in_transaction(tool, call) if tool.transactional else self._call_outside(tool, call)
 
     def _refusal(self, call: ToolCall, effect: Effect) -> str | None:
         """Return why the call is refused, as a text for the model; None if it may be made. Checked at each call."""
-        if permits.is_free(self.permit, effect):
-            return None
-        if call.name in permits.allowed_now(self.permit, self.context.agent.pk):
+        if not self.is_restricted(effect) or call.name in permits.allowed_now(
+            self.permit, self.context.agent.pk
+        ):
             return None
         if self.permit.stranger is not None:
             return permits.STRANGERS
-        if effect is Effect.WRITE:
-            return permits.HAS_READ
         if not self.context.interactive:
             return REFUSED
         return None if self.consented(call) else ASK
 
-    def _refuse(self, call: ToolCall, effect: Effect, refusal: str) -> ToolResult:
-        """Journal a refused call. The turn's kind is told of a dangerous one, so that it can notify a person."""
-        needs = NEEDED if refusal is ASK else ""
+    def _refuse(self, call: ToolCall, spec: ToolSpec, refusal: str) -> ToolResult:
+        """Journal a refused call. The turn's kind is told of one that needs consent, so that it can ask a person."""
+        needs = NEEDED if refusal in (ASK, REFUSED) else ""
         result = ToolResult(
             id=call.id, name=call.name, output=refusal, outcome=ToolOutcome.REFUSED, error_class=needs
         )
         with transaction.atomic():
             self.journal.fence()
-            if effect is Effect.DANGEROUS:
-                kind_of(self.context.turn).refused(self.context.turn, call)
+            if spec.effect_with(call.arguments) is Effect.DANGEROUS or refusal is REFUSED:
+                kind_of(self.context.turn).refused(self.context.turn, call, spec)
+            self.asked_owner = self.asked_owner or refusal is REFUSED
             return self._settle(result)
+
+    def is_restricted(self, effect: Effect) -> bool:
+        """Whether a call with this effect needs a person's consent, unless its tool is allowed by name."""
+        return not permits.is_free(self.permit, effect)
 
     def outcome_unknown(self, call: ToolCall) -> ToolResult:
         """Journal that a call was interrupted and its outcome is unknown."""

@@ -20,7 +20,7 @@ from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import Hint, send
 from sessions_app.journal import Journal
 from sessions_app.limits import running_turns
-from sessions_app.models import Lane, Session, SessionState, Turn, TurnState, Worker
+from sessions_app.models import ConsentQuestion, Lane, Session, SessionState, Turn, TurnState, Worker
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.postgres.rows import fetch
@@ -154,6 +154,7 @@ def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
             guests = Turn.objects.filter(state=TurnState.QUEUED, host__isnull=False)
             guests.exclude(host__state=TurnState.RUNNING).update(host=None)
             rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds())
+            ConsentQuestion.objects.expire()
             gone = Worker.objects.filter(heartbeat_at__lt=Now() - FORGET_WORKER_AFTER)
             gone.exclude(pk=worker_id).delete()
     if is_alone:

@@ -13,7 +13,12 @@ pytestmark = pytest.mark.rule("3.5")
 
 SECRET = "secret-of-the-server-4711"
 DOCS: dict[str, Any] = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": SECRET}}
-SHOWN = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": "***"}, "trusted": False}
+SHOWN = {
+    "url": "https://docs.example.org/mcp",
+    "headers": {"Authorization": "***"},
+    "trusted": False,
+    "own": False,
+}
 
 
 def stored() -> Any:
@@ -35,9 +40,12 @@ def test_a_server_is_shown_without_the_values_of_its_headers(ada: Caller) -> Non
 
 def test_servers_are_merged_by_name_and_null_removes_one(ada: Caller) -> None:
     put(ada, {"docs": DOCS, "maps": {"url": "https://maps.example.org/"}})
-    answer = put(ada, {"maps": None, "mail": {"url": "https://mail.example.org/", "trusted": True}})
+    answer = put(
+        ada, {"maps": None, "mail": {"url": "https://mail.example.org/", "trusted": True, "own": True}}
+    )
     assert sorted(answer.json()["mcp_servers"]) == ["docs", "mail"]
-    assert answer.json()["mcp_servers"]["mail"]["trusted"] is True
+    mail = answer.json()["mcp_servers"]["mail"]
+    assert (mail["trusted"], mail["own"]) == (True, True)
     put(ada, answer.json()["mcp_servers"])  # what was shown can be sent back
     assert stored()["docs"]["headers"] == {"Authorization": SECRET}
 

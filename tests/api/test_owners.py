@@ -21,7 +21,14 @@ pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
 SECRET = "secret-of-ada"
 OPEN = {"api/schema/", "api/docs/", "api/docs/errors/"}
 OF_ALL_SESSIONS = ("/api/automations/", "/api/runs/", "/api/turns/", "/api/deliveries/")
-LISTS = {"/api/agents/", "/api/sessions/", "/api/connections/", "/api/tokens/", *OF_ALL_SESSIONS}
+LISTS = {
+    "/api/agents/",
+    "/api/sessions/",
+    "/api/connections/",
+    "/api/tokens/",
+    "/api/questions/",
+    *OF_ALL_SESSIONS,
+}
 NAMELESS = {"/api/schedules/preview/", "/api/stream-tickets/", "/api/usage/"}  # addresses that name nothing
 BODIES = {
     "scheduled-messages": {"send_at": "2099-01-01T00:00:00Z", "message_text": "theirs"},

@@ -21,6 +21,7 @@ from sessions_app.exceptions import BadInput
 from sessions_app.hooks.edit import delete_hook, update_hook
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import (
+    ConsentQuestion,
     Document,
     ExecutionState,
     MailboxEvent,
@@ -139,18 +140,25 @@ def test_a_post_uses_the_hook_settings_at_run_time(inside: Inside) -> None:
     assert (outcomes(held), inside.did("late")) == ([("count", "refused")], 0)
 
 
-def test_reading_a_page_blocks_writes_for_that_turn_only(inside: Inside) -> None:
+def test_after_reading_a_page_a_write_needs_a_yes_in_that_turn_only(inside: Inside) -> None:
     session = inside.person.session()
     read = inside.say(session, "Read that page.", calls(count("before"), READ, count("after")), says("Read."))
     assert outcomes(read) == [("count", "ok"), ("read_page", "ok"), ("count", "refused")]
+    [asked] = ConsentQuestion.objects.get().calls
+    assert (asked["name"], asked["arguments"]) == ("count", {"name": "after"})
+    makes_it_twice = (calls(READ, count("after")), calls(count("after")), says("Counted."))
+    assert outcomes(inside.say(session, "yes", *makes_it_twice))[1:] == [
+        ("count", "ok"),
+        ("count", "refused"),
+    ]
     inside.model.answer_with(calls(("cron", {"action": "list"}), count("asked")), says("Counted."))
     assert outcomes(inside.say(session, "Count now.")) == [("cron", "ok"), ("count", "ok")]
     update_agent(inside.person.agent.pk, {"allow_tools": ["count"]})
     inside.model.answer_with(calls(READ, count("allowed"), ("erase", {"name": "disk"})), says("Counted."))
     allowed = inside.say(session, "Read it again.")
     assert outcomes(allowed) == [("read_page", "ok"), ("count", "ok"), ("erase", "refused")]
-    done = [name for name in ("before", "after", "asked", "allowed", "disk") if inside.did(name)]
-    assert done == ["before", "asked", "allowed"]
+    done = [inside.did(name) for name in ("before", "after", "asked", "allowed", "disk")]
+    assert done == [1, 1, 1, 1, 0]
 
 
 def test_a_turn_that_is_resumed_knows_what_it_has_read(inside: Inside) -> None:
@@ -193,7 +201,8 @@ def test_what_runs_by_schedule_after_a_strangers_words_only_reads(inside: Inside
     assert does(inside, automation(session, "look", NOW), erase) == [("erase", "ok")]
     done = [name for name in ("clean", "first", "second", "third") if inside.did(name)]
     assert done == ["clean", "second", "third"]
-    assert not MailboxEvent.objects.filter(event_type="consent_needed").exists()
+    asked = MailboxEvent.objects.get(event_type="consent_needed")
+    assert "first" in asked.summary + asked.detail, "its owner is told of the refused call"
 
 
 def test_a_jobs_next_turns_stay_bound_by_what_it_read(inside: Inside, settings: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db.models.functions import Now
+from django.test import Client
 
 from agent_core.connections import hooks
 from agent_core.exceptions import ModelRefused, ModelUnavailable
@@ -22,12 +23,22 @@ from automations.runs.skips import GapReason
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base
 from sessions_app.deliveries import outbox
-from sessions_app.models import Agent, Delivery, MailboxEvent, Message, Session, Turn, TurnState
+from sessions_app.models import (
+    Agent,
+    ConsentQuestion,
+    Delivery,
+    MailboxEvent,
+    Message,
+    Session,
+    Turn,
+    TurnState,
+)
 from sessions_app.queue.receive import MessageInput, receive
 from tests.automations.jobs import made
 from tests.automations.test_message_deliveries import Chat, deliver_all
 from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import new_person
+from tests.doors import caller
 from tests.inside import Inside, begun, call, listening, makes
 from tests.races import in_thread
 
@@ -134,6 +145,35 @@ def test_a_run_that_did_not_do_its_job_is_not_shown_as_done(
     assert set(RunRecord.objects.filter(job=job).values_list("attention", flat=True)) == {""}
     job.health.refresh_from_db()
     assert job.health.failures_in_a_row == 0
+
+
+@pytest.mark.rule("11.4")
+def test_an_approval_that_nobody_sees_at_night_holds_no_later_slot(
+    inside: Inside, session: Session, chat: Chat, client: Client
+) -> None:
+    """Complaint 3: it hangs for ever on an approval that nobody sees, and starves later slots."""
+    job = made.new(session, name="Tidy up")
+    asks = (makes(call("erase", name="disk")), ModelReply(text="I may not erase it."))
+    runs = [run_slot(inside, job, *asks), run_slot(inside, job, *asks)]
+    runs.append(run_slot(inside, job, ModelReply(text="All is well.")))
+    assert [(run.state, run.attention) for run in runs] == [("succeeded", "needs_consent")] * 2 + [
+        ("succeeded", "")
+    ]
+    question = ConsentQuestion.objects.get(state="open")
+    deliver_all(session)
+    asked = [question.text in parcel.text for parcel in chat.taken]
+    assert (question.run, asked) == (runs[1].pk, [False, True, False]), (
+        "the newer question replaced the older one"
+    )
+    client.force_login(inside.person.user)
+    assert "erase" in client.get("/upcoming/").content.decode()
+    assert inside.did("disk") == 0
+    inside.model.answer_with(ModelReply(text="It is erased."))
+    answer = caller(inside.person).post(f"/api/questions/{question.pk}/answer/", {"content": "yes"})
+    assert answer.status_code == 202
+    inside.run_all()
+    deliver_all(session)
+    assert (inside.did("disk"), chat.taken[-1].text) == (1, "It is erased.")
 
 
 @pytest.mark.rule("4.4")

@@ -82,7 +82,7 @@ class AgentChanges(Input):
     events_url = Text(required=False, allow_blank=True, max_length=LONGEST_ADDRESS, help_text=EVENTS_URL)
     mcp_servers = AnyObject(
         required=False,
-        help_text="`{url, headers, trusted}` by name, or null to remove it. Values of headers are never shown;"
+        help_text="`{url, headers, trusted, own}` by name, or null to remove it. Values of headers are never shown;"
         f" `{HIDDEN}` keeps the stored one.",
     )
     allow_tools = ToolNames(help_text=ALLOW_TOOLS)
@@ -104,6 +104,7 @@ class McpServerOut(Output):
     url = serializers.CharField()
     headers = serializers.DictField(child=serializers.CharField(), help_text=f"Each value is `{HIDDEN}`.")
     trusted = serializers.BooleanField()
+    own = serializers.BooleanField(help_text="Its answers are the owner's own data, no text from outside.")
 
 
 class AgentOut(Revised):

@@ -82,6 +82,10 @@ class QuestionOut(ConsentOut, InSession):
     execution = TextOrNull(
         allow_null=True, help_text="The execution that waits for the answer; null in a chat."
     )
+    run = TextOrNull(allow_null=True, help_text="The run that asked; null in a person's turn.")
+    expires_at = serializers.DateTimeField(
+        allow_null=True, help_text="Until when a scheduled run's question can be answered; else null."
+    )
     created_at = serializers.DateTimeField(source="asked_at", help_text="The same as `asked_at`.")
 
 
@@ -219,6 +223,17 @@ class ExecutionAnswer(ApiView):
         return turn_response(
             self, questions.answer_question(found, given["content"], key, given.get("question", ""))
         )
+
+
+class QuestionsOfUser(ApiView):
+    scopes = {"get": READ}
+    ordering = ("-asked_at", "-id")
+    takes = {"get": (Parameter(name="state", choices=tuple(ConsentState.values)),)}
+
+    @extend_schema(responses=QuestionOut(many=True))
+    def get(self, _request: Request) -> Response:
+        """List your questions for consent in all sessions, the newest first."""
+        return self.page(question_reads.questions_of(self.user, self.parameter("state")), QuestionOut)
 
 
 class QuestionDetail(ApiView):

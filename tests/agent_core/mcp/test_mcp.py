@@ -613,6 +613,7 @@ BAD: tuple[tuple[Any, str], ...] = (
     ({"url": "file:///etc/passwd"}, "must begin with http"),
     ({"url": "https://example.org/#a"}, "fragment"),
     ({"url": "https://example.org/", "trusted": "yes"}, "must be true or false"),
+    ({"url": "https://example.org/", "own": 1}, "own must be true or false"),
     ({"url": "https://example.org/", "headers": ["a"]}, "must be an object"),
     (headers(Host="a"), "'Host' cannot be set"),
     (headers(Mcp_Session_Id="a"), "cannot be set"),

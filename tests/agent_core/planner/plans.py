@@ -107,6 +107,9 @@ class MemoryPorts(Ports):
     def told(self, event: TurnEvent) -> None:
         self.events.append(event)
 
+    def is_restricted(self, effect: Effect) -> bool:
+        return effect is Effect.DANGEROUS
+
     def live(self, names: tuple[str, ...]) -> tuple[Observation, ...]:
         return tuple(Observation(kind=f"live:{name}", text=self.snapshots(name)) for name in names)
 

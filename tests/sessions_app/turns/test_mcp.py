@@ -82,6 +82,18 @@ def test_tools_are_offered_after_ours_called_and_cut(inside: Inside, docs: Docs)
     assert inside.model.calls[0].entries[-1].content == turn.content, "no server is missing"
 
 
+@pytest.mark.parametrize(("own", "outcome"), [(True, "ok"), (False, "refused")])
+def test_answers_of_an_own_server_restrict_no_turn(
+    inside: Inside, docs: Docs, own: bool, outcome: str
+) -> None:
+    update_agent(
+        inside.person.agent.pk, {"mcp_servers": {"docs": {"url": docs.url, "trusted": True, "own": own}}}
+    )
+    reads = makes(call("docs__search", words="tea"), call("count", "2", name="a"))
+    turn = inside.say(inside.person.session(), "Look at my notes, then count.", reads, says("Done."))
+    assert [each for each, _ in results(turn)] == ["ok", outcome]
+
+
 def test_server_secrets_appear_in_no_row_and_no_log(
     inside: Inside, docs: Docs, caplog: pytest.LogCaptureFixture
 ) -> None:

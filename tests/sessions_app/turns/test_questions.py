@@ -66,8 +66,8 @@ def test_another_reply_closes_the_question(planner: Inside) -> None:
     assert planner.did("disk") == 0
 
 
-def test_a_slot_asks_for_no_consent_and_informs_its_home(planner: Inside) -> None:
-    """Whatever the type of the session: a person's yes to their own question lets nothing of it happen."""
+def test_a_slot_waits_for_no_consent_and_informs_its_home(planner: Inside) -> None:
+    """Whatever the type of the session: a person's plain yes lets nothing of it happen."""
     for session in (Session.objects.get(key="unified:default"), planner.person.session()):
         slot(planner, session, ERASE, revision("finish"), says("I may not."))
         assert not ExecutionState.objects.filter(
@@ -75,7 +75,8 @@ def test_a_slot_asks_for_no_consent_and_informs_its_home(planner: Inside) -> Non
         ).exists()
         assert MailboxEvent.objects.filter(target=session, event_type="consent_needed").count() == 1
         planner.say(session, "yes", plan(RESPOND), says("Hello."))
-    assert (planner.did("disk"), ConsentQuestion.objects.count()) == (0, 0)
+    assert planner.did("disk") == 0
+    assert list(ConsentQuestion.objects.values_list("state", flat=True)) == ["open"] * 2
 
 
 @pytest.mark.rule("7.3", "7.4")
@@ -179,16 +180,17 @@ def test_an_answer_is_an_answer_and_no_command(planner: Inside) -> None:
         assert TaskState.objects.get(session=session).current_goal == ""
 
 
-def test_a_plan_that_read_a_page_stays_restricted_when_answered(planner: Inside) -> None:
+def test_a_plan_that_read_a_page_asks_before_each_write(planner: Inside) -> None:
     session = planner.person.session()
     planner.model.answer_with(plan(tool("read_page"), ask("Shall I go on?", confirm=True)))
     planner.say(session, "Read that page, then count.")
     assert ExecutionState.objects.get().has_read
-    bound = (plan(tool("count", name="a"), RESPOND), revision("finish"), says("I only read."))
-    planner.say(session, "yes", *bound)
-    assert (planner.did("a"), last_said(session)) == (0, "I only read.")
-    planner.say(session, "try again", *bound)
-    assert planner.did("a") == 0
+    for done, request in enumerate(("yes", "try again")):
+        planner.say(session, request, plan(tool("count", name="a"), RESPOND))
+        asked = ConsentQuestion.objects.get(state="open")
+        assert (planner.did("a"), asked.calls[0]["name"], last_said(session)) == (done, "count", asked.text)
+        planner.say(session, "yes", revision("continue"), says("One."))
+        assert planner.did("a") == done + 1
     planner.model.answer_with(plan(tool("count", name="a"), RESPOND), revision("continue"), says("One."))
     planner.say(session, "Count now.")
-    assert planner.did("a") == 1
+    assert planner.did("a") == 3

@@ -1,0 +1,67 @@
+"""Questions of scheduled turns (rule 11.4): stored when a call is refused, answered later, in time, by their id.
+
+Such a question holds nothing: its run goes on and ends. A yes makes exactly the call that was refused, once, in a turn
+that a person began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+
+from agent_core.execution import new_id
+from agent_core.planner.decide import plain_answer
+from agent_core.tool_spec import ToolSpec
+from agent_core.turn.consent import call_to_json, question_of
+from agent_core.turn.tool_calls import intent
+from agent_core.types import ToolCall
+from sessions_app.models import Agent, ConsentQuestion, Session, Turn
+from sessions_app.queue.kinds import is_persons
+
+
+def ask(turn: Turn, call: ToolCall, spec: ToolSpec, target: Session) -> ConsentQuestion:
+    """Store the question for a refused call in the session `target`. It replaces an open one for the same call."""
+    same = hashlib.sha256(intent(call).encode()).hexdigest()
+    calls = [call_to_json(call, spec)]
+    question = ConsentQuestion(
+        id=new_id(),
+        session=target,
+        turn=turn,
+        run=turn.origin_run or next(iter(turn.input.runs), ""),
+        calls=calls,
+        same_call=same,
+        asked_seq=target.last_seq,
+        expires_at=datetime.now(UTC) + timedelta(hours=settings.RONDO_QUESTION_HOURS),
+    )
+    when = until(question, turn.session.agent)
+    question.text = question_of(calls, question_id=question.pk, like=turn.content, until=when)
+    ConsentQuestion.objects.filter(session=target, same_call=same).close()
+    # if another turn asks for the same call at this instant, one of the two questions is stored
+    ConsentQuestion.objects.bulk_create([question], ignore_conflicts=True)
+    return question
+
+
+def until(question: ConsentQuestion, agent: Agent) -> str:
+    """Return until when the question can be answered, in the agent's zone."""
+    at = question.expires_at or datetime.now(UTC)
+    return f"{at.astimezone(agent.zone):%Y-%m-%d %H:%M %Z}"
+
+
+def is_late(question: ConsentQuestion) -> bool:
+    """Whether the question's time is over."""
+    return question.expires_at is not None and question.expires_at <= datetime.now(UTC)
+
+
+def named_by(turn: Turn, session: Session, said: str) -> tuple[ConsentQuestion, str] | None:
+    """Return the scheduled turn's question that a person's message names, and the answer: yes or no. None: it does not.
+
+    It runs no query unless the message is a plain yes or no that names a question.
+    """
+    answer, name = plain_answer(said)
+    to = turn.input.question or name
+    if not answer or not to or name not in {"", to} or not is_persons(turn):
+        return None
+    found = ConsentQuestion.objects.filter(pk=to, session=session, expires_at__isnull=False).first()
+    return None if found is None else (found, answer)

@@ -1,0 +1,136 @@
+"""The turn that answers a question of a scheduled turn: the server itself makes the call of a yes (rule 11.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+from django.db import transaction
+
+from agent_core import tools
+from agent_core.exceptions import UnknownTool
+from agent_core.execution import ConsentRequest, new_id
+from agent_core.tool_spec import ToolSpec, version_of
+from agent_core.turn.consent import NEEDED
+from agent_core.turn.control import TurnControl
+from agent_core.turn.run import run_turn
+from agent_core.types import (
+    Ending,
+    Entry,
+    Role,
+    Step,
+    StepKind,
+    ToolCall,
+    ToolOutcome,
+    TurnEvent,
+    TurnResult,
+    Usage,
+)
+from sessions_app.models import BACKGROUND, ConsentQuestion, ConsentState, Turn
+from sessions_app.questions import consent, unattended
+from sessions_app.queue.kinds import kind_of
+from sessions_app.turns.context import Prepared
+from sessions_app.turns.tool_calls import JournalPorts
+
+MADE = (
+    "## Consent\n\nA scheduled turn was refused a call, and the person allows it now. The server has made it once: its"
+    " result follows. Say what came of it."
+)
+NOT_MADE = "The call is not made: {why}."
+REFUSED = "The call is not made."
+_OVER = "the question is closed, because it was answered, replaced by a newer one or its time was over"
+_CHANGED = "the tool has changed since it was asked for"
+_GONE = "the agent does not have this tool any more"
+
+Events = Generator[TurnEvent, None, TurnResult]
+
+
+def answer_of(prepared: Prepared) -> tuple[ConsentQuestion, str] | None:
+    """Return the scheduled turn's question that the message names, and its answer. A stranger answers none."""
+    if prepared.permit.stranger is not None:
+        return None
+    return unattended.named_by(prepared.turn, prepared.session, prepared.trigger.model_content)
+
+
+def run_answer(
+    prepared: Prepared, question: ConsentQuestion, answer: str, given: dict[str, Any], control: TurnControl
+) -> Events:
+    """Make the call of a yes, and have the model tell its result. Otherwise say in the server's words why not."""
+    if not consent.may_say(answer, prepared.turn, question):
+        return _said(NOT_MADE.format(why="the agent's owner must answer"))
+    if answer == "no":
+        return replace(_said(REFUSED), answered=(question.pk, "no"))
+    spec, why = _spec_now(prepared, question, given)
+    made = prepared.request.steps or (() if why else _begin(prepared, question))
+    if spec is None or not made:
+        is_open = question.state == ConsentState.OPEN
+        over = (question.pk, "") if is_open and (why or unattended.is_late(question)) else None
+        return replace(_said(NOT_MADE.format(why=why or _OVER)), answered=over)
+    given["consented"] = lambda call: consent.grant(prepared.journal, call, spec, question_id=question.pk)
+    request = replace(prepared.request, steps=made, message=f"{MADE}\n\n{prepared.request.message}")
+    return (yield from run_turn(request, JournalPorts(**given), control))
+
+
+def _said(text: str) -> TurnResult:
+    entries = (Entry(role=Role.ASSISTANT, content=text),)
+    return TurnResult(ending=Ending.SUCCEEDED, entries=entries, was_shown=False)
+
+
+def _spec_now(
+    prepared: Prepared, question: ConsentQuestion, given: dict[str, Any]
+) -> tuple[ToolSpec | None, str]:
+    """Return the tool of the call as it is now, and why the call may not be made any more; empty: it may be."""
+    [asked] = question.calls
+    try:
+        spec = (given["more"].get(asked["name"]) or tools.get(asked["name"])).spec()
+    except UnknownTool:
+        return None, _GONE
+    if all(each.name != spec.name for each in prepared.request.offered):
+        return None, _GONE
+    if asked["version"] != version_of([spec]):
+        return None, _CHANGED
+    turn = Turn.objects.filter(pk=question.turn_id).first()
+    why = "its run is not stored any more" if turn is None else kind_of(turn).why_outdated(turn, spec.name)
+    return spec, why
+
+
+def _begin(prepared: Prepared, question: ConsentQuestion) -> tuple[Step, ...]:
+    """Take the consent and journal the call as the turn's first response, behind the fence. Empty: it was too late."""
+    [asked] = question.calls
+    call = ToolCall(id=new_id(), name=asked["name"], arguments=asked["arguments"])
+    data = {
+        "entry": Entry(role=Role.ASSISTANT, content="", calls=(call,)).to_json(),
+        "usage": Usage().to_json(),
+    }
+    with transaction.atomic():
+        prepared.journal.fence()
+        if not ConsentQuestion.objects.grant_in_time(question.pk, prepared.turn):
+            return ()
+        prepared.journal.record(StepKind.RESPONSE, data)
+    return (Step(n=1, kind=StepKind.RESPONSE, data=data),)
+
+
+def with_questions(prepared: Prepared, ports: JournalPorts, result: TurnResult) -> TurnResult:
+    """Add what a scheduled turn asks its owner below its answer. It is marked as a run that needs consent."""
+    if prepared.kind.interactive or not (ports.asked_owner or any(map(_asked, prepared.request.steps))):
+        return result
+    result = replace(result, needs_consent=True)
+    turn = prepared.turn
+    if prepared.session.type in BACKGROUND or result.ending is not Ending.SUCCEEDED or not result.entries:
+        return result
+    mine = ConsentQuestion.objects.open().filter(turn=turn, session=prepared.session)
+    asked = list(mine.order_by("asked_at", "id"))
+    if not asked:
+        return result
+    text = "\n\n".join(each.text for each in asked)
+    asks = ConsentRequest(id=asked[-1].pk, text=text, calls=tuple(asked[-1].calls))
+    *before, last = result.entries
+    said = replace(last, content=f"{last.content.rstrip()}\n\n{text}".lstrip())
+    return replace(result, entries=(*before, said), asks=asks)
+
+
+def _asked(step: Step) -> bool:
+    """Whether an earlier attempt of the turn was refused a call for want of consent."""
+    refused = step.kind is StepKind.RESULT and step.data.get("outcome") == ToolOutcome.REFUSED
+    return refused and step.data.get("error_class") == NEEDED

@@ -1,0 +1,247 @@
+"""A question of a scheduled turn holds nothing, and a yes to it makes exactly its call, once (rules 3.5, 11.4)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import IntegrityError
+
+from agent_core import tools
+from agent_core.llm.protocol import ModelReply
+from agent_core.tools import Effect
+from automations.models import CronJob, RunRecord
+from sessions_app.agents.edit import update_agent
+from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionClosed
+from sessions_app.models import ConsentQuestion, MailboxEvent, Session
+from sessions_app.questions.questions import answer_consent
+from sessions_app.queue.receive import MessageInput, program_message, receive
+from sessions_app.sessions.delete import delete_session
+from sessions_app.sessions.open import archive_session
+from sessions_app.worker.sweep import sweep_turns
+from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
+from tests.automations.turn_kinds.test_isolated import job_of, ran
+from tests.conftest import new_person
+from tests.doors import caller
+from tests.inside import Inside, call, during, makes
+from tests.sessions_app.test_permits import stop
+from tests.stories.test_main_job import due
+from tests.stories.test_whose_words import System
+from tests.talk import last_said
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.4", "3.5")]
+
+ERASE = makes(call("erase", name="disk"))
+
+
+def asked(inside: Inside, session: Session, *replies: ModelReply, **job: Any) -> ConsentQuestion:
+    """The question of an automation that wanted to erase the disk."""
+    inside.model.answer_with(*(replies or (ERASE, says("I may not."))))
+    due(session, "Tidy up.", **job)
+    inside.beat()
+    session.refresh_from_db()
+    return ConsentQuestion.objects.latest("asked_at")
+
+
+def states() -> list[str]:
+    return list(ConsentQuestion.objects.order_by("asked_at").values_list("state", flat=True))
+
+
+@pytest.mark.parametrize("planner", [False, True])
+def test_a_named_yes_makes_the_call_of_the_run_once(inside: Inside, planner: bool) -> None:
+    if planner:
+        inside.planner()
+    session = inside.person.session()
+    plans = (plan(tool("erase", name="disk"), RESPOND), revision("finish"), says("I may not."))
+    question = asked(inside, session, *plans) if planner else asked(inside, session)
+    run = RunRecord.objects.get()
+    assert (run.state, run.attention, question.run) == ("succeeded", "needs_consent", run.pk)
+    assert (inside.did("disk"), question.text in last_said(session)) == (0, True)
+    assert question.asked_seq == session.last_seq
+    mail = MailboxEvent.objects.get(event_type="consent_needed")
+    yes = inside.say(session, f"Yes #{question.pk}", says("It is gone."))
+    assert (inside.did("disk"), last_said(session)) == (1, "It is gone.")
+    said = [each.calls or each.results for each in inside.model.calls[-1].entries[-2:]]
+    assert [each[0].name for each in said] == ["erase", "erase"], "the model is shown what was done"
+    question.refresh_from_db()
+    assert (question.state, question.answered_by_id) == ("granted", yes.pk)
+    inside.say(session, f"yes #{question.pk}")
+    assert inside.did("disk") == 1
+    shown = str([each.entries for each in inside.model.calls[:-1]]) + mail.summary + mail.detail
+    assert question.pk not in shown, "no model can have a person repeat an id that it was not shown"
+
+
+def test_a_background_job_asks_in_its_home(inside: Inside) -> None:
+    home = inside.person.session()
+    run = ran(inside, job_of(inside.person, "tidy up", home=home), ERASE, says("Nothing was erased."))
+    question = ConsentQuestion.objects.get(session=home)
+    assert (run.attention, run.pk) == ("needs_consent", question.run)
+    [shown] = caller(inside.person).get("/api/questions/?state=open").json()["results"]
+    assert (shown["question_id"], shown["run"]) == (question.pk, run.pk)
+    assert datetime.fromisoformat(shown["expires_at"]) == question.expires_at
+    assert caller(inside.person).get("/api/questions/?state=closed").json()["results"] == []
+    assert caller(new_person("eve")).get("/api/questions/").json()["results"] == []
+    inside.model.answer_with(says("Gone."))
+    answer = caller(inside.person).post(f"/api/questions/{question.pk}/answer/", {"content": "yes"})
+    assert answer.status_code == 202
+    inside.run(home)
+    assert (inside.did("disk"), states()) == (1, ["granted"])
+
+
+def test_a_newer_question_for_the_same_call_replaces_the_open_one(inside: Inside) -> None:
+    session = inside.person.session()
+    first = asked(inside, session)
+    asked(inside, session)
+    asked(inside, session, makes(call("erase", name="tape")), says("Nor that."))
+    assert states() == ["closed", "open", "open"]
+    inside.say(session, f"yes #{first.pk}")
+    assert inside.did("disk") == 0
+    with pytest.raises(IntegrityError):
+        ConsentQuestion.objects.filter(pk=first.pk).update(state="open", answered_at=None)
+
+
+def late(question: ConsentQuestion) -> None:
+    ConsentQuestion.objects.filter(pk=question.pk).update(expires_at=datetime.now(UTC) - timedelta(seconds=1))
+
+
+def removed(_question: ConsentQuestion) -> None:
+    CronJob.objects.filter(kind="agent_turn").delete()
+
+
+def restricted(_question: ConsentQuestion) -> None:
+    CronJob.objects.update(allow_tools=["count"])
+
+
+def changed_by_a_page(_question: ConsentQuestion) -> None:
+    CronJob.objects.update(has_read=True)
+
+
+def another_effect(_question: ConsentQuestion) -> None:
+    eraser = tools.get("erase")
+    tools.unregister("erase")
+    tools.register(replace(eraser, effect=Effect.WRITE))
+
+
+def gone(_question: ConsentQuestion) -> None:
+    tools.unregister("erase")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [late, removed, restricted, changed_by_a_page, another_effect, gone],
+    ids=lambda each: each.__name__,
+)
+def test_a_yes_makes_no_call_that_is_not_the_same_any_more(
+    inside: Inside, change: Callable[[ConsentQuestion], None]
+) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    eraser = tools.get("erase")
+    try:
+        change(question)
+        before = len(inside.model.calls)
+        inside.say(session, f"yes #{question.pk}")
+    finally:
+        tools.unregister("erase")
+        tools.register(eraser)
+    assert (inside.did("disk"), len(inside.model.calls) - before) == (0, 0), "the server says why, no model"
+    assert (states(), last_said(session) != "") == (["closed"], True)
+    with pytest.raises(NotWaiting):
+        answer_consent(question, "yes")
+
+
+def test_only_the_owner_answers_and_only_by_the_questions_id(inside: Inside) -> None:
+    session, other = inside.person.session(), inside.person.session()
+    question = asked(inside, session)
+    said = f"yes #{question.pk}"
+    for text in ("yes", f"{said}?", f"{said} and go", "yes #zzzzzzzz"):
+        inside.say(session, text)
+    inside.say(other, said)
+    System(session).post(said)
+    receive(session.pk, program_message(said))
+    inside.run(session)
+    eve = caller(new_person("eve"))
+    assert eve.post(f"/api/questions/{question.pk}/answer/", {"content": "yes"}).status_code == 404
+    assert (inside.did("disk"), states()) == (0, ["open"])
+
+
+def test_two_yeses_at_once_make_one_call(inside: Inside) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    said = f"yes #{question.pk}"
+    answer_consent(question, "yes")
+    with pytest.raises(QuestionTaken):
+        answer_consent(question, "yes")
+    inside.model.answer_with(during(lambda: receive(session.pk, MessageInput(content=said)), says("Gone.")))
+    inside.run(session)
+    assert (inside.did("disk"), states()) == (1, ["granted"])
+
+
+def test_a_yes_that_is_resumed_makes_its_call_once(inside: Inside) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    stops = during(partial(stop, inside), says(""))
+    yes = inside.say(session, f"yes #{question.pk}", stops, says("Gone."))
+    assert (yes.attempt, yes.state, inside.did("disk")) == (2, "succeeded", 1)
+
+
+def test_a_session_that_was_archived_or_deleted_takes_no_yes(inside: Inside) -> None:
+    archived, deleted = inside.person.session(), inside.person.session()
+    questions = [asked(inside, each) for each in (archived, deleted)]
+    CronJob.objects.filter(session=archived).delete()
+    archive_session(archived)
+    with pytest.raises(SessionClosed):
+        answer_consent(questions[0], "yes")
+    delete_session(deleted.pk, with_dependents=True)
+    with pytest.raises(NotWaiting):
+        answer_consent(questions[1], "yes")
+    assert inside.did("disk") == 0
+
+
+def test_text_of_a_run_that_imitates_a_question_allows_nothing(inside: Inside) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    copied = question.text.replace("disk", "cake").replace(question.pk, "abcd2345")
+    inside.model.answer_with(says(copied))
+    due(session, "Look around.")
+    inside.beat()
+    for said in ("yes", "yes #abcd2345"):
+        inside.say(session, said, makes(call("erase", name="cake")), says("Well."))
+    assert (inside.did("cake"), inside.did("disk")) == (0, 0)
+
+
+def test_a_strangers_job_asks_nothing(inside: Inside) -> None:
+    session = inside.person.session()
+    job = job_of(inside.person, "tidy up", home=session, stranger="ci")
+    ran(inside, job, ERASE, says("I only read."))
+    assert (inside.did("disk"), states()) == (0, [])
+
+
+def test_an_open_question_holds_no_slot_and_ends_by_itself(inside: Inside) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    inside.say(session, "no", says("No what?"))
+    asked(inside, session, says("All is well."), name="next")
+    assert [each.state for each in RunRecord.objects.all()] == ["succeeded"] * 2
+    inside.say(session, f"no #{question.pk}")
+    assert states() == ["refused"]
+    late(asked(inside, session))
+    sweep_turns(uuid.uuid4(), list)
+    assert (states(), inside.did("disk")) == (["refused", "closed"], 0)
+
+
+def test_a_write_after_a_page_by_schedule_is_asked_for(inside: Inside) -> None:
+    session = inside.person.session()
+    reads = makes(call("read_page"), call("count", "2", name="a"))
+    question = asked(inside, session, reads, says("The page wants me to count."))
+    assert (inside.did("a"), question.calls[0]["arguments"]) == (0, {"name": "a"})
+    inside.say(session, f"yes #{question.pk}", says("One."))
+    assert inside.did("a") == 1
+    update_agent(inside.person.agent.pk, {"allow_tools": ["count"]})
+    asked(inside, session, reads, says("One."))
+    assert (inside.did("a"), states()) == (2, ["granted"])
