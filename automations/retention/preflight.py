@@ -151,12 +151,15 @@ def run_preflight(stop: Callable[[], bool]) -> bool:
     return len(ids) == BATCH and not stop()
 
 
+_ACTIVE = Q(agent__owner__is_active=True)  # nothing runs for others, so nothing is asked for them
 _AGAIN = Q(preflight=None) | Q(preflight__checked_at=None) | Q(preflight__checked_at__lt=Now() - AGAIN)
 
 
 def _to_check() -> list[str]:
     """The next automations to check: those that were saved, then by their next slot."""
-    bound = CronJob.objects.filter(session__isnull=False, enabled=True, clock__next_run_at__isnull=False)
+    bound = CronJob.objects.filter(
+        _ACTIVE, session__isnull=False, enabled=True, clock__next_run_at__isnull=False
+    )
     coming = Q(clock__next_run_at__range=(Now(), Now() + AHEAD)) & _AGAIN
     troubled = ~Q(preflight__problems=[]) & Q(preflight__checked_at__lt=Now() - AGAIN)
     found: dict[str, None] = {}
@@ -179,9 +182,11 @@ def _claim(job_id: str) -> CronJob | None:
 
 
 def _locked(job_id: str, *, skip_locked: bool = False) -> CronJob | None:
-    """An enabled automation with agent, session and clock. The job is locked: it comes before its session."""
+    """An enabled automation of an active owner, with agent, session and clock. The job is locked: it comes before its
+    session.
+    """
     rows = CronJob.objects.select_for_update(no_key=True, of=("self",), skip_locked=skip_locked)
-    return rows.select_related("agent", "session", "clock").filter(pk=job_id, enabled=True).first()
+    return rows.select_related("agent", "session", "clock").filter(_ACTIVE, pk=job_id, enabled=True).first()
 
 
 def _store(checked: CronJob, found: Sequence[Problem]) -> None:

@@ -261,10 +261,15 @@ def test_what_was_found_of_a_job_that_was_changed_meanwhile_is_not_stored(
     assert JobPreflight.objects.get().requested, "it is checked again"
 
 
-def test_a_paused_automation_and_a_server_with_the_flag_off_are_not_checked(
+@pytest.mark.rule("10.0")
+def test_an_inactive_owner_a_paused_automation_and_a_server_with_the_flag_off_are_not_checked(
     stage: Stage, settings: Any
 ) -> None:
     stage.list_models(status=401)
+    users = type(stage.person.user).objects.filter(pk=stage.person.user.pk)
+    users.update(is_active=False)
+    assert stage.check() == []
+    users.update(is_active=True)
     update_job(stage.job.pk, {"enabled": False})
     assert stage.check() == []
     update_job(stage.job.pk, {"enabled": True})
