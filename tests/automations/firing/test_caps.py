@@ -22,7 +22,7 @@ from sessions_app.models import Allowance, Counter, MailboxEvent, Message, Spend
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.turn_kinds.test_heartbeat import DAY, routine
 from tests.automations.turn_kinds.test_isolated import job_of
-from tests.inside import Inside, call
+from tests.inside import Inside, call, during
 from tests.sessions_app.limits.test_calls import PLENTY, cap, says
 
 pytestmark = pytest.mark.rule("11.1")
@@ -58,6 +58,23 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
         update_job(job.pk, {"limits": {"day": {"tokens": PLENTY}}})
     assert due(inside, job).state == RunState.SUCCEEDED
     Allowance.objects.all().delete()
+
+
+def test_a_cap_that_is_raised_during_a_turn_stops_no_later_slot(inside: Inside) -> None:
+    for limits in ({"day": {"tokens": 20_000}}, {}):
+        job = due_job(inside.person.session(), limits=limits)
+        if not limits:
+            update_agent(inside.person.agent.pk, {"limits": {"day": {"tokens": 60_000}}})
+
+        def free(job: CronJob = job, *, is_own: bool = bool(limits)) -> None:
+            raised = {"limits": {"day": {"tokens": PLENTY}}}
+            update_job(job.pk, raised) if is_own else update_agent(inside.person.agent.pk, raised)
+
+        asks = replace(says("", Usage(input_tokens=60_000)), calls=(call("current_time"),))
+        inside.model.answer_with(during(free, asks))
+        assert due(inside, job).reason == "budget", "the turn keeps the caps with which it began"
+        inside.model.replies.clear()
+        assert due(inside, job).state == RunState.SUCCEEDED
 
 
 def test_only_the_automation_that_does_not_fit_is_skipped(inside: Inside) -> None:
