@@ -78,7 +78,7 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
     for run in runs.select_related("job__clock", "job__health"):
         attempt = RunRecord.objects.filter(pk=run.pk, attempt=run.attempt)
         following = attempts.next_attempt(run, result, did_nothing=did_nothing)
-        if was_stopped(turn, result) and run.attempt == 1:
+        if was_stopped(turn, result) and run.attempt - run.fruitless == 1:
             columns = _outcome_columns(result, closure)
             attempt.skip(columns.pop("reason"), **columns)
             metrics.count_run(RunState.SKIPPED, result.error_code)
