@@ -7,9 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
+from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import Usage
 from automations.jobs.edit import update_job
@@ -18,7 +20,7 @@ from automations.routines.edit import update_routine
 from sessions_app import metrics
 from sessions_app.agents.edit import update_agent
 from sessions_app.metrics import Counted
-from sessions_app.models import Allowance, Counter, MailboxEvent, Message, Spending, Turn
+from sessions_app.models import Agent, Allowance, Counter, MailboxEvent, Message, Spending, Turn
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.turn_kinds.test_heartbeat import DAY, routine
 from tests.automations.turn_kinds.test_isolated import job_of
@@ -147,3 +149,23 @@ def test_a_further_attempt_has_only_what_its_run_has_left(inside: Inside) -> Non
     run = RunRecord.objects.get(job=job)
     assert (run.state, run.reason, run.attempt) == (RunState.FAILED, "budget", 2)
     assert (len(inside.model.calls), Spending.objects.get().spent_tokens) == (2, 49_000)
+
+
+def test_a_request_that_failed_is_not_taken_for_a_cap_that_allows_no_other(inside: Inside) -> None:
+    """The run is repeated; a repeat that does nothing but meet the cap is a slot that the cap stops."""
+    Agent.objects.update(policy={"backoff_seconds": 0})
+    job = due_job(inside.person.session(), limits={"day": {"tokens": 20_000}})
+
+    def spend() -> ModelReply:
+        Spending.objects.update(spent_tokens=19_999)
+        connection.close()
+        raise ModelUnavailable("busy")
+
+    inside.model.answer_with(spend)
+    run = due(inside, job)
+    assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "model_unavailable", 1)
+    assert len(inside.model.calls) == 1
+    RunRecord.objects.update(not_before=Now())
+    inside.beat()
+    run.refresh_from_db()
+    assert (run.state, run.reason, run.attempt) == (RunState.SKIPPED, "budget", 2)
