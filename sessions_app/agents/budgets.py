@@ -168,6 +168,8 @@ def subject_of(cap: Mapping[str, Any]) -> str:
 def _refusal_text(refused: Refused) -> str:
     cap = refused.cap
     spent = "" if cap["is_private"] else f" {words_of(cap, refused.tokens, refused.micro_usd)} spent."
+    if refused.is_held:
+        return f"Calls that have not ended hold what is left of the cap of {subject_of(cap)}.{spent}"
     return f"The cap of {subject_of(cap)} does not allow another call.{spent} {anew(cap)}"
 
 

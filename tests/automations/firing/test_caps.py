@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,12 +13,15 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
+from agent_core.spending import Amount, Budget
 from agent_core.types import Usage
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import update_routine
 from sessions_app import metrics
 from sessions_app.agents.edit import update_agent
+from sessions_app.limits.caps import cap_rows
+from sessions_app.limits.spending import reserve
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Allowance, Counter, MailboxEvent, Message, Spending, Turn
 from tests.automations.firing.test_fire_jobs import due_job
@@ -169,3 +172,21 @@ def test_a_request_that_failed_is_not_taken_for_a_cap_that_allows_no_other(insid
     inside.beat()
     run.refresh_from_db()
     assert (run.state, run.reason, run.attempt) == (RunState.SKIPPED, "budget", 2)
+
+
+def test_a_run_is_repeated_when_other_calls_hold_the_room_and_by_the_caps_of_then(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_core.turn.charge.HELD_SECONDS", 0.0)
+    job = due_job(inside.person.session(), limits={"run": {"tokens": 20_000}, "day": {"tokens": 20_000}})
+    whole = Budget(scope="automation", subject=job.pk, name=job.name, limits=job.limits)
+    held = cap_rows([whole], "another run", datetime.now(UTC))
+    assert isinstance(reserve(None, Amount(tokens=19_000), held), int)
+    run = due(inside, job)
+    assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "budget_held", 1)
+    assert "anew" not in run.error
+    update_job(job.pk, {"limits": {"day": {"tokens": PLENTY}}})
+    RunRecord.objects.update(not_before=Now())
+    inside.beat()
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
