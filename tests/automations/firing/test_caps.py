@@ -190,3 +190,23 @@ def test_a_run_is_repeated_when_other_calls_hold_the_room_and_by_the_caps_of_the
     inside.beat()
     run.refresh_from_db()
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
+
+
+@pytest.mark.parametrize("how", ["bound", "isolated", "inline"])
+def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: str) -> None:
+    few = {"run": {"tokens": 1}}
+    if how == "inline":
+        update_agent(inside.person.agent.pk, {"heartbeat": {"enabled": True, "active_hours": DAY}})
+        job = routine(inside.person, "a", limits=few)
+    elif how == "isolated":
+        job = job_of(inside.person, "look", limits=few)
+    else:
+        job = due_job(inside.person.session(), limits=few)
+    for _ in range(3):
+        JobClock.objects.filter(inline=True).update(
+            next_run_at=Now(), last_slot=F("last_slot") - timedelta(hours=2)
+        )
+        run = due(inside, job)
+        assert (run.state, run.reason) == (RunState.SKIPPED, "budget")
+        [told] = MailboxEvent.objects.all()
+        assert (told.event_type, job.name in told.summary) == ("failing", True)
