@@ -29,14 +29,17 @@ class CapReached(AgentCoreError):
     """A cap on tokens or money does not allow the call.
 
     ``text`` tells people which cap. ``is_held``: the room is reserved by calls that are not settled yet, so the call
-    may be allowed soon.
+    may be allowed soon; its code is ``HELD``.
     """
 
     code = "budget"
+    HELD = "budget_held"
 
     def __init__(self, text: str = "", *, is_held: bool = False) -> None:
         super().__init__(text)
         self.text, self.is_held = text or "A cap is reached.", is_held
+        if is_held:
+            self.code = self.HELD
 
 
 class PolicyError(AgentCoreError):

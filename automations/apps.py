@@ -13,12 +13,13 @@ class AutomationsConfig(AppConfig):
         from agent_core.planner import live
         from automations.gates import http_changed, registry
         from automations.jobs import bindings, failing, system, validate
+        from automations.models import CronJob
         from automations.routines import heartbeat_document
         from automations.runs import health
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
         from sessions_app import flags
-        from sessions_app.agents import documents, edit
+        from sessions_app.agents import budgets, documents, edit
         from sessions_app.deliveries import outbox
         from sessions_app.limits import quotas
         from sessions_app.queue import kinds
@@ -35,6 +36,7 @@ class AutomationsConfig(AppConfig):
         edit.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
+        budgets.register_limits("automation", CronJob)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         for tool in (

@@ -160,6 +160,7 @@ def _squeezed(text: str) -> str:
 
 _LONGEST_MESSAGE: Final = 1000  # characters of the message that operators see
 _LONGEST_NAME: Final = 100
+_OUT_OF_TIME: Final = {408, 504, 524}
 _TRY_AGAIN: Final = {408, 409, 425, 429}
 _TOO_LONG = re.compile(  # messages of servers that send no known error code
     r"(?:prompt|input) is too long|available context size|context (?:length|window) (?:is )?exceeded"
@@ -211,9 +212,12 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
 
 
 def _reached_no_model(error: Exception) -> bool:
-    """Whether the request was surely not answered: its address was not reached, or refused it with a status."""
+    """Whether no model has surely answered: the address was not reached, or sent a status in place of an answer.
+
+    Behind one that ran out of time, a model may still have answered.
+    """
     if isinstance(error, ModelHTTPError):
-        return 300 <= error.status_code < 500 and error.status_code != 408
+        return 300 <= error.status_code < 600 and error.status_code not in _OUT_OF_TIME
     if isinstance(error, UserError) or _redirect(error):
         return True
     unreached = (NotPublic, ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)

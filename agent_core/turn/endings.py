@@ -22,6 +22,7 @@ ERROR_TEXTS: Final = {
     "context_too_long": "The conversation is too long for the model.",
     "model_not_configured": "The model is not set up on this server.",
     CapReached.code: "A cap on tokens or money is reached.",
+    CapReached.HELD: "Other calls hold what is left of a cap.",
     "timeout": "The time limit was reached.",
     "max_tool_calls": "Too many tool calls.",
     "max_failed_tool_outputs": "Too many tool calls failed.",

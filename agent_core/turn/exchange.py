@@ -16,6 +16,7 @@ from agent_core.exceptions import (
     NO_QUOTA,
     NOT_FOUND,
     AgentCoreError,
+    CapReached,
     ModelError,
     ModelRefused,
     ModelUnavailable,
@@ -122,6 +123,8 @@ class Exchange:
         yield self._status(0.0, first.reason, f"asking the fallback model {request.fallback_model}")
         try:
             return (yield from self._ask(request.fallback_model, first.reason or first.code))
+        except CapReached:
+            raise _no_further(first) from None
         except ModelError as error:
             if first.reason and error.reason:
                 error.reason = f"{first.reason}. The fallback model failed too: {error.reason}"
@@ -132,13 +135,19 @@ class Exchange:
         """Ask one model until it replies, at most ``max_attempts`` times."""
         policy = self.request.policy
         connection, name = connections.connection_of(model, self.request.connections)
+        failed: ModelError | None = None
         for number in range(1, policy.max_attempts + 1):
             is_last_model = model == (self.request.fallback_model or self.request.model)
             self._is_last = is_last_model and number == policy.max_attempts
             try:
                 reply = yield from self._within_context(model, connection)
+            except CapReached:
+                if failed is None:
+                    raise
+                _report(connection, failed, name)
+                raise _no_further(failed) from None
             except ModelError as error:
-                error.tries = number
+                error.tries, failed = number, error
                 if number == policy.max_attempts or not self._is_worth_a_wait(error):
                     _report(connection, error, name)
                     raise
@@ -260,6 +269,13 @@ class Exchange:
             "wait_seconds": round(wait, 3),
         }
         return TurnEvent(type=TurnEventType.STATUS, content=content)
+
+
+def _no_further(error: ModelError) -> ModelError:
+    """The error of the last request, after which a cap allows none: what failed is the request, and may pass."""
+    if error.reason:
+        error.reason += ", and a cap allows no other try"
+    return error
 
 
 def _admit(connection: Connection | None) -> None:

@@ -5,6 +5,8 @@ Lock order, as everywhere: clock, session, run.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import sqlalchemy as sa
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
@@ -65,7 +67,7 @@ def _queue_or_give_up(run: RunRecord) -> Hint | None:
 
 
 def _queue(run: RunRecord) -> Hint | None:
-    """Queue a copy of the run's previous turn, or cancel the run when it cannot run any more."""
+    """Queue a copy of the run's previous turn, with the job's caps of now, or cancel a run that cannot run any more."""
     if not run.of_job.enabled:
         end_run(run, "paused")
         return None
@@ -78,12 +80,14 @@ def _queue(run: RunRecord) -> Hint | None:
     if run.of_job.execution_mode == ExecutionMode.ISOLATED and run.turn.kind != TurnKind.JOB:
         end_run(run, "edited")  # the routine was inline: its turn also has the tasks of other routines
         return None
+    job = run.of_job
+    given = replace(run.turn.input, caps={job.pk: job.limits} if job.limits else {})
     turn = Turn(
         session=run.session,
         kind=run.turn.kind,
         lane=Lane.AUTO,
         content=run.turn.content,
-        metadata=run.turn.metadata,
+        metadata=given.to_json(),
         origin_run=run.pk,
         origin_attempt=run.attempt,
         on_busy=OnBusy.ENQUEUE,

@@ -13,7 +13,7 @@ from sessions_app.models import Turn, TurnKind, TurnStep
 
 RETRY_AFTER = (timedelta(minutes=5), timedelta(minutes=15), timedelta(minutes=30))  # the last one repeats
 REPEAT_AFTER = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=15))  # if nothing was done
-_BEFORE_ANY_ANSWER = PASSING_CODES | {"timeout"}
+_BEFORE_ANY_ANSWER = PASSING_CODES | {"timeout", CapReached.HELD}
 _DONE = (StepKind.RESPONSE, StepKind.INTENT, StepKind.RESULT)
 
 

@@ -64,6 +64,7 @@ FAILED = {
     "context_too_long": "the conversation is too long for the model",
     "model_not_configured": "the model is not set up on this server",
     "budget": "a cap on tokens or money allowed no further call of the model",
+    "budget_held": "other calls held what was left of a cap on tokens or money",
     "timeout": "it took too long",
     "max_tool_calls": "it made too many tool calls",
     "max_failed_tool_outputs": "too many of its tool calls failed",

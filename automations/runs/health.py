@@ -15,6 +15,7 @@ from typing import NamedTuple
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
+from agent_core.exceptions import CapReached
 from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
 from automations.models.category import Category, category
 from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
@@ -22,6 +23,7 @@ from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.describe import CURES
 from automations.runs.report import report_to_home
 from sessions_app.deliveries.system_events import send_notice
+from sessions_app.limits.spending import stopped_until
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
 from sessions_app.models import Delivery, DeliveryState, Priority
 from sessions_app.models.delivery import ON_THE_WAY
@@ -125,6 +127,26 @@ def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
     if cure and JobHealth.objects.tell(job.pk, Told.REFUSED):
         tell(job, "failing", f'"{job.name}" cannot run: {why}. {cure}')
         return True
+    return False
+
+
+def tell_stopped(run: RunRecord, why: str) -> bool:
+    """A cap stopped the run before its first call: tell the owner, unless it stopped the job's previous run, too.
+
+    That a cap of a day or a month is reached was told already. Returns whether the turn's text is news.
+    """
+    job = run.job
+    if job is None or not _is_counted(job):
+        return True
+    ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | Q(
+        state=RunState.SKIPPED, reason=CapReached.code, started_at__isnull=False
+    )
+    before = RunRecord.objects.filter(ended, job=job, scheduled_for__lt=run.scheduled_for)
+    if before.order_by("-scheduled_for").values_list("state", flat=True).first() == RunState.SKIPPED:
+        return False
+    if stopped_until(job.agent.owner_id, job.pk) is not None:
+        return True
+    tell(job, "failing", f'"{job.name}" was not run: {why} Further slots that it stops are not told.')
     return False
 
 

@@ -21,7 +21,7 @@ from automations.models import Attention, CronJob, ExecutionMode, RunRecord, Run
 from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions
 from automations.runs import attempts, report
 from automations.runs.attempts import NextAttempt
-from automations.runs.health import count_failure, mend
+from automations.runs.health import count_failure, mend, tell_stopped
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import (
     EventName,
@@ -86,8 +86,9 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
     for run in runs.select_related("job__clock", "job__health"):
         attempt = RunRecord.objects.filter(pk=run.pk, attempt=run.attempt)
         following = attempts.next_attempt(run, result, did_nothing=did_nothing)
-        if was_stopped(turn, result) and run.attempt == 1:
+        if was_stopped(turn, result) and run.attempt - run.fruitless == 1:
             columns = _outcome_columns(result, closure)
+            is_news = tell_stopped(run, columns["error"]) and is_news
             attempt.skip(columns.pop("reason"), **columns)
             metrics.count_run(RunState.SKIPPED, result.error_code)
         elif following is not None:

@@ -15,21 +15,32 @@ from typing import Any
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
 from django.db import connection as database
+from django.db.models import Model
 
 from agent_core import connections
 from agent_core.exceptions import CapReached, ModelUnavailable
 from agent_core.spending import Account, Amount, Budget, Settle, usd_text
 from sessions_app.deliveries.system_events import EventName, report_event
 from sessions_app.limits import spending
-from sessions_app.limits.caps import anew, budget_of, cap_rows, words_of
+from sessions_app.limits.caps import anew, budget_of, cap_rows, micro_of, words_of
 from sessions_app.limits.spending import Crossed, Refused
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.metrics import Counted, count
-from sessions_app.models import PRIMARY_KEY, Agent, Priority, Session, Spending, Turn
+from sessions_app.models import (
+    PRIMARY_KEY,
+    Agent,
+    Connection,
+    Priority,
+    Session,
+    Spending,
+    Turn,
+    UserLimits,
+)
 from sessions_app.models.spending import REACHED
 
 LONGEST_NAME = 60
 UNREADABLE = "The caps of this call could not be read from the database"
+_MODELS: dict[str, type[Model]] = {}  # which store the caps, by scope
 _EVENTS = {True: EventName.BUDGET_REACHED, False: EventName.BUDGET_NEAR}
 
 log = structlog.get_logger(__name__)
@@ -71,6 +82,13 @@ def budgets_of(
 def register_budgets() -> None:
     """Have model calls count against caps."""
     connections.hooks.reserve = _reserve
+    for scope, model in (("agent", Agent), ("connection", Connection), ("user", UserLimits)):
+        register_limits(scope, model)
+
+
+def register_limits(scope: str, model: type[Model]) -> None:
+    """Say which model stores the caps of a scope, as `limits`."""
+    _MODELS[scope] = model
 
 
 def settle_abandoned() -> int:
@@ -121,12 +139,22 @@ def _release_database() -> None:
 
 
 def _note_refusal(account: Account | None, refused: Refused) -> None:
-    """A call does not fit any more in this period: tell the owner, and have firing skip the automation."""
-    if not refused.cap["ends_at"]:
+    """A call does not fit any more in this period: tell the owner, and have firing skip the automation.
+
+    Not if the cap was changed after the turn had read it.
+    """
+    if not refused.cap["ends_at"] or not _still_stands(refused.cap):
         return
     _tell(Crossed(cap=refused.cap, percent=REACHED, tokens=refused.tokens, micro_usd=refused.micro_usd))
     if account is not None and account.automations:
         spending.mark_stopped(account.owner, account.automations, refused.cap["ends_at"])
+
+
+def _still_stands(cap: Mapping[str, Any]) -> bool:
+    stored = _MODELS[cap["scope"]]._default_manager.filter(pk=cap["subject"])  # noqa: SLF001 - Django's name
+    limits = stored.values_list("limits", flat=True).first() or {}
+    now = limits.get(cap["period"], {})
+    return (now.get("tokens"), micro_of(now.get("usd"))) == (cap["tokens"], cap["micro_usd"])
 
 
 def subject_of(cap: Mapping[str, Any]) -> str:
@@ -140,6 +168,8 @@ def subject_of(cap: Mapping[str, Any]) -> str:
 def _refusal_text(refused: Refused) -> str:
     cap = refused.cap
     spent = "" if cap["is_private"] else f" {words_of(cap, refused.tokens, refused.micro_usd)} spent."
+    if refused.is_held:
+        return f"Calls that have not ended hold what is left of the cap of {subject_of(cap)}.{spent}"
     return f"The cap of {subject_of(cap)} does not allow another call.{spent} {anew(cap)}"
 
 

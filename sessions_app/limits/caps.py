@@ -94,6 +94,7 @@ def cap_rows(budgets: Iterable[Budget], run: str, now: datetime) -> list[dict[st
                     "micro_usd": micro_of(cap.get("usd")),
                     "ends_at": ends_at and ends_at.isoformat(),
                     "scope": budget.scope,
+                    "subject": budget.subject,
                     "name": budget.name,
                     "period": period,
                     "zone": budget.zone,

@@ -294,3 +294,14 @@ def test_error_texts_contain_no_prompt_text_and_no_key(server: ModelServer, mess
 def test_model_error_codes_have_texts_and_are_final_or_temporary() -> None:
     assert set(ERROR_TEXTS) >= FINAL_CODES | PASSING_CODES
     assert not FINAL_CODES & PASSING_CODES
+
+
+@pytest.mark.parametrize(
+    ("status", "is_free"), [(503, True), (500, True), (429, True), (408, False), (504, False), (524, False)]
+)
+def test_a_status_in_place_of_an_answer_costs_nothing(status: int, *, is_free: bool) -> None:
+    from pydantic_ai.exceptions import ModelHTTPError
+
+    from agent_core.llm.errors import translated
+
+    assert translated(ModelHTTPError(status, "m")).is_free is is_free

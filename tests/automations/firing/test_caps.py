@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
+from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
+from agent_core.spending import Amount, Budget
 from agent_core.types import Usage
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import update_routine
 from sessions_app import metrics
 from sessions_app.agents.edit import update_agent
+from sessions_app.limits.caps import cap_rows
+from sessions_app.limits.spending import reserve
 from sessions_app.metrics import Counted
-from sessions_app.models import Allowance, Counter, MailboxEvent, Message, Spending, Turn
+from sessions_app.models import Agent, Allowance, Counter, MailboxEvent, Message, Spending, Turn
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.turn_kinds.test_heartbeat import DAY, routine
 from tests.automations.turn_kinds.test_isolated import job_of
-from tests.inside import Inside, call
+from tests.inside import Inside, call, during
 from tests.sessions_app.limits.test_calls import PLENTY, cap, says
 
 pytestmark = pytest.mark.rule("11.1")
@@ -58,6 +63,23 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
         update_job(job.pk, {"limits": {"day": {"tokens": PLENTY}}})
     assert due(inside, job).state == RunState.SUCCEEDED
     Allowance.objects.all().delete()
+
+
+def test_a_cap_that_is_raised_during_a_turn_stops_no_later_slot(inside: Inside) -> None:
+    for limits in ({"day": {"tokens": 20_000}}, {}):
+        job = due_job(inside.person.session(), limits=limits)
+        if not limits:
+            update_agent(inside.person.agent.pk, {"limits": {"day": {"tokens": 60_000}}})
+
+        def free(job: CronJob = job, *, is_own: bool = bool(limits)) -> None:
+            raised = {"limits": {"day": {"tokens": PLENTY}}}
+            update_job(job.pk, raised) if is_own else update_agent(inside.person.agent.pk, raised)
+
+        asks = replace(says("", Usage(input_tokens=60_000)), calls=(call("current_time"),))
+        inside.model.answer_with(during(free, asks))
+        assert due(inside, job).reason == "budget", "the turn keeps the caps with which it began"
+        inside.model.replies.clear()
+        assert due(inside, job).state == RunState.SUCCEEDED
 
 
 def test_only_the_automation_that_does_not_fit_is_skipped(inside: Inside) -> None:
@@ -130,3 +152,61 @@ def test_a_further_attempt_has_only_what_its_run_has_left(inside: Inside) -> Non
     run = RunRecord.objects.get(job=job)
     assert (run.state, run.reason, run.attempt) == (RunState.FAILED, "budget", 2)
     assert (len(inside.model.calls), Spending.objects.get().spent_tokens) == (2, 49_000)
+
+
+def test_a_request_that_failed_is_not_taken_for_a_cap_that_allows_no_other(inside: Inside) -> None:
+    """The run is repeated; a repeat that does nothing but meet the cap is a slot that the cap stops."""
+    Agent.objects.update(policy={"backoff_seconds": 0})
+    job = due_job(inside.person.session(), limits={"day": {"tokens": 20_000}})
+
+    def spend() -> ModelReply:
+        Spending.objects.update(spent_tokens=19_999)
+        connection.close()
+        raise ModelUnavailable("busy")
+
+    inside.model.answer_with(spend)
+    run = due(inside, job)
+    assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "model_unavailable", 1)
+    assert len(inside.model.calls) == 1
+    RunRecord.objects.update(not_before=Now())
+    inside.beat()
+    run.refresh_from_db()
+    assert (run.state, run.reason, run.attempt) == (RunState.SKIPPED, "budget", 2)
+
+
+def test_a_run_is_repeated_when_other_calls_hold_the_room_and_by_the_caps_of_then(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_core.turn.charge.HELD_SECONDS", 0.0)
+    job = due_job(inside.person.session(), limits={"run": {"tokens": 20_000}, "day": {"tokens": 20_000}})
+    whole = Budget(scope="automation", subject=job.pk, name=job.name, limits=job.limits)
+    held = cap_rows([whole], "another run", datetime.now(UTC))
+    assert isinstance(reserve(None, Amount(tokens=19_000), held), int)
+    run = due(inside, job)
+    assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "budget_held", 1)
+    assert "anew" not in run.error
+    update_job(job.pk, {"limits": {"day": {"tokens": PLENTY}}})
+    RunRecord.objects.update(not_before=Now())
+    inside.beat()
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
+
+
+@pytest.mark.parametrize("how", ["bound", "isolated", "inline"])
+def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: str) -> None:
+    few = {"run": {"tokens": 1}}
+    if how == "inline":
+        update_agent(inside.person.agent.pk, {"heartbeat": {"enabled": True, "active_hours": DAY}})
+        job = routine(inside.person, "a", limits=few)
+    elif how == "isolated":
+        job = job_of(inside.person, "look", limits=few)
+    else:
+        job = due_job(inside.person.session(), limits=few)
+    for _ in range(3):
+        JobClock.objects.filter(inline=True).update(
+            next_run_at=Now(), last_slot=F("last_slot") - timedelta(hours=2)
+        )
+        run = due(inside, job)
+        assert (run.state, run.reason) == (RunState.SKIPPED, "budget")
+        [told] = MailboxEvent.objects.all()
+        assert (told.event_type, job.name in told.summary) == ("failing", True)
