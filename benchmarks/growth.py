@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -13,6 +14,15 @@ from benchmarks.sizes import Sizes
 
 TARGET, FIRST = 1.2, 10
 MODEL = "talkative"
+STATE = json.dumps(
+    {
+        "current_goal": "watch",
+        "active_flow": "",
+        "open_loops": [],
+        "important_facts": [],
+        "last_decision": "",
+    }
+)
 ANSWER = "The weather is fine, and nothing new was said about it. " * 30
 
 
@@ -28,7 +38,9 @@ class TalkativeModel:
         from agent_core.types import Role, ToolCall
 
         self.tokens += tokens.of_text(call.system_prompt) + sum(map(tokens.of_entry, call.entries))
-        if call.tools and call.entries[-1].role is not Role.TOOL:
+        if not call.tools:  # it is asked for task state
+            yield ModelReply(text=STATE)
+        elif call.entries[-1].role is not Role.TOOL:
             yield ModelReply(text="", calls=(ToolCall(id="1", name="current_time", arguments={}),))
         else:
             yield ANSWER
