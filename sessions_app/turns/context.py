@@ -118,12 +118,10 @@ class PromptStep:
 
 def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) -> Prepared:
     """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
-    kind = kind_of(turn)
-    read = _read_for(turn, kind)
+    read = _read_for(turn, kind := kind_of(turn))
     session = turn.session = read.session
     account = account_of(turn, session.agent, read.user_limits)
-    choice = _model_choice(session.agent, turn.input) | {"account": account}
-    steps = journal.steps()
+    choice, steps = _model_choice(session.agent, turn.input) | {"account": account}, journal.steps()
     policy = policy_of(kind.policy, session.agent.policy, turn.input.policy)
     answer = kind.answer_without_model(turn)
     offer = NOTHING if kind.trigger_only else _offer(session.agent, policy, turn.input.allow_tools)
