@@ -23,7 +23,7 @@ from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 
 NAMES = (
     *("throughput", "latency", "fairness", "statements", "requests", "firing", "ticks", "scale"),
-    *("waiting", "memory", "mailbox", "streams", "held", "heartbeats", "pages"),
+    *("waiting", "memory", "mailbox", "streams", "held", "heartbeats", "pages", "growth"),
 )
 
 

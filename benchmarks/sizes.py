@@ -48,6 +48,7 @@ class Sizes:
     heartbeats: int = 10_000
     heartbeat_ticks: int = 3_600  # parts of an hour that are fired one by one
     heartbeat_seconds: float = 120.0
+    recurring: int = 1_000  # slots of one automation
     settle_seconds: float = 2.0
 
 
@@ -77,6 +78,7 @@ QUICK = Sizes(
     heartbeats=1_000,
     heartbeat_ticks=360,
     heartbeat_seconds=20.0,
+    recurring=200,
 )
 TINY = Sizes(
     name="tiny",
@@ -116,5 +118,6 @@ TINY = Sizes(
     heartbeats=6,
     heartbeat_ticks=3,
     heartbeat_seconds=1.0,
+    recurring=12,
     settle_seconds=0.2,
 )

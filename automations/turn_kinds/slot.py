@@ -24,6 +24,7 @@ from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.queue.kinds import Kind, Trigger
 
 BOUND_PROMPT, LEGACY_PROMPT = "cron.agent_turn.reminder", "cron.legacy.reminder"
+RUNS_SHOWN = 3  # so a run costs the same however many there were before it
 NO_PERSONS = (
     "This task was created or changed by another system or from outside text; no person alone asked for it."
 )
@@ -118,6 +119,7 @@ class LegacyKind(SlotKind):
     """
 
     name = TurnKind.LEGACY
+    runs_shown = RUNS_SHOWN
     delivers_answer = False  # the answer is judged first, and may be withheld
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:  # noqa: ARG002 - every kind is asked alike
@@ -146,6 +148,7 @@ class AutomationKind(SlotKind):
     """A slot of a bound job: a turn of its session, with a trigger that people can read and a recorded run."""
 
     name = TurnKind.AUTOMATION
+    runs_shown = RUNS_SHOWN
     uses_standing_route = True
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:

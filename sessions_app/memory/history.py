@@ -18,6 +18,7 @@ from agent_core.llm.valid_request import with_all_results
 from agent_core.types import Entry, Image, Role, ToolCall, ToolResult
 from sessions_app.memory.images import images_of
 from sessions_app.models import Delivery, DeliveryState, Message, Turn
+from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.turn_input import shares
 from sessions_app.permits import shown_post
 from sessions_app.postgres.event_statements import object_of
@@ -127,6 +128,30 @@ def read_messages(session_id: uuid.UUID, first: int, last: int, *, most: int) ->
         PlacedMessage(**row._asdict() | {name: json.loads(getattr(row, name)) for name in as_json})
         for row in rows
     ]
+
+
+def without_old_runs(newest_first: Iterable[StoredMessage], most: int | None) -> list[StoredMessage]:
+    """Leave out the turns of automations except the newest `most`. Messages that are their own turn stay.
+
+    So a run costs the same however many there were before it: complaint 8 of docs/failures.md.
+    """
+    if most is None:
+        return list(newest_first)
+    kept: list[StoredMessage] = []
+    turn: list[StoredMessage] = []
+    runs = 0
+    for message in newest_first:
+        turn.append(message)
+        if message.role == str(Role.USER):
+            is_run = BY_AUTOMATION in message.metadata
+            runs += is_run
+            kept += turn if not is_run or runs <= most else filter(_is_scheduled_message, turn)
+            turn = []
+    return kept + (turn if runs < most else [])  # the oldest one may have been cut by the window
+
+
+def _is_scheduled_message(message: StoredMessage) -> bool:
+    return "scheduled_message_id" in message.metadata
 
 
 def fitting_entries(

@@ -62,6 +62,7 @@ class Kind:
     may_plan = True  # an agent with the planner engine makes a plan for it
     delivers_answer = True  # the commit enqueues its answer for delivery; else the kind does that itself
     keeps: int | None = None  # how many of the newest messages stay in the window after the turn; None: all
+    runs_shown: int | None = None  # how many earlier turns of automations its model is shown; None: all
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
 
     def started(self, turn: Turn) -> None:

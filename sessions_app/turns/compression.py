@@ -25,9 +25,11 @@ from agent_core.types import Ending, Role, StepKind, TurnResult
 from sessions_app.memory import history, task_state
 from sessions_app.models import BACKGROUND, Message, Session
 from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.single_line import one_line
 from sessions_app.turns.context import Prepared
 
 FAILED_AT = "compression_failed_at"  # in Session.variables: last_seq when a compression failed last
+LONGEST_OF_RUN = 300  # characters of one message of an automation's turn
 MOST_AT_ONCE = 200  # messages of one compression; the next turn handles the rest
 
 
@@ -140,21 +142,23 @@ def spoken_messages(
 ) -> list[tuple[int, SaidMessage]]:
     """Return what people, automations and the agent said, with the seqs. Tool output and hooks' posts are left out.
 
-    The agent's answer in a turn that had read text from outside counts as from outside.
+    The agent's answer in a turn that had read text from outside counts as from outside. Of an automation's turn only
+    the beginnings are left, so that what summaries of many runs cost stays small beside the runs.
     """
-    said, has_read = [], False
+    said, has_read, is_run = [], False, False
     for row in rows:
         if history.REFUSED in row.metadata:
             continue
         entry = history.to_entry(row)
         if entry.role is Role.USER:
-            has_read = entry.stranger
+            has_read, is_run = entry.stranger, bool(row.metadata.get(BY_AUTOMATION))
         has_read = has_read or entry.is_foreign
         if entry.role is Role.TOOL or entry.stranger:
             continue
         who = _speaker(row) if not has_read else Speaker.OUTSIDE
         calls = "".join(f" ({call.name} is called)" for call in entry.calls)
         text = f"{row.content}{calls}".strip()
+        text = one_line(text, LONGEST_OF_RUN) if is_run else text
         said.append((row.seq, SaidMessage(who=who, at=row.created_at.astimezone(zone), text=text)))
     return said
 

@@ -129,7 +129,8 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
     tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
     offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
-    asked, room, seen = _fitted(read, shown, tokens.of_text(system_prompt) + budget.of_tools(offered))
+    fixed = tokens.of_text(system_prompt) + budget.of_tools(offered)
+    asked, room, seen = _fitted(read, shown, fixed, kind.runs_shown)
     permit = permit_of(turn, steps, seen, person_waits=kind.interactive, shown_foreign=shown.foreign)
     return Prepared(
         turn=turn,
@@ -293,13 +294,16 @@ def _with_current_trigger(
     return replace(before, trigger=kind.trigger(turn, session))
 
 
-def _fitted(read: Context, shown: PromptStep, fixed: int) -> tuple[Entry, int, tuple[Entry, ...]]:
+def _fitted(
+    read: Context, shown: PromptStep, fixed: int, runs_shown: int | None
+) -> tuple[Entry, int, tuple[Entry, ...]]:
     """The message with its images, the tokens left beside it and `fixed` ones, and the history that fits there."""
     metadata = shown.trigger.metadata
-    found = images.read_images(read.session.agent, (metadata, *(each.metadata for each in read.messages)))
+    messages = history.without_old_runs(read.messages, runs_shown)
+    found = images.read_images(read.session.agent, (metadata, *(each.metadata for each in messages)))
     asked = Entry(role=Role.USER, content=shown.message, images=images.images_of(metadata, found))
     room = budget.room(fixed + tokens.of_entry(asked))
-    seen = history.fitting_entries(read.messages, room, found)
+    seen = history.fitting_entries(messages, room, found)
     return asked, room, seen
 
 

@@ -66,9 +66,11 @@ OTHERS = {
     "auth.Permission": "name codename",
     "auth.User": "password",
     "automations.CronJob": "id stranger system_event kind schedule_kind execution_mode overlap catch_up source"
-    " expr timezone policy",
+    " expr timezone policy allow_tools gate limits",
+    "automations.JobHealth": "told paused_reason",
+    "automations.JobPreflight": "problems",
     "automations.RemovedRoutine": "title",
-    "automations.RunRecord": "run_id reason prompt_ref usage state",
+    "automations.RunRecord": "run_id reason prompt_ref usage state attention gate_seen",
     "automations.ScheduledMessage": "id chat_type status",
     "automations.ZoneData": "name fingerprint",
     "axes.AccessAttempt": "user_agent ip_address username http_accept path_info get_data post_data",

@@ -156,7 +156,7 @@ class NewAutomation(AutomationFields):
     message = NonBlankText()
     schedule = Schedule()
     allow_duplicate = Flag(
-        default=False, help_text="Create it though the session has one with the same message and schedule."
+        required=False, help_text="Create it though the session has one with the same message and schedule."
     )
 
 
@@ -343,7 +343,9 @@ class AutomationList(ApiView):
         shown_id(self.user, session_id)
         given = self.read(NewAutomation)
         return self.create(
-            lambda: _saved(self.user, self._made(NewJob(session_id=session_id, **given))),
+            lambda: _saved(
+                self.user, self._made(NewJob(session_id=session_id, **({"allow_duplicate": False} | given)))
+            ),
             "/api/automations/{id}/",
         )
 
