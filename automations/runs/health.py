@@ -173,18 +173,19 @@ def apply_delivery_result(delivery: Delivery) -> None:
     If it is sent after all, which only one that was sent again can be, the mark goes. A failing job is well again when
     an answer of it is sent: while its channel is dead, answers alone do not mend it.
     """
-    message = delivery.message
-    if message is None or message.turn_id is None:
+    turn = delivery.message.turn if delivery.message is not None else None
+    if turn is None or not turn.origin_run:
         return
-    runs = RunRecord.objects.filter(turn=message.turn_id).select_related("job")
+    runs = RunRecord.objects.filter(turn=turn).select_related("job")
     if delivery.state == DeliveryState.FAILED:
-        if RunRecord.objects.undelivered(message.turn_id):
+        if RunRecord.objects.undelivered(turn.pk):
             for run in runs:
                 count_failure(run)
         return
     if delivery.handed_over_at > delivery.created_at:
-        RunRecord.objects.delivered(message.turn_id)
-    for run in runs.filter(state=RunState.SUCCEEDED, job__health__failures_in_a_row__gt=0):
+        RunRecord.objects.delivered(turn.pk)
+    done = runs.filter(state=RunState.SUCCEEDED, job__health__failures_in_a_row__gt=0)
+    for run in done.select_for_update(no_key=True, of=("self",)):
         _count_done(run)
 
 
