@@ -9,16 +9,11 @@ class AutomationsConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
-        from agent_core import tools
-        from agent_core.planner import live
-        from automations.gates import http_changed, registry
         from automations.jobs import bindings, failing, system, validate
         from automations.models import CronJob
         from automations.routines import heartbeat_document
         from automations.runs import health
-        from automations.tools import cron, live_state, messages, next_turn, repair, routines
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
-        from sessions_app import flags
         from sessions_app.agents import budgets, documents, edit
         from sessions_app.deliveries import outbox
         from sessions_app.limits import quotas
@@ -39,16 +34,7 @@ class AutomationsConfig(AppConfig):
         budgets.register_limits("automation", CronJob)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
-        for tool in (
-            *(cron.CRON, repair.REPAIR_HEARTBEAT, next_turn.NEXT_TURN),
-            *(*routines.ROUTINE_TOOLS, *messages.MESSAGE_TOOLS),
-        ):
-            tools.register(tool)
-        if flags.FETCH_URL.value:
-            registry.register_gate(http_changed.HttpChanged())
-        live.register_lister(live_state.existing_kinds)
-        for live_kind in live_state.KINDS:
-            live.register(live_kind)
+        _register_tools()
 
     def register_retention(self) -> None:
         """Register the walks of maintenance. It is called when the first one is needed."""
@@ -58,3 +44,23 @@ class AutomationsConfig(AppConfig):
         messages.register_message_retention()
         zones.register_zone_walk()
         preflight.register_preflight()
+
+
+def _register_tools() -> None:
+    """Register the agents' tools, the gate that comes with the server, and what plans ask of the live state."""
+    from agent_core import tools
+    from agent_core.planner import live
+    from automations.gates import http_changed, registry
+    from automations.tools import cron, live_state, messages, next_turn, repair, routines
+    from sessions_app import flags
+
+    for tool in (
+        *(cron.CRON, repair.REPAIR_HEARTBEAT, next_turn.NEXT_TURN),
+        *(*routines.ROUTINE_TOOLS, *messages.MESSAGE_TOOLS),
+    ):
+        tools.register(tool)
+    if flags.FETCH_URL.value:
+        registry.register_gate(http_changed.HttpChanged())
+    live.register_lister(live_state.existing_kinds)
+    for live_kind in live_state.KINDS:
+        live.register(live_kind)

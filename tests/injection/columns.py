@@ -84,7 +84,7 @@ OTHERS = {
     "sessions_app.ClientChat": "chat told door",
     "sessions_app.ClientMessage": "path request_key news",
     "sessions_app.Connection": "provider secret_ciphertext name",
-    "sessions_app.ConsentQuestion": "id execution state",
+    "sessions_app.ConsentQuestion": "id execution state run same_call",
     "sessions_app.Counter": "name labels",
     "sessions_app.Delivery": "channel state event",
     "sessions_app.Document": "name imported_digest",
