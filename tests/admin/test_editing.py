@@ -233,7 +233,7 @@ def test_an_agent_is_changed_over_the_revision_that_was_read(staff: Client, pers
     assert staff.post(url(agent, "change"), data).status_code == 302
     stored = Agent.objects.get(pk=agent.pk)
     assert (stored.timezone, stored.policy) == ("Europe/Berlin", {"max_attempts": 1}), "a key can be removed"
-    assert stored.mcp_servers == {"docs": docs | {"trusted": True}}
+    assert stored.mcp_servers == {"docs": docs | {"trusted": True, "own": False}}
     assert secret not in str(list(LogEntry.objects.values()))
     assert stored.revision == agent.revision + 1
     late = staff.post(url(agent, "change"), data | {"timezone": "UTC"})

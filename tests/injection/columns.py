@@ -78,12 +78,12 @@ OTHERS = {
     "axes.AccessLog": "user_agent ip_address username http_accept path_info session_hash",
     "contenttypes.ContentType": "app_label model",
     "sessions.Session": "session_key session_data",
-    "sessions_app.Agent": "engine signing_secret name timezone heartbeat policy model_settings",
+    "sessions_app.Agent": "engine signing_secret name timezone heartbeat policy model_settings limits",
     "sessions_app.Allowance": "key",
     "sessions_app.ApiToken": "id token_sha256 prefix",
     "sessions_app.ClientChat": "chat told door",
     "sessions_app.ClientMessage": "path request_key news",
-    "sessions_app.Connection": "provider secret_ciphertext name",
+    "sessions_app.Connection": "provider secret_ciphertext name limits prices",
     "sessions_app.ConsentQuestion": "id execution state run same_call",
     "sessions_app.Counter": "name labels",
     "sessions_app.Delivery": "channel state event",
@@ -104,6 +104,7 @@ OTHERS = {
     "sessions_app.TelegramChat": "partial_key",
     "sessions_app.Turn": "origin_run usage error_code cancel_reason kind lane on_busy state",
     "sessions_app.TurnStep": "kind",
+    "sessions_app.UserLimits": "limits",
     "sessions_app.Worker": "shards",
 }
 # columns with such text that no page shows

@@ -53,22 +53,22 @@ def use_up_a_budget(watched: Watched, person: Person) -> Scrape:
 
 
 def fail_in_one_run(watched: Watched, person: Person) -> Scrape:
-    """One run, all of whose three attempts fail, since the model answers 500."""
+    """One run, all of whose six attempts fail, since the model answers 500: three are repeats, as nothing was done."""
     new(person.session(), message="[[fail:500]]", schedule=EVERY_SECOND, max_runs=1, max_retry=2)
-    for attempt in (2, 3):
+    for attempt in range(2, 7):
         waiting = RunRecord.objects.filter(state=RunState.QUEUED, attempt=attempt, not_before__isnull=False)
         until(waiting.exists)
-        assert float(watched.scrape()["rondo_failing_automations"]) == 0
+        assert float(watched.scrape()["rondo_failing_automations"]) == (attempt > 3), "three attempts count"
         waiting.update(not_before=Now())  # nobody waits for five minutes here
         notify_beats()
-    until(RunRecord.objects.filter(state=RunState.FAILED, attempt=3).exists)
+    until(RunRecord.objects.filter(state=RunState.FAILED, attempt=6).exists)
     return watched.until("rondo_failing_automations", 1)
 
 
 def fail_in_three_runs(watched: Watched, person: Person) -> Scrape:
-    """Three runs of one automation, each with one attempt that fails."""
+    """Three runs of one automation, each with one attempt, which the model refuses."""
     session = person.session()
-    new(session, message="[[fail:503]]", schedule=EVERY_SECOND, max_runs=3)
+    new(session, message="[[fail:400]]", schedule=EVERY_SECOND, max_runs=3)
     failed = RunRecord.objects.filter(session=session, state=RunState.FAILED)
     until(lambda: failed.count() == 3)
     watched.until("rondo_failing_automations", 2)
