@@ -71,11 +71,14 @@ def usage_of(
     Also whether they are of all turns of the period: only the newest MOST_SUMMED are summed.
     """
     own = Turn.objects.filter(in_sessions(user), owner_id=user.pk, queued_at__gte=since, queued_at__lt=until)
-    newest = own.order_by("-queued_at", "-pk").values("pk")
-    rows = sorted(summed(Turn.objects.filter(pk__in=newest[:MOST_SUMMED]), by), key=lambda row: row.key)
+    # the newest turn of those that are too many; a range of time is read along an index, a list of keys is not
+    older = own.order_by("-queued_at").values_list("queued_at", flat=True)[MOST_SUMMED : MOST_SUMMED + 1]
+    too_old = next(iter(older), None)
+    newest = own if too_old is None else own.filter(queued_at__gt=too_old)
+    rows = sorted(summed(newest, by), key=lambda row: row.key)
     if by != "day":
         rows.sort(key=lambda row: -(row.input_tokens + row.output_tokens))
-    return rows[:MOST_RESULTS], not newest[MOST_SUMMED : MOST_SUMMED + 1].exists()
+    return rows[:MOST_RESULTS], too_old is None
 
 
 def total_of(turns: QuerySet[Turn]) -> UsageRow:
