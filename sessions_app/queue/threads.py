@@ -29,7 +29,7 @@ from sessions_app.models import (
     TurnState,
 )
 from sessions_app.models.session import WEB
-from sessions_app.postgres.rows import instance_of
+from sessions_app.postgres.rows import instances_of
 from sessions_app.postgres.statements import Statement, table
 
 MOST_WAITING = 100  # queued messages of one session
@@ -92,9 +92,7 @@ def addressed_session(session_id: uuid.UUID, owner_id: int | None = None) -> Any
         raise OwnerInactive
     if row.owner_is_full:
         raise StorageFull(quotas.full_text())
-    session: Any = must_be_open(instance_of(Session, row[: len(_session.c)]))
-    session.target_id, session.waiting = row.target_id, row.waiting
-    return session
+    return must_be_open(*instances_of(Session, [row]))
 
 
 def find_target(session_id: uuid.UUID) -> uuid.UUID:
