@@ -119,7 +119,10 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         """RUNNING → SKIPPED, as a gap of this one slot: its turn ended before a model was asked."""
         slot = {"slots_from": F("scheduled_for"), "slots_to": F("scheduled_for"), "slots_count": 1}
         ended = {"state": RunState.SKIPPED, "reason": reason, "finished_at": Now()}
-        return self.unfinished().update(**ended, **slot, **columns)
+        done = self.unfinished().update(**ended, **slot, **columns)
+        if done:
+            metrics.count_run(RunState.SKIPPED, reason, done)
+        return done
 
     def of_well_jobs(self) -> RunTransitions:
         """Runs whose job has no failed run since its last good one, and those of scheduled messages."""

@@ -90,7 +90,6 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
             columns = _outcome_columns(result, closure)
             is_news = tell_stopped(run, columns["error"]) and is_news
             attempt.skip(columns.pop("reason"), **columns)
-            metrics.count_run(RunState.SKIPPED, result.error_code)
         elif following is not None:
             _retry(attempt, following, result, closure)
             is_news = False
@@ -161,10 +160,9 @@ def _outcome_columns(result: TurnResult, closure: str) -> dict[str, Any]:
 def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:
     """The turn found nothing to do. A dead man's switch is told that all is well."""
     reason, columns = result.error_code or "", {"duration_ms": _MILLISECONDS} | _seen(turn)
-    if runs.skip(reason, response_summary=first_line(result.error_text or ""), **columns):
-        metrics.count_run(RunState.SKIPPED, reason)
-        if turn.input.pings:
-            _ping(turn, failed=False)
+    done = runs.skip(reason, response_summary=first_line(result.error_text or ""), **columns)
+    if done and turn.input.pings:
+        _ping(turn, failed=False)
 
 
 def _seen(turn: Turn) -> dict[str, Any]:
