@@ -8,6 +8,7 @@ in time closes its connection and raises OperationalError in the calling thread.
 from __future__ import annotations
 
 import re
+import select
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,9 @@ FORMATS = {  # what is read and written relies on these, and the account or the 
 }
 ANSWER_SECONDS = 15  # the default limit of a call
 CHECK_SECONDS = 2.0  # an idle connection that does not respond for so long is dead
+FRESH_SECONDS = (
+    1.0  # a connection that was in use within this time is checked without a question to the server
+)
 DIRECT_SECONDS = 8.0  # limit for locks and LISTEN: shorter than the time after which a worker counts as lost
 # errors by which the server says that this connection is unusable; psycopg does not class them as OperationalError
 USELESS = psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.ReadOnlySqlTransaction
@@ -135,6 +139,7 @@ class Connection(psycopg.Connection[Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.opened_at = monotonic()
+        self.returned_at = 0.0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait as psycopg does, but with a limit. A caller with its own time limit (`notifies`) keeps it."""
@@ -250,6 +255,11 @@ class Pool(ConnectionPool[Connection]):
             limit.left = left  # the check of the connection is part of this wait
             limit.spend(monotonic() - began)
 
+    def putconn(self, conn: Connection) -> None:
+        """Take a connection back."""
+        conn.returned_at = monotonic()
+        super().putconn(conn)
+
     def drop_idle(self, failed: Connection) -> None:
         """Replace every idle connection, and every connection in use when it is returned."""
         with self._dropping:
@@ -260,12 +270,21 @@ class Pool(ConnectionPool[Connection]):
         self.drain()
 
     def _check(self, connection: Connection) -> None:
+        if monotonic() - connection.returned_at < FRESH_SECONDS and not _has_input(connection):
+            return
         try:
             with time_limit(CHECK_SECONDS):
                 self.check_connection(connection)
         except psycopg.Error:
             self.drop_idle(connection)
             raise
+
+
+def _has_input(connection: Connection) -> bool:
+    """Whether its socket has something to read, as an idle one has when the server has closed it."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _makes_useless(error: psycopg.Error) -> bool:

@@ -21,6 +21,7 @@ from config.database import database_settings
 from sessions_app.models import Turn
 from sessions_app.postgres.connection import (
     CHECK_SECONDS,
+    FRESH_SECONDS,
     Pool,
     connect_directly,
     disable_time_limits,
@@ -57,12 +58,13 @@ def pool_at(url: str, size: int = 4) -> Pool:
     return Pool(conninfo=url.partition("?")[0], kwargs=options | {"autocommit": True}, open=True, **limits)
 
 
-def pooled(pool: Pool) -> list[Any]:
-    """Every connection of a full pool, taken and given back."""
+def pooled(pool: Pool, *, idle: float = FRESH_SECONDS) -> list[Any]:
+    """Every connection of a full pool, taken and given back, so many seconds ago."""
     pool.wait(10)
     taken = [pool.getconn() for _ in range(pool.max_size)]
     for each in taken:
         pool.putconn(each)
+        each.returned_at -= idle
     return taken
 
 
@@ -130,6 +132,16 @@ def test_dead_connections_of_a_pool_are_dropped_together(proxy: Proxy) -> None:
     until(lambda: all(each.closed for each in old), 5)
     pool.putconn(fresh)
     pool.close()
+
+
+def test_a_connection_that_was_just_used_is_given_without_a_question(proxy: Proxy) -> None:
+    pool = pool_at(proxy.url)
+    old = pooled(pool, idle=0)
+    proxy.silence()
+    began = time.monotonic()
+    assert pool.getconn() in old
+    assert time.monotonic() - began < FRESH_SECONDS
+    pool.close(0)
 
 
 def test_a_bound_covers_all_waiting_within_it_together(proxy: Proxy) -> None:

@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 
 from agent_core.llm.protocol import ModelCall, ModelReply
+from sessions_app.postgres.connection import FRESH_SECONDS
 from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import REASON, RESPOND, plan, revision, says, tool
 from tests.chaos.test_silent_connections import pool_at, pooled
@@ -37,9 +38,10 @@ def end_pooled() -> None:
         )
 
 
-def test_one_broken_connection_replaces_all_idle_ones(proxy: Proxy) -> None:
+@pytest.mark.parametrize("idle", [0, FRESH_SECONDS])
+def test_one_broken_connection_replaces_all_idle_ones(proxy: Proxy, idle: float) -> None:
     pool = pool_at(proxy.url)
-    old = pooled(pool)
+    old = pooled(pool, idle=idle)
     assert proxy.cut() == len(old)
     for _ in old:
         with pool.connection() as link:
