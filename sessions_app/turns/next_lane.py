@@ -1,4 +1,4 @@
-"""Look for more work after a session's lock is released: one statement."""
+"""Look for more work after a session's lock is released."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RUNNING: Any = sa.literal_column("'running'")
 
 
 def _own() -> Any:
-    """Select the session's next turn if it may run now, or was handed back."""
+    """Select the lane of the session's next turn if that may run now, or was handed back."""
     may_begin = sa.and_(
         _turn.c.state == _QUEUED,
         running_turns.is_active(_turn.c.owner_id),
@@ -32,7 +32,7 @@ def _own() -> Any:
     is_handed_back = sa.and_(_turn.c.state == _RUNNING, _turn.c.claim.is_(None), may_go_on(_turn))
     # no more turns run in a session that is being deleted
     is_open = sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING)
-    return sa.select(_turn.c.session_id, _turn.c.lane).where(
+    return sa.select(_turn.c.lane).where(
         _turn.c.id == next_id(lock=False), sa.or_(may_begin, is_handed_back), is_open
     )
 
@@ -62,7 +62,6 @@ def _another() -> Any:
             ~sa.exists().where(busy.c.session_id == turn.c.session_id, busy.c.state == _RUNNING),
             _session.c.state != SessionState.DELETING,
             running_turns.is_active(owner),
-            running_turns.is_near_limit(running),
             running_turns.has_room(running, turn.c.lane),
         )
         .order_by(turn.c.lane.desc(), turn.c.hinted_at.nulls_first(), turn.c.id)  # "turns" before "auto"
@@ -70,15 +69,19 @@ def _another() -> Any:
         .with_for_update(of=turn, skip_locked=True)
     )
     hinted = sa.update(_turn).where(_turn.c.id == found.scalar_subquery(), _turn.c.state == _QUEUED)
-    return hinted.values(hinted_at=sa.func.now()).returning(_turn.c.session_id, _turn.c.lane).cte("another")
+    return hinted.values(hinted_at=sa.func.now()).returning(_turn.c.session_id, _turn.c.lane)
 
 
-def _next_lane_statement() -> Any:
-    another = _another()
-    return sa.union_all(sa.select(another.c.session_id, another.c.lane), _own())
+def _look() -> Any:
+    """Select the lane in which the session's next turn may run now, and whether its owner is near a limit."""
+    running = running_turns.count_running(_session.c.owner_id)
+    near = running_turns.is_near_limit(running).label("is_near_limit")
+    lane = _own().scalar_subquery().label("lane")
+    return sa.select(_session.c.id.label("session_id"), lane, near).where(_session.c.id == SESSION_ID)
 
 
-NEXT_LANE = Statement(_next_lane_statement, prepared=True)
+LOOK = Statement(_look, prepared=True)
+ANOTHER = Statement(_another, prepared=True)
 
 
 def next_lane(session_id: uuid.UUID) -> list[Any]:
@@ -87,9 +90,11 @@ def next_lane(session_id: uuid.UUID) -> list[Any]:
     That is this session if its next turn may run now. If the owner is near a limit, it is also one of the owner's
     sessions that wait: a claim in it may have been refused, and then nothing else but the sweep wakes it.
     """
-    return NEXT_LANE.all(
-        session_id=session_id,
-        max_wait=settings.AUTOMATION_MAX_WAIT,
-        again_after=HINT_AGAIN_AFTER,
-        **running_turns.bounds(),
-    )
+    bounds = running_turns.bounds()
+    here = LOOK.first(session_id=session_id, max_wait=settings.AUTOMATION_MAX_WAIT, **bounds)
+    if here is None:
+        return []  # it was deleted
+    own = [here] if here.lane else []
+    if not here.is_near_limit:
+        return own
+    return [*ANOTHER.all(session_id=session_id, again_after=HINT_AGAIN_AFTER, **bounds), *own]
