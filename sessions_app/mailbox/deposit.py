@@ -112,10 +112,9 @@ def session_for(target_id: uuid.UUID | None, or_primary_of: int | None) -> Sessi
     if agent is None:
         return None
     target = None if target_id is None else _first(Session.objects.raw(_TARGET, [target_id]))
-    if target is not None:
-        is_thread = target.type == SessionType.SUB and target.channel == WEB
-        if target.state != SessionState.ARCHIVED and not (is_thread and agent.unified_session):
-            return target
+    is_redirected = target is not None and agent.unified_session and target.is_thread
+    if target is not None and target.state != SessionState.ARCHIVED and not is_redirected:
+        return target
     if or_primary_of is None and (target is None or target.state == SessionState.DELETING):
         return None
     return _first(Session.objects.raw(_PRIMARY, [agent.pk, PRIMARY_KEY]))

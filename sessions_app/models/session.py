@@ -185,6 +185,11 @@ class Session(models.Model):
         return self.title or self.key
 
     @property
+    def is_thread(self) -> bool:
+        """Whether it is a conversation on the web, which shows the primary session while its agent is unified."""
+        return self.type == SessionType.SUB and self.channel == WEB
+
+    @property
     def own_route(self) -> dict[str, Any]:
         """The session's channel, address and metadata."""
         return {"channel": self.channel, "chat_id": self.chat_id, "meta": self.channel_meta}

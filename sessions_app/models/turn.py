@@ -101,7 +101,8 @@ class TurnTransitions(models.QuerySet["Turn"]):
         return bool(self._mine(turn).update(metadata=turn.metadata))
 
     def take_guests(self, host: Turn, ids: Iterable[int]) -> int:
-        """QUEUED → QUEUED, as guests of this host."""
+        """QUEUED → QUEUED, as guests of this host. Only the worker that runs the host takes guests."""
+        host.has_taken_guests = True
         free = self.filter(pk__in=ids, state=TurnState.QUEUED, host__isnull=True)
         return free.update(host=host)
 
@@ -137,8 +138,9 @@ class Turn(models.Model):
     """
 
     # not columns: whether this object was just queued, so nothing has happened to the turn yet, and whether another
-    # turn waited in its lane then
-    is_new = is_behind = False
+    # turn waited in its lane then; whether this worker let messages join it
+    is_new = is_behind = has_taken_guests = False
+    _read: tuple[dict[str, Any], TurnInput] | None = None
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns", db_index=False)
     kind = models.CharField(max_length=20, choices=TurnKind)
@@ -256,7 +258,9 @@ class Turn(models.Model):
     @property
     def input(self) -> TurnInput:
         """What the turn is given besides its content."""
-        return TurnInput.from_json(self.metadata)
+        if self._read is None or self._read[0] is not self.metadata:
+            self._read = self.metadata, TurnInput.from_json(self.metadata)
+        return self._read[1]
 
 
 class TurnStep(models.Model):

@@ -262,11 +262,10 @@ def _is_last(turn: Turn, session: Session, question: Any) -> bool:
 def _shown_beside(session: Session, question: ConsentQuestion) -> Q | None:
     """Condition: other sessions that windows may have shown together with the question since it was asked."""
     agent = session.agent
-    is_thread = session.type == SessionType.SUB and session.channel == WEB
     if session.key == PRIMARY_KEY and agent.unified_session:
         # threads also show the messages of their own older automations
         return Q(session__type=SessionType.SUB, session__channel=WEB)
-    if is_thread and agent.updated_at >= question.asked_at:
+    if session.is_thread and agent.updated_at >= question.asked_at:
         # the agent was changed since, and may have been unified for a while
         return Q(session__key=PRIMARY_KEY)
     return None

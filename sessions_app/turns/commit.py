@@ -45,7 +45,7 @@ from sessions_app.postgres.retry import retry_while_down
 from sessions_app.questions import consent, executions
 from sessions_app.queue.kinds import closure_text, is_persons
 from sessions_app.single_line import one_line
-from sessions_app.turns.commit_statements import GUESTS, LOCK, end_turn
+from sessions_app.turns.commit_statements import end_turn
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
 
@@ -133,12 +133,8 @@ def _write(end: _End) -> None:
     """Write a commit with everything that it needs, in the caller's transaction. Stale."""
     prepared, turn, result = end.prepared, end.prepared.turn, end.result
     session = prepared.session
-    # lock order: the session before the turn
-    found = LOCK.first(session_id=turn.session_id, turn_id=turn.pk)
-    if found is None:
-        raise Stale
-    _end_turn(end, found)
-    _announce(session, [turn], found.shown_id)
+    shown_id = _end_turn(end)
+    _announce(session, [turn], shown_id)
     if end.acknowledges:
         updates.acknowledge(turn, prepared.event_ids)
     if result.error_code in metrics.BUDGETS:
@@ -155,8 +151,11 @@ def _write(end: _End) -> None:
         _announce(session, guests)
 
 
-def _end_turn(end: _End, found: Any) -> None:
-    """End the turn and write its last response, messages and events. Stale if the claim is not its own."""
+def _end_turn(end: _End) -> uuid.UUID | None:
+    """End the turn and write its last response, messages and events. Stale if the claim is not its own.
+
+    Returns the primary session that shows this thread, if the agent is unified.
+    """
     turn, result, session = end.prepared.turn, end.result, end.prepared.session
     turn.state = STATES[result.ending]
     turn.error_code = result.error_code or ""
@@ -169,24 +168,24 @@ def _end_turn(end: _End, found: Any) -> None:
     response = None
     if result.ending is Ending.SUCCEEDED and result.entries:
         response = {"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()}
-    for seq, message in enumerate(end.messages, found.last_seq + 1):
-        message.session, message.turn, message.seq = session, turn, seq
-        message.shown_after_seq = found.shown_seq
+    for number, message in enumerate(end.messages, 1):
+        message.session, message.turn, message.seq = session, turn, number
     texts = ((each.content, each.model_content, each.parts, each.metadata) for each in end.messages)
     stored = sum(len(json.dumps(each)) for each in texts)
-    is_written = end_turn(
+    written = end_turn(
         turn,
         response=response,
         messages=end.messages,
         stored=stored,
         title=one_line(turn.content, TITLE_LENGTH) if is_persons(turn) else None,
         route=end.route if is_persons(turn) else None,
-        events=_new_events(end, found.shown_id),
+        events=_new_events(end),
     )
-    if not is_written:
+    if written is None:
         raise Stale
     quotas.count_stored(session.owner_id, stored)
     metrics.count_turn_limit(turn.error_code)
+    return written.shown_id  # type: ignore[no-any-return]
 
 
 def _settle_questions(prepared: Prepared, result: TurnResult, messages: list[Message]) -> None:
@@ -239,13 +238,11 @@ def _forget_older(session: Session, seq: int) -> None:
 
 def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:
     """Merge the guests if their host succeeded; else release them to run by themselves. Returns the merged ones."""
-    if not is_persons(turn):
-        return []  # no messages join it
-    guests = [each.id for each in GUESTS.all(turn_id=turn.pk)]
-    if not guests:
+    if not turn.has_taken_guests and turn.attempt == 1:
         return []
     if result.ending is Ending.SUCCEEDED:
-        return [guest for guest in Turn.objects.filter(pk__in=guests) if Turn.objects.merge(guest)]
+        guests = Turn.objects.filter(host=turn, state=TurnState.QUEUED)
+        return [guest for guest in list(guests) if Turn.objects.merge(guest)]
     if Turn.objects.release_guests(turn):
         wake(turn.session_id, turn.lane)
     return []
@@ -340,8 +337,11 @@ def _end_of(ended_by: Ended | None) -> dict[str, Any]:
 # the events, which are stored in the same transaction
 
 
-def _new_events(end: _End, shown: uuid.UUID | None) -> list[Event]:
-    """Make the events of a commit: its messages, the state of a plan, the end of the turn."""
+def _new_events(end: _End) -> list[Event]:
+    """Make the events of a commit: its messages, the state of a plan, the end of the turn.
+
+    A thread of a unified agent has one more, for the windows of the session that shows it.
+    """
     session, turn = end.prepared.session, end.prepared.turn
     said = [
         events.event(
@@ -357,18 +357,19 @@ def _new_events(end: _End, shown: uuid.UUID | None) -> list[Event]:
         *said,
         *_of_execution(session, turn, end.result),
         *_turn_end_events(turn, session),
-        *(_of_thread(turn, session.agent_id, shown) if shown is not None else ()),
+        *([_of_thread(turn, session.agent_id)] if session.is_thread else []),
     ]
 
 
-def _of_thread(turn: Turn, agent_id: int, shown: uuid.UUID) -> Iterable[Event]:
+def _of_thread(turn: Turn, agent_id: int) -> Event:
     """Windows of the session that a thread shows learn, without text, that the thread has new messages.
 
     The event names no turn, because the thread's turn may be deleted while the shown session is kept.
     """
     thread = events.event(turn, agent_id, EventType.STATUS, {"thread": str(turn.session_id)})
-    thread.session_id, thread.turn_id = shown, None
-    yield thread
+    thread.session_id = None  # type: ignore[assignment]  # the statement that stores it finds the session
+    thread.turn_id = None
+    return thread
 
 
 def _turn_end_events(turn: Turn, session: Session) -> list[Event]:

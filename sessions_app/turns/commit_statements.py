@@ -1,6 +1,6 @@
-"""The statements of each commit: one locks the session, one ends the turn and writes its rows, one looks for guests.
+"""The statement of each commit: it locks the session, ends the turn, and writes its messages and events.
 
-The second one writes nothing unless the turn is RUNNING under the worker's own claim.
+It writes nothing unless the turn is RUNNING under the worker's own claim.
 """
 
 from __future__ import annotations
@@ -24,53 +24,45 @@ from sessions_app.models import (
     TurnState,
     TurnStep,
 )
+from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 from sessions_app.queue.threads import is_redirected
 
 _agent, _event, _message, _session = table(Agent), table(Event), table(Message), table(Session)
 _step, _turn = table(TurnStep), table(Turn)
-_SESSION_ID = sa.bindparam("session_id", type_=sa.Uuid())
-_TURN_ID = sa.bindparam("turn_id", type_=sa.BigInteger())
 RESULT = (
     *("state", "error_code", "error", "provider_message", "error_detail"),
     *("usage", "model", "ended_by"),
 )
-OF_MESSAGE = ("seq", "role", "content", "model_content", "parts", "metadata", "shown_after_seq")
+OF_MESSAGE = ("seq", "role", "content", "model_content", "parts", "metadata")
 OF_EVENT = ("agent_id", "session_id", "turn_id", "scope", "source_type", "run_id", "type", "content")
 
 
 def _lock() -> Any:
+    """Lock the session; select its last seq, and the primary session that shows this thread, with its last seq."""
     shown = _session.alias("shown")
     return (
         sa.select(
+            _session.c.id,
             _session.c.last_seq,
             shown.c.id.label("shown_id"),
             shown.c.last_seq.label("shown_seq"),
         )
         .join(_agent, _agent.c.id == _session.c.agent_id)
         .outerjoin(shown, is_redirected(_session, _agent, shown))
-        .where(_session.c.id == _SESSION_ID)
+        .where(_session.c.id == sa.bindparam("session_id", type_=sa.Uuid()))
         .with_for_update(key_share=True, of=_session)
+        .cte("locked")
     )
 
 
-# the session's last seq, and the primary session that shows this thread with its last seq (if the agent is unified).
-# The session's row stays locked
-LOCK = Statement(_lock, prepared=True)
-# the messages that joined a turn; read after its end, since a message may join until then
-GUESTS = Statement(
-    sa.select(_turn.c.id).where(
-        _turn.c.host_id == _TURN_ID, _turn.c.state == sa.literal_column(f"'{TurnState.QUEUED}'")
-    ),
-    prepared=True,
-)
-
-
 def _write() -> Any:
+    locked = _lock()
     ended = (
         sa.update(_turn)
         .where(
-            _turn.c.id == _TURN_ID,
+            _turn.c.id == sa.bindparam("turn_id", type_=sa.BigInteger()),
+            _turn.c.session_id == locked.c.id,  # lock order: the session before the turn
             _turn.c.claim == sa.bindparam("own_claim", type_=sa.Uuid()),
             _turn.c.state == sa.literal_column(f"'{TurnState.RUNNING}'"),
         )
@@ -78,12 +70,13 @@ def _write() -> Any:
             finished_at=sa.func.statement_timestamp(),
             **{name: sa.bindparam(f"new_{name}", type_=_turn.c[name].type) for name in RESULT},
         )
-        .returning(_turn.c.id, _turn.c.session_id)
+        .returning(_turn.c.id, *(column.label(f"of_{column.name}") for column in locked.c))
         .cte("ended")
     )
     written = _messages(ended)
     ids = sa.func.array(sa.select(written.c.id).order_by(written.c.seq).scalar_subquery())
-    return sa.select(ended.c.id, ids.label("message_ids")).add_cte(
+    found = ended.c.of_last_seq.label("last_seq"), ended.c.of_shown_id.label("shown_id")
+    return sa.select(*found, ids.label("message_ids")).add_cte(
         _response(ended), _advanced(ended), _events(ended)
     )
 
@@ -103,8 +96,10 @@ def _response(ended: Any) -> Any:
 
 def _messages(ended: Any) -> Any:
     given = recordset("messages", {name: _message.c[name].type for name in OF_MESSAGE}).subquery("new")
-    rows = sa.select(ended.c.session_id, ended.c.id, *given.c).join(given, sa.true())
-    names = ["session_id", "turn_id", *OF_MESSAGE]
+    seq, *more = given.c
+    placed = ended.c.of_id, ended.c.id, ended.c.of_shown_seq, ended.c.of_last_seq + seq
+    rows = sa.select(*placed, *more).join(given, sa.true())
+    names = ["session_id", "turn_id", "shown_after_seq", *OF_MESSAGE]
     inserted = sa.insert(_message).from_select(names, rows, include_defaults=False)
     return inserted.returning(_message.c.id, _message.c.seq).cte("written")
 
@@ -113,7 +108,7 @@ def _advanced(ended: Any) -> Any:
     title = sa.bindparam("title", type_=sa.Text())
     return (
         sa.update(_session)
-        .where(_session.c.id == ended.c.session_id)
+        .where(_session.c.id == ended.c.of_id)
         .values(
             revision=_session.c.revision + 1,
             last_seq=_session.c.last_seq + sa.bindparam("messages_count", type_=sa.Integer()),
@@ -130,7 +125,13 @@ def _advanced(ended: Any) -> Any:
 
 def _events(ended: Any) -> Any:
     given = recordset("events", {name: _event.c[name].type for name in OF_EVENT}).subquery("new_events")
-    rows = sa.select(*given.c).join(ended, sa.true())
+    session_id = sa.func.coalesce(given.c.session_id, ended.c.of_shown_id)
+    number = sa.cast(given.c.content["seq"].astext, sa.BigInteger())
+    placed = given.c.content.op("||")(object_of({"seq": ended.c.of_last_seq + number}))
+    content = sa.case((number.is_not(None), placed), else_=given.c.content)
+    changed = {"session_id": session_id, "content": content}
+    rows = sa.select(*(changed.get(name, given.c[name]) for name in OF_EVENT))
+    rows = rows.join(ended, sa.true()).where(session_id.is_not(None))
     return sa.insert(_event).from_select(list(OF_EVENT), rows, include_defaults=False).cte("told")
 
 
@@ -146,17 +147,23 @@ def end_turn(
     title: str | None,
     route: Mapping[str, Any] | None,
     events: Sequence[Event],
-) -> bool:
+) -> Any | None:
     """RUNNING, own claim → SUCCEEDED, FAILED or CANCELLED, as the turn says, with its messages and events.
 
-    Sets the keys of the messages. False, and nothing is written: the state or the claim had already changed. The claim
-    stays in the row, to look up a COMMIT of unknown outcome.
+    Returns `shown_id`, the primary session that shows this thread if the agent is unified, and sets the keys and seqs
+    of the messages. None, and nothing is written: the state or the claim had already changed. The claim stays in the
+    row, to look up a COMMIT of unknown outcome.
 
     Args:
-        response: the last response, for the journal; `stored`: the bytes of the messages; `title`: of a session that
-            has none; `route`: the session's new last route, None to keep it.
+        response: the last response, for the journal.
+        messages: their seqs count from 1, as do those in the events' contents.
+        stored: the bytes of the messages.
+        title: of a session that has none.
+        route: the session's new last route; None to keep it.
+        events: one without a session is for the session that shows this thread, if there is one.
     """
     row = _WRITE.first(
+        session_id=turn.session_id,
         turn_id=turn.pk,
         own_claim=turn.claim,
         **{f"new_{name}": getattr(turn, name) for name in RESULT} | {"new_usage": json.dumps(turn.usage)},
@@ -168,10 +175,10 @@ def end_turn(
         **recordset_of("events", _rows(events, OF_EVENT)),
     )
     if row is None:
-        return False
+        return None
     for message, key in zip(messages, row.message_ids, strict=True):
-        message.pk = key
-    return True
+        message.pk, message.seq = key, row.last_seq + message.seq
+    return row
 
 
 def _rows(given: Sequence[models.Model], columns: Sequence[str]) -> list[dict[str, Any]]:

@@ -142,7 +142,7 @@ def test_a_commit_waits_for_a_session_change_and_keeps_it(worker: WorkerProcess,
     assert ended(session) == [prepared.turn.pk]
 
 
-def test_a_plain_turn_is_six_statements(worker: WorkerProcess, person: Person) -> None:
+def test_a_plain_turn_is_four_statements(worker: WorkerProcess, person: Person) -> None:
     session = person.session()
     receive(session.pk, MessageInput(content="hello"))
     with CaptureQueriesContext(connection) as asked:
@@ -153,7 +153,7 @@ def test_a_plain_turn_is_six_statements(worker: WorkerProcess, person: Person) -
         commit(prepared, ANSWER)
     first, *within, last = (each["sql"] for each in written)
     assert (first, last) == ("BEGIN", "COMMIT")
-    assert len(within) == 3, "the session; the turn with its messages and events; guests"
+    assert len(within) == 1, "the session's lock, and the turn with its messages and events"
 
 
 def test_a_commit_locks_its_session_before_its_turn(worker: WorkerProcess, person: Person) -> None:
