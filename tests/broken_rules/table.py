@@ -102,7 +102,7 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
     ),
     "automations.firing.placement": (
         OWNERS,
-        Break("10.0", "an inactive owner's slots are fired", "skip_reason", decide(False, "owner_is_active")),
+        Break("10.0", "an inactive owner's slots are fired", "skip_reason", decide(False, "reasons")),
     ),
     "automations.firing.decide": (
         "tests/automations/firing/test_decide.py",
@@ -176,7 +176,7 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         CONSENT,
         Break("3.5", "a yes allows a call twice", "_use", drop_operand("used")),
         Break("3.5", "a yes cannot be taken back", "_may_be_taken_back", returns("False")),
-        Break("3.5", "anybody in a group allows a call", "_may_say", returns("True")),
+        Break("3.5", "anybody in a group allows a call", "may_say", returns("True")),
         Break("3.5", "a yes from before the question counts", "_written_at", returns("turn.queued_at")),
     ),
     # budgets
