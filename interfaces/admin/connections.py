@@ -22,8 +22,8 @@ from sessions_app.connections.check import call_once
 from sessions_app.connections.edit import (
     LONGEST_SECRET,
     add_connection,
-    agents_using,
     delete_connection,
+    names_using,
     update_connection,
 )
 from sessions_app.exceptions import SessionsError
@@ -111,8 +111,8 @@ class ConnectionAdmin(VerbAdmin[Connection]):
             update_connection(obj.pk, form.settings, revision=form.cleaned_data["seen_revision"])
 
     def panels(self, obj: Connection) -> Iterable[Panel]:
-        names = [[name] for name in agents_using(obj)]
-        yield Panel(title="Agents that use it", headers=["agent"], rows=names)
+        names = [[name] for name in names_using(obj)]
+        yield Panel(title="Agents that use it, or whose automations do", headers=["agent"], rows=names)
         yield from spent_panel(Budget(scope="connection", subject=str(obj.pk), name="", limits=obj.limits))
 
     def delete_model(self, request: HttpRequest, obj: Connection) -> None:
@@ -123,7 +123,7 @@ class ConnectionAdmin(VerbAdmin[Connection]):
             delete_connection(pk)
 
     def has_delete_permission(self, request: HttpRequest, obj: Connection | None = None) -> bool:
-        in_use = obj is not None and bool(agents_using(obj))
+        in_use = obj is not None and bool(names_using(obj))
         return super().has_delete_permission(request, obj) and not in_use
 
     @admin.action(description="Call a model of the selected connections once", permissions=["operate"])
