@@ -46,6 +46,9 @@ class Cost:
         return f"{'at least ' if self.is_partial else ''}${self.dollars:,.{places}f}"
 
 
+NO_COST = Cost(dollars=Decimal(0), is_partial=False)
+
+
 def costs_of(groups: Iterable[Iterable[Used]]) -> list[Cost]:
     """What each group costs, with one query in all."""
     given = [[each for each in group if each.input_tokens or each.output_tokens] for group in groups]
