@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from agent_core.spending import Account, Amount, Budget
 from sessions_app.limits.caps import merge_limits, shown_limits
 from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
+from sessions_app.models.spending import REACHED
 from sessions_app.postgres.statements import Statement, table
 
 MOST_SETTLED = 500  # reservations of dead workers that one sweep settles
@@ -63,26 +64,20 @@ ABANDONED = Statement(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crossed:
-    """A cap of which this many percent are spent, and what was spent. `cap`: as `cap_rows` made it."""
+class CapState:
+    """A cap, as `cap_rows` made it, and what is spent of it: `percent` of it, or more.
 
-    cap: Mapping[str, Any]
-    percent: int
-    tokens: int
-    micro_usd: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Refused:
-    """The cap that does not allow a call, with what is spent. `is_held`: only what is reserved stands in the way."""
+    `is_held`: a call does not fit only because of what other calls have reserved.
+    """
 
     cap: Mapping[str, Any]
     tokens: int
     micro_usd: int
-    is_held: bool
+    percent: int = REACHED
+    is_held: bool = False
 
 
-def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str, Any]]) -> int | Refused:
+def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str, Any]]) -> int | CapState:
     """Reserve an amount in all caps or in none. Returns the id of the reservation, or the cap that refuses it."""
     row = RESERVE.all(
         turn=account and account.turn,
@@ -94,16 +89,13 @@ def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str,
     if row.reservation is not None:
         return int(row.reservation)
     cap = next(each for each in caps if each["key"] == row.refused)
-    return Refused(cap=cap, tokens=row.tokens, micro_usd=row.micro_usd, is_held=row.is_held)
+    return CapState(cap=cap, tokens=row.tokens, micro_usd=row.micro_usd, is_held=row.is_held)
 
 
-def settle(reservation: int, used: Amount | None) -> list[Crossed]:
+def settle(reservation: int, used: Amount | None) -> list[CapState]:
     """Replace a reservation by what was used; None: by all of it. Returns the caps to tell of. Once only."""
     rows = SETTLE.all(reservation=reservation, tokens=used and used.tokens, micro_usd=used and used.micro_usd)
-    return [
-        Crossed(cap=json.loads(row.cap), percent=row.percent, tokens=row.tokens, micro_usd=row.micro_usd)
-        for row in rows
-    ]
+    return [CapState(**row._asdict() | {"cap": json.loads(row.cap)}) for row in rows]
 
 
 def abandoned() -> list[int]:

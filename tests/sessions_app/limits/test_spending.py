@@ -12,7 +12,7 @@ from django.db import IntegrityError
 from agent_core.spending import Account, Amount, Budget
 from sessions_app.limits import spending
 from sessions_app.limits.caps import DAY, MONTH, PERIODS, RUN, cap_rows
-from sessions_app.limits.spending import Refused
+from sessions_app.limits.spending import CapState
 from sessions_app.models import Reservation, Spending
 from tests.races import UPDATE, gate
 
@@ -23,14 +23,14 @@ SCOPES = ("agent", "automation", "connection", "user")
 
 
 def account(turn: int = 1) -> Account:
-    return Account(turn=turn, claim=str(uuid.uuid4()), run="r:1", agent=1, owner=1)
+    return Account(turn=turn, claim=str(uuid.uuid4()), runs=("r:1",), agent=1, owner=1)
 
 
 def caps(tokens: int | None, micro_usd: int | None = None, *, scopes: tuple[str, ...] = ("agent",)) -> Any:
     """The same caps for a run, a day and a month of each of these."""
     limits = {period: {"tokens": tokens, "usd": micro_usd and f"{micro_usd / 1e6}"} for period in PERIODS}
     budgets = [Budget(scope=scope, subject="1", name=scope, limits=limits) for scope in scopes]
-    return cap_rows(budgets, "r:1", NOW)
+    return cap_rows(budgets, NOW, ["r:1"])
 
 
 def sums(*names: str) -> list[int]:
@@ -41,7 +41,7 @@ def sums(*names: str) -> list[int]:
 def test_a_call_is_reserved_in_all_caps_or_in_none() -> None:
     wide, narrow = caps(1_000), caps(50, scopes=("user",))
     refused = spending.reserve(account(), Amount(tokens=60), [*wide, *narrow])
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, CapState)
     assert refused.cap["scope"] == "user"
     assert not refused.is_held
     assert sums("reserved_tokens") == [0]
@@ -53,7 +53,7 @@ def test_room_that_others_have_reserved_is_only_held() -> None:
     first = spending.reserve(account(), Amount(tokens=80), given)
     assert isinstance(first, int)
     second = spending.reserve(account(), Amount(tokens=80), given)
-    assert isinstance(second, Refused)
+    assert isinstance(second, CapState)
     assert second.is_held
     spending.settle(first, Amount(tokens=20))
     assert isinstance(spending.reserve(account(), Amount(tokens=80), given), int)
@@ -68,7 +68,7 @@ def test_two_calls_at_one_instant_do_not_both_get_the_last_room() -> None:
         for _ in range(2):
             held.start(lambda: spending.reserve(account(), Amount(tokens=60), given))
         came = held.open()
-    assert sorted(isinstance(each, Refused) for each in came) == [False, True]
+    assert sorted(isinstance(each, CapState) for each in came) == [False, True]
 
 
 def test_a_reservation_is_settled_once_and_a_late_settlement_changes_nothing() -> None:
@@ -102,7 +102,7 @@ def test_caps_that_are_nearly_spent_are_named_for_the_day_and_not_for_the_run(
 
 def test_a_model_without_a_price_counts_tokens_only() -> None:
     given = caps(None, 10)
-    assert isinstance(spending.reserve(account(), Amount(tokens=10, micro_usd=11), given), Refused)
+    assert isinstance(spending.reserve(account(), Amount(tokens=10, micro_usd=11), given), CapState)
     assert isinstance(spending.reserve(account(), Amount(tokens=10**9), given), int)
 
 
@@ -118,7 +118,7 @@ def test_the_periods_begin_by_the_clock_of_the_zone() -> None:
 
     def rows(zone: str) -> dict[str, tuple[str, str | None]]:
         budget = Budget(scope="agent", subject="7", name="a", limits=limits, zone=zone)
-        return {row["period"]: (row["key"], row["ends_at"]) for row in cap_rows([budget], "r:1", at)}
+        return {row["period"]: (row["key"], row["ends_at"]) for row in cap_rows([budget], at, ["r:1"])}
 
     assert rows("Europe/Berlin") == {
         RUN: ("agent:7:run:r:1", None),
