@@ -38,6 +38,7 @@ from sessions_app.models import (
     TurnState,
     UserLimits,
 )
+from tests.automations.web.test_addresses import signed_in
 from tests.conftest import new_person
 from tests.inside import MODEL, Inside, call, during, listening
 
@@ -98,6 +99,8 @@ def test_a_turn_is_charged_what_it_used_and_stores_its_cost(inside: Inside, pric
         f"user:{inside.person.user.pk}:month": (100, 130),
     }
     assert not Reservation.objects.exists()
+    page = signed_in(inside.person).get(f"/sessions/{turn.session_id}/").content.decode()
+    assert "100 tokens, $0.0001" in page
 
 
 FREE = ModelRefused("no")
