@@ -78,8 +78,8 @@ class Budget:
 
     scope: str
     subject: str
-    name: str
     limits: Mapping[str, Mapping[str, Any]]
+    name: str = ""
     zone: str = "UTC"
     is_private: bool = False
 

@@ -14,7 +14,6 @@ from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from agent_core.connections import PROVIDERS
-from agent_core.spending import Budget
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import VerbAdmin, VerbForm
 from interfaces.admin.panels import Panel, spent_panel
@@ -27,7 +26,7 @@ from sessions_app.connections.edit import (
     update_connection,
 )
 from sessions_app.exceptions import SessionsError
-from sessions_app.limits.caps import replacing
+from sessions_app.limits.caps import budget_of, replacing
 from sessions_app.models import Connection
 
 MOST_TESTS = 3  # of one request; each may take 30 s
@@ -113,7 +112,7 @@ class ConnectionAdmin(VerbAdmin[Connection]):
     def panels(self, obj: Connection) -> Iterable[Panel]:
         names = [[name] for name in names_using(obj)]
         yield Panel(title="Agents that use it, or whose automations do", headers=["agent"], rows=names)
-        yield from spent_panel(Budget(scope="connection", subject=str(obj.pk), name="", limits=obj.limits))
+        yield from spent_panel(budget_of("connection", obj.pk, obj.limits))
 
     def delete_model(self, request: HttpRequest, obj: Connection) -> None:
         delete_connection(obj.pk)

@@ -71,15 +71,9 @@ def budgets_of(
 ) -> tuple[Budget, ...]:
     """Return the budgets of an agent, its user and these automations. `names`, `caps`: by the automation's id."""
     zone = agent.timezone
-    found = (
-        budget_of("agent", agent.pk, agent.name, agent.limits, zone=zone),
-        budget_of("user", agent.owner_id, "", user_limits),
-        *(
-            budget_of("automation", each, names.get(each, each), limits, zone=zone)
-            for each, limits in caps.items()
-        ),
-    )
-    return tuple(each for each in found if each is not None)
+    jobs = (budget_of("automation", each, caps[each], name=names.get(each, each), zone=zone) for each in caps)
+    of_agent = budget_of("agent", agent.pk, agent.limits, name=agent.name, zone=zone)
+    return (of_agent, budget_of("user", agent.owner_id, user_limits), *jobs)
 
 
 def register_budgets() -> None:

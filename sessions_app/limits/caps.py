@@ -20,6 +20,7 @@ from sessions_app.models.spending import REACHED
 
 RUN, DAY, MONTH = PERIODS = ("run", "day", "month")
 SCOPES = ("agent", "automation", "connection", "user")
+AMOUNTS = ("tokens", "usd")
 MOST_TOKENS = 10**12
 MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
@@ -42,15 +43,17 @@ def merge_limits(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
 
 def replacing(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `merge_limits` needs to replace the stored caps by the given ones."""
-    none = {"tokens": None, "usd": None}
-    whole = {period: none | cap if isinstance(cap, dict) else cap for period, cap in given.items()}
+    whole = {
+        period: dict.fromkeys(AMOUNTS) | cap if isinstance(cap, dict) else cap
+        for period, cap in given.items()
+    }
     return dict.fromkeys(stored) | whole
 
 
 def _checked(period: str, cap: Mapping[str, Any]) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     for name, value in cap.items():
-        if name not in ("tokens", "usd"):
+        if name not in AMOUNTS:
             raise _bad(f"limits.{period} has no {str(name)[:60]!r}; known: tokens, usd")
         checked[name] = value
         if value is None:
@@ -183,11 +186,9 @@ def _ends(row: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(row["ends_at"]) if row["ends_at"] else datetime.min.replace(tzinfo=UTC)
 
 
-def budget_of(
-    scope: str, subject: object, name: str, limits: Mapping[str, Any], **more: Any
-) -> Budget | None:
-    """Return a subject's budget; None without caps."""
-    return Budget(scope=scope, subject=str(subject), name=name, limits=limits, **more) if limits else None
+def budget_of(scope: str, subject: object, limits: Mapping[str, Any], **more: Any) -> Budget:
+    """Return a subject's budget, which may have no caps."""
+    return Budget(scope=scope, subject=str(subject), limits=limits, **more)
 
 
 def words_of(cap: Mapping[str, Any], tokens: int, micro_usd: int) -> str:
