@@ -78,19 +78,19 @@ class Budget:
 
     scope: str
     subject: str
-    name: str
     limits: Mapping[str, Mapping[str, Any]]
+    name: str = ""
     zone: str = "UTC"
     is_private: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """Which turn makes a call: its claim, its run (a message's turn is its own run), agent and automations."""
+    """Which turn makes a call: its claim, its runs (a message's turn is its own run), agent and automations."""
 
     turn: int
     claim: str
-    run: str
+    runs: tuple[str, ...]
     agent: int
     owner: int
     automations: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ class AutomationsConfig(AppConfig):
         from automations.runs import health
         from automations.turn_kinds import dream, heartbeat, isolated, scheduled_message, slot
         from sessions_app.agents import budgets, documents, edit
+        from sessions_app.connections import edit as connections
         from sessions_app.deliveries import outbox
         from sessions_app.limits import quotas
         from sessions_app.queue import kinds
@@ -32,6 +33,7 @@ class AutomationsConfig(AppConfig):
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
         budgets.register_limits("automation", CronJob)
+        connections.register_models_of(CronJob.objects.all)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         _register_tools()

@@ -96,7 +96,8 @@ def charged(
 def _reserve(charge: Charge, request: TurnRequest, sleep: Callable[[float], None]) -> Settle | None:
     """Reserve what the call can cost; None: no budget applies to it."""
     account, known = request.account, charge.connection
-    budgets = (*(account.budgets if account else ()), *([known.budget] if known and known.budget else ()))
+    found = (*(account.budgets if account else ()), *([known.budget] if known and known.budget else ()))
+    budgets = tuple(each for each in found if each.limits)
     if not budgets:
         return None
     charge.call = _bounded(charge.call)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.db import models
-from django.db.models import F, OuterRef, Q, Subquery
-from django.db.models.functions import Coalesce, Now
+from django.db.models import F, Func, OuterRef, Q, Subquery, Value
+from django.db.models.expressions import Combinable
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Coalesce, JSONObject, Now, NullIf
 
+from agent_core.spending import MICRO
+from agent_core.types import Usage
 from automations.models.health import JobHealth
 from automations.models.job import CronJob
 from automations.models.scheduled_message import ScheduledMessage
@@ -60,6 +65,26 @@ OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
 CANCELLED_BY_ERROR = ("retry_error", "superseded")
 
 
+def with_usage(used: Usage, runs: int = 1) -> Func:
+    """The column `usage` with what a turn used, or an equal part of it if the turn is of several runs.
+
+    Parts are rounded down, so that they are never more than the whole. `requests` are those of the turn.
+    """
+
+    def more(name: str, part: int | Decimal, field: models.Field[Any, Any]) -> Combinable:
+        return Coalesce(Cast(KT(f"usage__{name}"), field), Value(0), output_field=field) + Value(part, field)
+
+    whole, dollars = models.BigIntegerField(), models.DecimalField(max_digits=20, decimal_places=6)
+    usd = more("usd", Decimal(used.micro_usd // runs) / MICRO, dollars)
+    counts = JSONObject(
+        input_tokens=more("input_tokens", used.input_tokens // runs, whole),
+        output_tokens=more("output_tokens", used.output_tokens // runs, whole),
+        requests=more("requests", used.requests, whole),
+        usd=Cast(NullIf(usd, Value(0), output_field=dollars), models.TextField()),
+    )
+    return Func(counts, function="jsonb_strip_nulls", output_field=models.JSONField())
+
+
 class RunTransitions(models.QuerySet["RunRecord"]):
     """The transitions, each one conditional UPDATE of the chosen runs; 0: another process was faster.
 
@@ -94,9 +119,9 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         """QUEUED → QUEUED, with the turn of its next attempt."""
         return self.filter(state=RunState.QUEUED).update(turn=turn, not_before=None, **session)
 
-    def continue_in(self, turn: Turn) -> int:
-        """RUNNING → RUNNING, in its next turn."""
-        return self.filter(state=RunState.RUNNING).update(turn=turn)
+    def continue_in(self, turn: Turn, used: Usage) -> int:
+        """RUNNING → RUNNING, in its next turn. `used`: by the one before."""
+        return self.filter(state=RunState.RUNNING).update(turn=turn, usage=with_usage(used))
 
     def retry(self, wait: timedelta, outcome: Mapping[str, Any], *, fruitless: bool = False) -> int:
         """QUEUED or RUNNING → QUEUED: its turn failed, and the next attempt comes after `wait`.

@@ -18,7 +18,7 @@ from agent_core.exceptions import CapReached
 from agent_core.text.formats import utc_text
 from agent_core.types import Ended, Ending, TurnResult
 from automations.models import Attention, CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions
+from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions, with_usage
 from automations.runs import attempts, report
 from automations.runs.attempts import NextAttempt
 from automations.runs.health import count_failure, mend, tell_stopped
@@ -85,13 +85,12 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
     did_nothing = attempts.did_nothing(turn, result)
     for run in runs.select_related("job__clock", "job__health"):
         attempt = RunRecord.objects.filter(pk=run.pk, attempt=run.attempt)
-        following = attempts.next_attempt(run, result, did_nothing=did_nothing)
         if was_stopped(turn, result) and run.attempt - run.fruitless == 1:
-            columns = _outcome_columns(result, closure)
+            columns = _outcome_columns(turn, result, closure)
             is_news = tell_stopped(run, columns["error"]) and is_news
             attempt.skip(columns.pop("reason"), **columns)
-        elif following is not None:
-            _retry(attempt, following, result, closure)
+        elif following := attempts.next_attempt(run, result, did_nothing=did_nothing):
+            _retry(turn, attempt, following, result, closure)
             is_news = False
         elif _end(turn, attempt, result, closure):
             _notify_program(
@@ -145,14 +144,14 @@ def was_stopped(turn: Turn, result: TurnResult) -> bool:
     return result.error_code == CapReached.code and not result.usage.requests and not turn.input.next_turn
 
 
-def _outcome_columns(result: TurnResult, closure: str) -> dict[str, Any]:
+def _outcome_columns(turn: Turn, result: TurnResult, closure: str) -> dict[str, Any]:
     return {
         "reason": result.error_code or "",
         "error": (result.error_text or "")[:LONGEST_ERROR],
         "provider_message": result.provider_message[:LONGEST_ERROR],
         "error_detail": (result.error_detail or "").replace("\x00", ""),
         "response_summary": first_line(closure),
-        "usage": result.usage.to_json(),
+        "usage": with_usage(result.usage, runs=len(turn.input.runs) or 1),
         "duration_ms": _MILLISECONDS,
     }
 
@@ -178,7 +177,7 @@ def _end(
     closure: str,
     attention: Attention = Attention.NONE,
 ) -> int:
-    columns = _outcome_columns(result, closure) | _seen(turn) | {"attention": attention}
+    columns = _outcome_columns(turn, result, closure) | _seen(turn) | {"attention": attention}
     ended = runs.end(RunState(result.ending.value), **columns)
     if ended:
         metrics.count_run(result.ending, result.error_code, ended)
@@ -209,8 +208,10 @@ def _notify_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts
     report_event(session_id, EventName.RUN_FAILED, data, of=run.pk)
 
 
-def _retry(attempt: RunTransitions, following: NextAttempt, result: TurnResult, closure: str) -> None:
-    columns = _outcome_columns(result, closure)
+def _retry(
+    turn: Turn, attempt: RunTransitions, following: NextAttempt, result: TurnResult, closure: str
+) -> None:
+    columns = _outcome_columns(turn, result, closure)
     if attempt.retry(following.wait, columns, fruitless=following.did_nothing):
         metrics.count_failed_attempt(result.error_code)
 

@@ -53,7 +53,7 @@ class IsolatedRoutineKind(SlotKind):
         """Continue the run in its next turn, or end it: outcome, archive and mail in one commit."""
         following = _following(turn)
         if following is not None and result.ending is Ending.SUCCEEDED:
-            RunRecord.objects.filter(pk=turn.origin_run).continue_in(following)
+            RunRecord.objects.filter(pk=turn.origin_run).continue_in(following, result.usage)
             return
         if following is not None:
             Turn.objects.cancel_queued(following.pk, "not_reached")

@@ -27,8 +27,8 @@ def preflight() -> Finding:
 def caps() -> Finding:
     """No cap of a connection of the server is used up."""
     rows = Connection.objects.filter(owner=None).exclude(limits={}).order_by("name")
-    budgets = (budget_of("connection", row.pk, row.name, row.limits) for row in rows)
-    found = used_up(filter(None, budgets), datetime.now(UTC))
+    budgets = (budget_of("connection", row.pk, row.limits, name=row.name) for row in rows)
+    found = used_up(budgets, datetime.now(UTC))
     named = [f"the connection {each['name']} for {WORDS[each['period']]}: {anew(each)}" for each in found]
     cure = "calls through it are refused; raise the cap in the admin, or wait until it begins anew"
     return failed_if_any("caps that are used up", named[:NAMED], len(named), cure)

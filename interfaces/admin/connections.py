@@ -14,7 +14,6 @@ from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from agent_core.connections import PROVIDERS
-from agent_core.spending import Budget
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import VerbAdmin, VerbForm
 from interfaces.admin.panels import Panel, spent_panel
@@ -22,12 +21,12 @@ from sessions_app.connections.check import call_once
 from sessions_app.connections.edit import (
     LONGEST_SECRET,
     add_connection,
-    agents_using,
     delete_connection,
+    names_using,
     update_connection,
 )
 from sessions_app.exceptions import SessionsError
-from sessions_app.limits.caps import replacing
+from sessions_app.limits.caps import budget_of, replacing
 from sessions_app.models import Connection
 
 MOST_TESTS = 3  # of one request; each may take 30 s
@@ -111,9 +110,9 @@ class ConnectionAdmin(VerbAdmin[Connection]):
             update_connection(obj.pk, form.settings, revision=form.cleaned_data["seen_revision"])
 
     def panels(self, obj: Connection) -> Iterable[Panel]:
-        names = [[name] for name in agents_using(obj)]
-        yield Panel(title="Agents that use it", headers=["agent"], rows=names)
-        yield from spent_panel(Budget(scope="connection", subject=str(obj.pk), name="", limits=obj.limits))
+        names = [[name] for name in names_using(obj)]
+        yield Panel(title="Agents that use it, or whose automations do", headers=["agent"], rows=names)
+        yield from spent_panel(budget_of("connection", obj.pk, obj.limits))
 
     def delete_model(self, request: HttpRequest, obj: Connection) -> None:
         delete_connection(obj.pk)
@@ -123,7 +122,7 @@ class ConnectionAdmin(VerbAdmin[Connection]):
             delete_connection(pk)
 
     def has_delete_permission(self, request: HttpRequest, obj: Connection | None = None) -> bool:
-        in_use = obj is not None and bool(agents_using(obj))
+        in_use = obj is not None and bool(names_using(obj))
         return super().has_delete_permission(request, obj) and not in_use
 
     @admin.action(description="Call a model of the selected connections once", permissions=["operate"])

@@ -10,11 +10,10 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from agent_core.spending import Budget
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm
 from interfaces.admin.panels import Panel, spent_panel
-from sessions_app.limits.caps import replacing
+from sessions_app.limits.caps import budget_of, replacing
 from sessions_app.limits.spending import set_user_limits
 from sessions_app.models import Reservation, Spending, UserLimits
 
@@ -47,7 +46,7 @@ class UserLimitsAdmin(VerbAdmin[UserLimits]):
         set_user_limits(obj.pk, replacing(obj.limits, form.cleaned_data["limits"] or {}))
 
     def panels(self, obj: UserLimits) -> Iterable[Panel]:
-        yield from spent_panel(Budget(scope="user", subject=str(obj.pk), name="", limits=obj.limits))
+        yield from spent_panel(budget_of("user", obj.pk, obj.limits))
 
 
 @admin.register(Spending)

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from agent_core.spending import Budget
 from interfaces.http.fields import AnyObject, Output
-from sessions_app.limits.caps import shown_limits
+from sessions_app.limits.caps import budget_of, shown_limits
 
 LIMITS = (
     "Caps by period, `run`, `day` and `month`: each `{tokens, usd}` with one of both or both; null removes one. Usd is"
@@ -61,10 +61,4 @@ class Caps(serializers.Field[Any, Any, Any, Any]):
 
     def _budget(self, row: Any) -> Budget:
         zone = getattr(row, self.zone) if self.zone else "UTC"
-        return Budget(
-            scope=self.scope,
-            subject=str(getattr(row, "pk", None) or row.id),
-            name="",
-            limits=row.limits,
-            zone=zone,
-        )
+        return budget_of(self.scope, getattr(row, "pk", None) or row.id, row.limits, zone=zone)

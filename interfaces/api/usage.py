@@ -20,7 +20,9 @@ USUAL, LONGEST = timedelta(days=30), timedelta(days=366)
 
 
 class UsageRowOut(Output):
-    key = serializers.CharField(help_text="The agent's name, the id, the model or the day (UTC).")
+    key = serializers.CharField(
+        help_text="The agent's name, the id (`shared`: of several routines), the model or the day (UTC)."
+    )
     name = serializers.CharField()
     calls = serializers.IntegerField(help_text="Model calls that were answered.")
     input_tokens = serializers.IntegerField()

@@ -19,6 +19,7 @@ from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
 from automations.appointments.made import appointments_made
 from interfaces.web.rendering import render
+from sessions_app.connections.prices import used_text
 from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
 from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT, ENDED_KEY
 from sessions_app.models.turn import OPEN_STATES
@@ -59,7 +60,7 @@ class ShownMessage:
 
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
     below it, is always shown so. `chips` say where it comes from or what became of it. `run` is the run of an
-    automation.
+    automation. `used` says what its turn used.
     """
 
     id: int
@@ -77,6 +78,7 @@ class ShownMessage:
     run: str = ""
     is_failure: bool = False
     provider_message: str = ""
+    used: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,15 +126,16 @@ def open_turns(user: User, session_id: uuid.UUID) -> list[OpenTurn]:
 def _page(rows: Sequence[Any], before: str | None = None) -> MessagePage:
     results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
-    told, said, made = _updates(rows), _provider_messages(rows), _made(rows)
+    told, turns, made = _updates(rows), _turns(rows), _made(rows)
     left, entries = RENDERED, []
     for row in reversed(rows):
-        # the updates of a turn, and what it scheduled, stand at its last answer
+        # the updates of a turn, what it scheduled and what it used stand at its last answer
         is_last = row.role == Role.ASSISTANT and bool(row.content)
         more = [*told.pop(row.turn_id, []), *made.pop(row.turn_id, [])] if is_last else []
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
-        if entry.is_failure:
-            entry = replace(entry, provider_message=said.get(row.turn_id, ""))
+        if is_last and (turn := turns.pop(row.turn_id, None)):
+            said = turn.provider_message if entry.is_failure else ""
+            entry = replace(entry, provider_message=said, used=used_text(turn.usage))
         left -= len(row.content)
         if entry.text or entry.asked or entry.calls or entry.chips:
             entries.append(entry)
@@ -162,12 +165,10 @@ def _made(rows: Sequence[Any]) -> dict[int, list[str]]:
     }
 
 
-def _provider_messages(rows: Sequence[Any]) -> dict[int, str]:
-    """By failed turn: what its model's provider said."""
-    failed = {row.turn_id for row in rows if row.turn_id and row.metadata.get("closure") == "failed"}
-    if not failed:
-        return {}
-    return dict(Turn.objects.filter(pk__in=failed).values_list("pk", "provider_message"))
+def _turns(rows: Sequence[Any]) -> dict[int, Turn]:
+    """The turns of answers: what they used, and what the model's provider said."""
+    answered = {row.turn_id for row in rows if row.turn_id and row.role == Role.ASSISTANT}
+    return Turn.objects.only("usage", "provider_message").in_bulk(answered)
 
 
 def _entry(

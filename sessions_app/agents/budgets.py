@@ -20,10 +20,11 @@ from django.db.models import Model
 from agent_core import connections
 from agent_core.exceptions import CapReached, ModelUnavailable
 from agent_core.spending import Account, Amount, Budget, Settle, usd_text
-from sessions_app.deliveries.system_events import EventName, report_event
+from sessions_app.connections.edit import agents_using
+from sessions_app.deliveries.system_events import EventName, report_limit
 from sessions_app.limits import spending
 from sessions_app.limits.caps import anew, budget_of, cap_rows, micro_of, words_of
-from sessions_app.limits.spending import Crossed, Refused
+from sessions_app.limits.spending import CapState
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.metrics import Counted, count
 from sessions_app.models import (
@@ -39,6 +40,8 @@ from sessions_app.models import (
 from sessions_app.models.spending import REACHED
 
 LONGEST_NAME = 60
+MOST_TOLD = 500  # owners of agents that use one connection of the server
+NAMESPACE = uuid.UUID("0a6dd9a6-2b0c-4e39-8a1e-6a3c1f4f5d52")  # for the ids of updates
 UNREADABLE = "The caps of this call could not be read from the database"
 _MODELS: dict[str, type[Model]] = {}  # which store the caps, by scope
 _EVENTS = {True: EventName.BUDGET_REACHED, False: EventName.BUDGET_NEAR}
@@ -55,7 +58,7 @@ def account_of(turn: Turn, agent: Agent, user_limits: Mapping[str, Any]) -> Acco
     return Account(
         turn=turn.pk,
         claim=str(turn.claim),
-        run=turn.origin_run or f"turn:{turn.pk}",
+        runs=given.runs or (turn.origin_run or f"turn:{turn.pk}",),
         agent=agent.pk,
         owner=agent.owner_id,
         automations=tuple(filter(None, names)),
@@ -68,15 +71,9 @@ def budgets_of(
 ) -> tuple[Budget, ...]:
     """Return the budgets of an agent, its user and these automations. `names`, `caps`: by the automation's id."""
     zone = agent.timezone
-    found = (
-        budget_of("agent", agent.pk, agent.name, agent.limits, zone=zone),
-        budget_of("user", agent.owner_id, "", user_limits),
-        *(
-            budget_of("automation", each, names.get(each, each), limits, zone=zone)
-            for each, limits in caps.items()
-        ),
-    )
-    return tuple(each for each in found if each is not None)
+    jobs = (budget_of("automation", each, caps[each], name=names.get(each, each), zone=zone) for each in caps)
+    of_agent = budget_of("agent", agent.pk, agent.limits, name=agent.name, zone=zone)
+    return (of_agent, budget_of("user", agent.owner_id, user_limits), *jobs)
 
 
 def register_budgets() -> None:
@@ -100,11 +97,12 @@ def settle_abandoned() -> int:
 
 
 def _reserve(account: Account | None, budgets: tuple[Budget, ...], amount: Amount) -> Settle:
-    agent, run = (account.agent, account.run) if account else (0, f"call:{uuid.uuid4()}")
-    caps = [{**row, "agent": agent} for row in cap_rows(budgets, run, datetime.now(UTC))]
+    runs = account.runs if account else (f"call:{uuid.uuid4()}",)
+    made_by = {"agent": account and account.agent, "turn": account and account.turn, "run": runs[0]}
+    caps = [made_by | row for row in cap_rows(budgets, datetime.now(UTC), runs)]
     try:
         made = spending.reserve(account, amount, caps)
-        if isinstance(made, Refused) and not made.is_held:
+        if isinstance(made, CapState) and not made.is_held:
             count(Counted.CAP_REFUSAL, scope=made.cap["scope"], period=made.cap["period"])
             _note_refusal(account, made)
     except (OperationalError, InterfaceError) as error:
@@ -113,7 +111,7 @@ def _reserve(account: Account | None, budgets: tuple[Budget, ...], amount: Amoun
         raise away from error
     finally:
         _release_database()
-    if isinstance(made, Refused):
+    if isinstance(made, CapState):
         raise CapReached(_refusal_text(made), is_held=made.is_held)
     return partial(_settle_call, made)
 
@@ -138,14 +136,14 @@ def _release_database() -> None:
         database.close()
 
 
-def _note_refusal(account: Account | None, refused: Refused) -> None:
+def _note_refusal(account: Account | None, refused: CapState) -> None:
     """A call does not fit any more in this period: tell the owner, and have firing skip the automation.
 
     Not if the cap was changed after the turn had read it.
     """
     if not refused.cap["ends_at"] or not _still_stands(refused.cap):
         return
-    _tell(Crossed(cap=refused.cap, percent=REACHED, tokens=refused.tokens, micro_usd=refused.micro_usd))
+    _tell(refused)
     if account is not None and account.automations:
         spending.mark_stopped(account.owner, account.automations, refused.cap["ends_at"])
 
@@ -165,50 +163,77 @@ def subject_of(cap: Mapping[str, Any]) -> str:
     )
 
 
-def _refusal_text(refused: Refused) -> str:
-    cap = refused.cap
-    spent = "" if cap["is_private"] else f" {words_of(cap, refused.tokens, refused.micro_usd)} spent."
+def _refusal_text(refused: CapState) -> str:
+    whose = subject_of(refused.cap)
     if refused.is_held:
-        return f"Calls that have not ended hold what is left of the cap of {subject_of(cap)}.{spent}"
-    return f"The cap of {subject_of(cap)} does not allow another call.{spent} {anew(cap)}"
+        return f"Calls that have not ended hold what is left of the cap of {whose}.{_spent_text(refused)}"
+    return f"The cap of {whose} does not allow another call.{_spent_text(refused)} {anew(refused.cap)}"
 
 
-def _tell(crossed: Crossed) -> None:
-    """Tell the owner of the agent, unless that was told already."""
-    cap, is_reached = crossed.cap, crossed.percent == REACHED
-    if not cap["agent"]:  # the test of a connection; the next call of an agent tells it
+def _spent_text(state: CapState) -> str:
+    return "" if state.cap["is_private"] else f" {words_of(state.cap, state.tokens, state.micro_usd)} spent."
+
+
+def _tell(state: CapState) -> None:
+    """Tell the owners of agents, unless that was told already.
+
+    The owner of the agent whose call it was is told last: what a crash kept from being told is told at the next call.
+    """
+    cap = state.cap
+    news = Spending.objects.filter(pk=cap["key"], told__lt=state.percent)
+    if (
+        not cap["agent"] or not news.exists()
+    ):  # a test of a connection has no agent; the next call of one tells it
         return
+    for agent in _others(cap):
+        _tell_owner(agent, CapState(**vars(state) | {"cap": {**cap, "turn": None, "run": None}}))
     with transaction.atomic():
-        news = Spending.objects.filter(pk=cap["key"], told__lt=crossed.percent).update(told=crossed.percent)
-        if not news:
-            return
-        log.info("cap_told", key=cap["key"], percent=crossed.percent)
-        said = "is reached" if is_reached else f"is nearly reached ({crossed.percent} %)"
-        spent = "" if cap["is_private"] else f" {words_of(cap, crossed.tokens, crossed.micro_usd)} spent."
-        update = NewUpdate(
-            event_type=str(_EVENTS[is_reached]).replace(".", "_"),
-            summary=f"The cap of {subject_of(cap)} {said}.",
-            detail=f"The cap of {subject_of(cap)} {said}.{spent} {anew(cap)}",
-            priority=Priority.HIGH,
-            dedupe_key=f"budget:{cap['key']}",
-        )
-        deposit(None, update, or_primary_of=cap["agent"])
-        session = (
-            Session.objects.filter(agent=cap["agent"], key=PRIMARY_KEY).values_list("pk", flat=True).first()
-        )
-        if session is not None:
-            report_event(
-                session, _EVENTS[is_reached], _event_data(crossed), of=f"{cap['key']}:{crossed.percent}"
-            )
+        if news.update(told=state.percent):
+            log.info("cap_told", key=cap["key"], percent=state.percent)
+            _tell_owner(cap["agent"], state)
 
 
-def _event_data(crossed: Crossed) -> dict[str, Any]:
-    cap = crossed.cap
-    about = {"scope": cap["scope"], "name": cap["name"], "period": cap["period"], "resets_at": cap["ends_at"]}
-    if cap["is_private"]:
-        return about
+def _others(cap: Mapping[str, Any]) -> list[int]:
+    """An agent of each other owner whose calls this cap concerns, too: it is that of a connection of the server."""
+    shared = Connection.objects.filter(pk=cap["subject"], owner=None).first() if cap["is_private"] else None
+    if shared is None:
+        return []
+    owner = Agent.objects.filter(pk=cap["agent"]).values("owner")
+    others = agents_using(shared).filter(owner__is_active=True).exclude(owner__in=owner)
+    return list(others.order_by("owner", "pk").distinct("owner").values_list("pk", flat=True)[:MOST_TOLD])
+
+
+def _tell_owner(agent: int, state: CapState) -> None:
+    """Tell the owner of an agent by its mailbox and by a system event. A second time it does nothing."""
+    cap, event = state.cap, _EVENTS[state.percent == REACHED]
+    said = "is reached" if state.percent == REACHED else f"is nearly reached ({state.percent} %)"
+    summary, of = f"The cap of {subject_of(cap)} {said}.", f"{cap['key']}:{state.percent}"
+    update = NewUpdate(
+        event_id=uuid.uuid5(NAMESPACE, f"{of}:{agent}"),
+        event_type=str(event).replace(".", "_"),
+        summary=summary,
+        detail=f"{summary}{_spent_text(state)} {anew(cap)}",
+        priority=Priority.HIGH,
+        dedupe_key=f"budget:{cap['key']}",
+    )
+    deposit(None, update, or_primary_of=agent)
+    session = Session.objects.filter(agent=agent, key=PRIMARY_KEY).values_list("pk", flat=True).first()
+    if session is None:
+        return
     usd = None if cap["micro_usd"] is None else usd_text(cap["micro_usd"])
-    return about | {
+    amounts = {
         "cap": {"tokens": cap["tokens"], "usd": usd},
-        "spent": {"tokens": crossed.tokens, "usd": usd_text(crossed.micro_usd)},
+        "spent": {"tokens": state.tokens, "usd": usd_text(state.micro_usd)},
     }
+    report_limit(
+        session,
+        event,
+        of=of,
+        scope=cap["scope"],
+        name=cap["name"],
+        limit=cap["period"],
+        turn=cap["turn"],
+        run=cap["run"],
+        resets_at=cap["ends_at"],
+        **({} if cap["is_private"] else amounts),
+    )

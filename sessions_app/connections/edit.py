@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from agent_core.addresses import NoAddress, host_and_port, parse_web_address
 from agent_core.connections import NOT_NAMES, PROVIDERS
@@ -37,6 +37,7 @@ LONGEST_SECRET = 4_000
 SHORTEST_SECRET = 6  # characters; a shorter one could not be removed from error texts without damage
 MOST_REQUESTS = 100_000  # per minute
 MOST_NAMED = 10  # agents
+_MODELS_OF_AGENTS: list[Callable[[], QuerySet[Any]]] = []
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _SECRET = re.compile(r"[!-~]+")
 _AZURE = re.compile(r".*/openai/v1/?")
@@ -98,32 +99,45 @@ def update_connection(pk: int, changes: Mapping[str, Any], *, revision: int | No
 
 
 def delete_connection(pk: int, *, revision: int | None = None) -> None:
-    """Delete a connection. ConnectionInUse names the agents that use it; NotFound, RevisionConflict."""
+    """Delete a connection. ConnectionInUse names agents that use it; NotFound, RevisionConflict."""
     with transaction.atomic():
         row = Connection.objects.select_for_update().filter(pk=pk).first()
         if row is None:
             raise NotFound("there is no such connection")
         if revision is not None and revision != row.revision:
             raise RevisionConflict
-        names = agents_using(row)
+        names = names_using(row)
         if names:
-            raise ConnectionInUse(f"agents use the connection {row.name!r}: {', '.join(names)}", agents=names)
+            text = f"agents or automations of theirs use the connection {row.name!r}: {', '.join(names)}"
+            raise ConnectionInUse(text, agents=names)
         row.delete()
 
 
-def agents_using(row: Connection) -> list[str]:
-    """The first agents whose model or fallback model is of this connection, by name."""
+def register_models_of(rows: Callable[[], QuerySet[Any]]) -> None:
+    """Have a connection in use while these rows name it, too. They have `agent`, `model` and `fallback_model`."""
+    _MODELS_OF_AGENTS.append(rows)
+
+
+def names_using(row: Connection) -> list[str]:
+    """The names of the first agents that use this connection."""
+    return list(agents_using(row).order_by("name").values_list("name", flat=True)[:MOST_NAMED])
+
+
+def agents_using(row: Connection) -> QuerySet[Agent]:
+    """The agents whose model or fallback model is of this connection, or those of their automations."""
     prefix = f"{row.name}:"
-    named = Q(model__startswith=prefix) | Q(fallback_model__startswith=prefix)
+    named = used = Q(model__startswith=prefix) | Q(fallback_model__startswith=prefix)
     if str(settings.RONDO_MODEL).startswith(prefix):
-        named |= Q(model="")
-    agents = Agent.objects.filter(named)
+        used |= Q(model="")
+    for rows in _MODELS_OF_AGENTS:
+        used |= Q(pk__in=rows().filter(named).values("agent"))
+    agents = Agent.objects.filter(used)
     if row.owner_id is not None:
         agents = agents.filter(owner_id=row.owner_id)
     else:  # a user's own connection goes before the server's
         own = Connection.objects.filter(name=row.name, owner__isnull=False).values("owner")
         agents = agents.exclude(owner__in=own)
-    return list(agents.order_by("name").values_list("name", flat=True)[:MOST_NAMED])
+    return agents
 
 
 def renew_secrets() -> tuple[int, list[str]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from agent_core.connections import Connection as Known
 from agent_core.connections import prefix_of
 from agent_core.prices import FREE, price_of_call
 from agent_core.spending import MICRO, read_prices
+from agent_core.types import Usage
 from sessions_app.connections.usable import names_connection
 from sessions_app.models import Connection
 
@@ -44,6 +46,17 @@ class Cost:
             return "unknown"
         places = 2 if self.dollars >= 1 or not self.dollars else 4
         return f"{'at least ' if self.is_partial else ''}${self.dollars:,.{places}f}"
+
+
+NO_COST = Cost(dollars=Decimal(0), is_partial=False)
+
+
+def used_text(usage: Mapping[str, Any]) -> str:
+    """What a turn used, by its stored usage, such as `1,234 tokens, $0.0012`; empty: nothing."""
+    used = Usage.from_json(usage)
+    tokens = used.input_tokens + used.output_tokens
+    cost = Cost(dollars=Decimal(used.micro_usd) / MICRO, is_partial=False)
+    return f"{tokens:,} tokens{f', {cost}' if used.micro_usd else ''}" if tokens else ""
 
 
 def costs_of(groups: Iterable[Iterable[Used]]) -> list[Cost]:

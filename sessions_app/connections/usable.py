@@ -88,7 +88,7 @@ def usable(row: Connection) -> Usable:
         fault=fault,
         error=row.last_error,
         prices=read_prices(row.prices, "model"),
-        budget=budget_of("connection", row.pk, row.name, row.limits, is_private=row.owner_id is None),
+        budget=budget_of("connection", row.pk, row.limits, name=row.name, is_private=row.owner_id is None),
     )
 
 

@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 MOST_WAITING = 100  # events of one session that are not sent yet; more are dropped
 
 
+# of `budget.near` and `budget.reached`
+LIMIT_DATA = ("scope", "name", "limit", "cap", "spent", "resets_at", "turn", "run")
 NOTICE = "notice"  # the type of a text of the server's own, as channels get it
 
 
@@ -104,8 +106,14 @@ def _store(session: Session, delivery: Delivery) -> None:
 
 def report_budget(turn: Turn) -> None:
     """Report a turn that a limit of its policy ended."""
-    data = {"turn": turn.pk, "kind": turn.kind, "run": turn.origin_run or None, "limit": turn.error_code}
-    report_event(turn.session_id, EventName.BUDGET_REACHED, data, of=str(turn.pk))
+    about = {"scope": "turn", "name": turn.kind, "limit": turn.error_code, "turn": turn.pk}
+    run = turn.origin_run or None
+    report_limit(turn.session_id, EventName.BUDGET_REACHED, of=str(turn.pk), run=run, **about)
+
+
+def report_limit(session_id: uuid.UUID, event: EventName, *, of: str, **data: Any) -> None:
+    """Report a limit that is reached or nearly so. `data`: those of LIMIT_DATA that are known; the others are null."""
+    report_event(session_id, event, dict.fromkeys(LIMIT_DATA) | data, of=of)
 
 
 def report_dead_letter(delivery: Delivery) -> None:

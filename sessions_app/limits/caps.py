@@ -6,6 +6,7 @@ its attempts, or one message.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
@@ -19,6 +20,7 @@ from sessions_app.models.spending import REACHED
 
 RUN, DAY, MONTH = PERIODS = ("run", "day", "month")
 SCOPES = ("agent", "automation", "connection", "user")
+AMOUNTS = ("tokens", "usd")
 MOST_TOKENS = 10**12
 MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
@@ -41,55 +43,63 @@ def merge_limits(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
 
 def replacing(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `merge_limits` needs to replace the stored caps by the given ones."""
-    none = {"tokens": None, "usd": None}
-    whole = {period: none | cap if isinstance(cap, dict) else cap for period, cap in given.items()}
+    whole = {
+        period: dict.fromkeys(AMOUNTS) | cap if isinstance(cap, dict) else cap
+        for period, cap in given.items()
+    }
     return dict.fromkeys(stored) | whole
 
 
 def _checked(period: str, cap: Mapping[str, Any]) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     for name, value in cap.items():
-        if name not in ("tokens", "usd"):
+        if name not in AMOUNTS:
             raise _bad(f"limits.{period} has no {str(name)[:60]!r}; known: tokens, usd")
         checked[name] = value
         if value is None:
             continue
         if name == "usd":
-            checked[name] = decimal_text(f"limits.{period}.usd", value)
+            checked[name] = _decimal_text(f"limits.{period}.usd", value)
         elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_TOKENS:
             raise _bad(f"limits.{period}.tokens must be a whole number from 0 to {MOST_TOKENS}")
     return checked
 
 
-def decimal_text(name: str, value: object, code: str = "bad_limits") -> str:
+def _decimal_text(name: str, value: object) -> str:
     """Return an amount of US dollars as it is stored, such as `0.50`. BadInput."""
-    number = None
-    if isinstance(value, str | int | float) and not isinstance(value, bool) and len(str(value)) <= 40:
-        try:
-            number = Decimal(str(value).strip())
-        except InvalidOperation:
-            number = None
-    if number is None or not number.is_finite() or not 0 <= number <= MOST_USD:
-        raise BadInput(f"{name} must be US dollars from 0 to {MOST_USD}, such as '0.50'", code=code)
+    is_short = isinstance(value, str | int | float) and len(str(value)) <= 40
+    try:
+        number = Decimal(str(value).strip()) if is_short else Decimal("NaN")
+    except InvalidOperation:  # as of a bool
+        number = Decimal("NaN")
+    if not number.is_finite() or not 0 <= number <= MOST_USD:
+        raise _bad(f"{name} must be US dollars from 0 to {MOST_USD}, such as '0.50'")
     if number != round(number, 6):
-        raise BadInput(f"{name} must have at most six decimal places", code=code)
-    text = f"{number:.6f}".rstrip("0")
-    return f"{number:.2f}" if len(text.partition(".")[2]) < 2 else text
+        raise _bad(f"{name} must have at most six decimal places")
+    return _trimmed(number)
+
+
+def _trimmed(usd: Decimal) -> str:
+    text = f"{usd:.6f}".rstrip("0")
+    return f"{usd:.2f}" if len(text.partition(".")[2]) < 2 else text
 
 
 def _bad(text: str) -> BadInput:
     return BadInput(text, code="bad_limits")
 
 
-def cap_rows(budgets: Iterable[Budget], run: str, now: datetime) -> list[dict[str, Any]]:
-    """Return the caps that apply to a call at this time, as `rondo_reserve` takes them."""
+def cap_rows(budgets: Iterable[Budget], now: datetime, runs: Iterable[str] = ("",)) -> list[dict[str, Any]]:
+    """Return the caps that apply to a call at this time, as `rondo_reserve` takes them.
+
+    `runs`: those that the call is for. A cap of a run stands for each of them.
+    """
     found = []
     for budget in budgets:
         for period, cap in budget.limits.items():
             begin, ends_at = period_of(period, budget.zone, now)
-            found.append(
+            found += [
                 {
-                    "key": f"{budget.scope}:{budget.subject}:{period}:{begin or run}",
+                    "key": f"{budget.scope}:{budget.subject}:{period}:{part}",
                     "tokens": cap.get("tokens"),
                     "micro_usd": micro_of(cap.get("usd")),
                     "ends_at": ends_at and ends_at.isoformat(),
@@ -100,7 +110,8 @@ def cap_rows(budgets: Iterable[Budget], run: str, now: datetime) -> list[dict[st
                     "zone": budget.zone,
                     "is_private": budget.is_private,
                 }
-            )
+                for part in ([begin] if begin else runs)
+            ]
     return found
 
 
@@ -130,19 +141,23 @@ def _midnight(day: Any, clock: ZoneInfo) -> datetime:
 
 def shown_limits(budgets: Iterable[Budget]) -> list[dict[str, Any]]:
     """Return each budget's caps; those of days and months with what is spent and when they begin anew. One query."""
-    now, of = datetime.now(UTC), list(budgets)
-    rows = {row["key"]: row for budget in of for row in cap_rows([budget], "", now) if row["ends_at"]}
-    spent = {row.key: row for row in Spending.objects.filter(pk__in=rows)} if rows else {}
-    shown: list[dict[str, Any]] = []
-    for budget in of:
-        periods: dict[str, Any] = {}
-        for row in cap_rows([budget], "", now):
-            periods[row["period"]] = dict(budget.limits[row["period"]])
-            if row["ends_at"]:
-                so_far = spent.get(row["key"]) or Spending()
-                used = {"tokens": so_far.spent_tokens, "usd": usd_text(so_far.spent_micro_usd)}
-                periods[row["period"]] |= {"spent": used, "resets_at": row["ends_at"].replace("+00:00", "Z")}
-        shown.append(periods)
+    rows = [cap_rows([budget], datetime.now(UTC)) for budget in budgets]
+    spent = _spent(row for each in rows for row in each if row["ends_at"])
+    return [{row["period"]: _shown(row, spent) for row in each} for each in rows]
+
+
+def _spent(rows: Iterable[Mapping[str, Any]]) -> defaultdict[str, Spending]:
+    return defaultdict(Spending, Spending.objects.in_bulk([row["key"] for row in rows]))
+
+
+def _shown(row: Mapping[str, Any], spent: Mapping[str, Spending]) -> dict[str, Any]:
+    usd = row["micro_usd"]
+    cap = {"tokens": row["tokens"], "usd": None if usd is None else _trimmed(Decimal(usd) / MICRO)}
+    shown: dict[str, Any] = {name: most for name, most in cap.items() if most is not None}
+    if row["ends_at"]:
+        used = spent[row["key"]]
+        shown["spent"] = {"tokens": used.spent_tokens, "usd": usd_text(used.spent_micro_usd)}
+        shown["resets_at"] = row["ends_at"].replace("+00:00", "Z")
     return shown
 
 
@@ -154,11 +169,10 @@ def used_up(
     `is_priced`: the calls cost money; others are not stopped by US dollars. `refused_until`: when the cap begins anew
     that refused the last call, so what is left of it is too little.
     """
-    rows = {row["key"]: row for row in cap_rows(budgets, "", datetime.now(UTC)) if _ends(row) > at}
-    spent = {row.key: row for row in Spending.objects.filter(pk__in=rows)} if rows else {}
-    found = []
-    for key, row in rows.items():
-        so_far = spent.get(key) or Spending()
+    rows = [row for row in cap_rows(budgets, datetime.now(UTC)) if _ends(row) > at]
+    spent, found = _spent(rows), []
+    for row in rows:
+        so_far = spent[row["key"]]
         is_spent = row["tokens"] is not None and so_far.spent_tokens >= row["tokens"]
         if is_priced and row["micro_usd"] is not None:
             is_spent |= so_far.spent_micro_usd >= row["micro_usd"]
@@ -172,46 +186,30 @@ def _ends(row: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(row["ends_at"]) if row["ends_at"] else datetime.min.replace(tzinfo=UTC)
 
 
-def budget_of(
-    scope: str, subject: object, name: str, limits: Mapping[str, Any], **more: Any
-) -> Budget | None:
-    """Return a subject's budget; None without caps."""
-    return Budget(scope=scope, subject=str(subject), name=name, limits=limits, **more) if limits else None
+def budget_of(scope: str, subject: object, limits: Mapping[str, Any], **more: Any) -> Budget:
+    """Return a subject's budget, which may have no caps."""
+    return Budget(scope=scope, subject=str(subject), limits=limits, **more)
 
 
 def words_of(cap: Mapping[str, Any], tokens: int, micro_usd: int) -> str:
     """Say what of a cap is spent, such as `$0.48 of $0.50 a day`."""
-    of = [
-        ("" if cap[name] is None else shown(used, cap[name]))
-        for name, used, shown in (("micro_usd", micro_usd, _dollars), ("tokens", tokens, _tokens))
-    ]
-    return f"{' and '.join(filter(None, of))} {WORDS[cap['period']]}"
-
-
-def _dollars(used: int, most: int) -> str:
-    return f"${_short(used)} of ${_short(most)}"
-
-
-def _short(micro: int) -> str:
-    text = usd_text(micro).rstrip("0")
-    return f"{Decimal(micro) / MICRO:.2f}" if len(text.partition(".")[2]) < 2 else text
-
-
-def _tokens(used: int, most: int) -> str:
-    return f"{used:,} of {most:,} tokens"
+    parts = []
+    if cap["micro_usd"] is not None:
+        used, most = (_trimmed(Decimal(micro) / MICRO) for micro in (micro_usd, cap["micro_usd"]))
+        parts.append(f"${used} of ${most}")
+    if cap["tokens"] is not None:
+        parts.append(f"{tokens:,} of {cap['tokens']:,} tokens")
+    return f"{' and '.join(parts)} {WORDS[cap['period']]}"
 
 
 def limits_text(limits: Mapping[str, Any]) -> str:
     """Say which caps are set, such as `$0.50 a run, 20,000 tokens a day`; empty: none."""
+    words = {"usd": "${}", "tokens": "{:,} tokens"}
     return ", ".join(
-        f"{text} {WORDS[period]}"
+        f"{words[name].format(limits[period][name])} {WORDS[period]}"
         for period in PERIODS
-        for cap in [limits.get(period, {})]
-        for text in (
-            f"${cap['usd']}" if "usd" in cap else "",
-            f"{cap['tokens']:,} tokens" if "tokens" in cap else "",
-        )
-        if text
+        for name in words
+        if name in limits.get(period, ())
     )
 
 

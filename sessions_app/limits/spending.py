@@ -5,110 +5,65 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-import sqlalchemy as sa
-from django.db import transaction
-from django.db.models import CharField, Exists, OuterRef, Value
+from django.db import connection, transaction
+from django.db.models import CharField, Exists, OuterRef, Q, Value
 from django.db.models.functions import Cast, Concat, Now
-from sqlalchemy.dialects.postgresql import JSONB
 
-from agent_core.spending import Account, Amount, Budget
-from sessions_app.limits.caps import merge_limits, shown_limits
+from agent_core.spending import Account, Amount
+from sessions_app.limits.caps import budget_of, merge_limits, shown_limits
 from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
-from sessions_app.postgres.statements import Statement, table
+from sessions_app.models.spending import REACHED
 
+RESERVE = "SELECT * FROM rondo_reserve(%s, %s, %s, %s, %s)"
+SETTLE = "SELECT * FROM rondo_settle(%s, %s, %s)"
 MOST_SETTLED = 500  # reservations of dead workers that one sweep settles
-LONGEST_CALL: Any = sa.literal_column("interval '10 minutes'")  # without a turn
-
-_turn, _reservation = table(Turn), table(Reservation)
-
-
-def _function(name: str, parameters: Mapping[str, Any], columns: Mapping[str, Any]) -> Statement:
-    given = (sa.bindparam(key, type_=type_) for key, type_ in parameters.items())
-    made: Any = getattr(sa.func, name)(*given)
-    rows = made.table_valued(*(sa.column(key, type_) for key, type_ in columns.items()))
-    return Statement(sa.select(*rows.c))
-
-
-_BIG = sa.BigInteger()
-RESERVE = _function(
-    "rondo_reserve",
-    {"turn": _BIG, "claim": sa.Uuid(), "tokens": _BIG, "micro_usd": _BIG, "caps": JSONB(none_as_null=True)},
-    {"reservation": _BIG, "refused": sa.Text(), "is_held": sa.Boolean(), "tokens": _BIG, "micro_usd": _BIG},
-)
-SETTLE = _function(
-    "rondo_settle",
-    {"reservation": _BIG, "tokens": _BIG, "micro_usd": _BIG},
-    {"cap": JSONB(), "percent": sa.Integer(), "tokens": _BIG, "micro_usd": _BIG},
-)
-_runs = sa.exists().where(
-    _turn.c.id == _reservation.c.turn_id,
-    _turn.c.claim == _reservation.c.claim,
-    _turn.c.state == sa.literal_column(f"'{TurnState.RUNNING}'"),
-)
-ABANDONED = Statement(
-    sa.select(_reservation.c.id)
-    .where(
-        ~_runs,
-        sa.or_(
-            _reservation.c.turn_id.is_not(None),
-            _reservation.c.created_at < sa.func.now() - LONGEST_CALL,
-        ),
-    )
-    .order_by(_reservation.c.id)
-    .limit(sa.literal_column(str(MOST_SETTLED)))
-)
+LONGEST_CALL = timedelta(minutes=10)  # without a turn
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crossed:
-    """A cap of which this many percent are spent, and what was spent. `cap`: as `cap_rows` made it."""
+class CapState:
+    """A cap, as `cap_rows` made it, and what is spent of it: `percent` of it, or more.
 
-    cap: Mapping[str, Any]
-    percent: int
-    tokens: int
-    micro_usd: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Refused:
-    """The cap that does not allow a call, with what is spent. `is_held`: only what is reserved stands in the way."""
+    `is_held`: a call does not fit only because of what other calls have reserved.
+    """
 
     cap: Mapping[str, Any]
     tokens: int
     micro_usd: int
-    is_held: bool
+    percent: int = REACHED
+    is_held: bool = False
 
 
-def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str, Any]]) -> int | Refused:
+def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str, Any]]) -> int | CapState:
     """Reserve an amount in all caps or in none. Returns the id of the reservation, or the cap that refuses it."""
-    row = RESERVE.all(
-        turn=account and account.turn,
-        claim=account and account.claim,
-        tokens=amount.tokens,
-        micro_usd=amount.micro_usd,
-        caps=json.dumps(caps),
-    )[0]
-    if row.reservation is not None:
-        return int(row.reservation)
-    cap = next(each for each in caps if each["key"] == row.refused)
-    return Refused(cap=cap, tokens=row.tokens, micro_usd=row.micro_usd, is_held=row.is_held)
+    of_turn = (account.turn, account.claim) if account else (None, None)
+    [row] = _call(RESERVE, *of_turn, amount.tokens, amount.micro_usd, json.dumps(caps))
+    made, refused = row.pop("reservation"), row.pop("refused")
+    return int(made) if made else CapState(cap=next(each for each in caps if each["key"] == refused), **row)
 
 
-def settle(reservation: int, used: Amount | None) -> list[Crossed]:
+def settle(reservation: int, used: Amount | None) -> list[CapState]:
     """Replace a reservation by what was used; None: by all of it. Returns the caps to tell of. Once only."""
-    rows = SETTLE.all(reservation=reservation, tokens=used and used.tokens, micro_usd=used and used.micro_usd)
-    return [
-        Crossed(cap=json.loads(row.cap), percent=row.percent, tokens=row.tokens, micro_usd=row.micro_usd)
-        for row in rows
-    ]
+    rows = _call(SETTLE, reservation, used and used.tokens, used and used.micro_usd)
+    return [CapState(**row | {"cap": json.loads(row["cap"])}) for row in rows]
+
+
+def _call(statement: str, *given: Any) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, given)
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def abandoned() -> list[int]:
     """Return reservations whose turn does not run any more under their claim."""
-    return [row.id for row in ABANDONED.all()]
+    claimed = Turn.objects.filter(pk=OuterRef("turn_id"), claim=OuterRef("claim"), state=TurnState.RUNNING)
+    is_over = Q(turn_id__isnull=False) | Q(created_at__lt=Now() - LONGEST_CALL)
+    dead = Reservation.objects.filter(~Exists(claimed), is_over).order_by("pk")
+    return list(dead.values_list("pk", flat=True)[:MOST_SETTLED])
 
 
 # Marks of automations that a cap stopped: firing skips their slots until the cap begins anew, without asking again.
@@ -147,10 +102,8 @@ def forget_stopped(owner_id: int | None) -> None:
 
 def caps_of_user(user_id: int) -> dict[str, Any]:
     """Return the caps of a user as `shown_limits` does."""
-    stored = UserLimits.objects.filter(pk=user_id).first()
-    if stored is None:
-        return {}
-    return shown_limits([Budget(scope="user", subject=str(user_id), name="", limits=stored.limits)])[0]
+    stored = UserLimits.objects.filter(pk=user_id)
+    return next(iter(shown_limits(budget_of("user", user_id, each.limits) for each in stored)), {})
 
 
 def set_user_limits(user_id: int, limits: object) -> UserLimits:

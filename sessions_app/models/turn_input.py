@@ -111,7 +111,9 @@ _TUPLES = ("tasks", "runs", "allow_tools")
 _NOTHING = TurnInput()
 
 
-AUTOMATION_NAME = "metadata__automation_name"  # for querysets of turns
+# for querysets of turns
+AUTOMATION_NAME = "metadata__automation_name"
+SHARED_RUNS = "metadata__runs"
 
 # In SQL, for a column `Turn.metadata` of SQLAlchemy:
 

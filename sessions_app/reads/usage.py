@@ -9,32 +9,49 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import BigIntegerField, CharField, DecimalField, F, Max, QuerySet, Sum, Value
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    CharField,
+    DecimalField,
+    F,
+    Max,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+    When,
+)
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Coalesce, NullIf, StrIndex, Substr, TruncDate
 from django.db.models.lookups import IsNull
 
 from agent_core.spending import MICRO
-from sessions_app.connections.prices import Cost, Used, costs_of
+from sessions_app.connections.prices import NO_COST, Cost, Used, costs_of
 from sessions_app.models import Turn
-from sessions_app.models.turn_input import AUTOMATION_NAME
+from sessions_app.models.turn_input import AUTOMATION_NAME, SHARED_RUNS
 from sessions_app.tokens.reach import in_sessions
 
 MOST_RESULTS = 1_000
 _PREFIX_END = StrIndex("model", Value(":")) - 1
 _RUN_END = StrIndex("origin_run", Value(":")) - 1
 _TEXT = CharField()
+SHARED = "shared"  # in place of an automation: turns that several of an agent's routines share
+_IS_SHARED = Q(**{f"{SHARED_RUNS}__isnull": False})
 # by what usage is summed: the key of a turn, and its name. A turn without a key is left out
 _KEYS: dict[str, tuple[Any, Any]] = {
     "agent": (F("session__agent__name"), F("session__agent__name")),
-    "automation": (Substr("origin_run", 1, _RUN_END), KT(AUTOMATION_NAME)),
+    "automation": (
+        Case(When(_IS_SHARED, then=Value(SHARED)), default=Substr("origin_run", 1, _RUN_END)),
+        KT(AUTOMATION_NAME),
+    ),
     "session": (Cast("session_id", _TEXT), Coalesce(NullIf("session__title", Value("")), "session__key")),
     "connection": (Substr("model", 1, _PREFIX_END), Substr("model", 1, _PREFIX_END)),
     "model": (F("model"), F("model")),
     "all": (Value("all"), Value("all")),
     "day": (Cast(TruncDate("queued_at", tzinfo=UTC), _TEXT), Cast(TruncDate("queued_at", tzinfo=UTC), _TEXT)),
 }
-_NEEDED = {"automation": {"origin_run__contains": ":"}, "connection": {"model__contains": ":"}}
+_NEEDED = {"automation": Q(origin_run__contains=":") | _IS_SHARED, "connection": Q(model__contains=":")}
 BY = tuple(each for each in _KEYS if each != "all")
 MOST_COUNTED = 5_000  # turns of one sum
 MOST_SUMMED = 50_000  # turns of a period
@@ -45,12 +62,12 @@ SPAN = timedelta(days=30)
 class UsageRow:
     """The usage of one agent, automation, session, connection, model or day (UTC)."""
 
-    key: str
-    name: str
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    cost: Cost
+    key: str = "all"
+    name: str = ""
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Cost = NO_COST
 
     @property
     def usd(self) -> str:
@@ -84,15 +101,7 @@ def usage_of(
 def total_of(turns: QuerySet[Turn]) -> UsageRow:
     """Sum the newest MOST_COUNTED of these turns, as far as they are of the last 30 days."""
     recent = turns.filter(queued_at__gte=datetime.now(UTC) - SPAN).order_by("-pk")[:MOST_COUNTED]
-    none = UsageRow(
-        key="all",
-        name="",
-        calls=0,
-        input_tokens=0,
-        output_tokens=0,
-        cost=Cost(dollars=Decimal(0), is_partial=False),
-    )
-    return next(summed(Turn.objects.filter(pk__in=recent.values("pk")), "all"), none)
+    return next(summed(Turn.objects.filter(pk__in=recent.values("pk")), "all"), UsageRow())
 
 
 def summed(turns: QuerySet[Turn], by: str) -> Iterator[UsageRow]:
@@ -100,7 +109,7 @@ def summed(turns: QuerySet[Turn], by: str) -> Iterator[UsageRow]:
     key, name = _KEYS[by]
     found = (
         turns.order_by()
-        .filter(usage__has_key="requests", **_NEEDED.get(by, {}))
+        .filter(_NEEDED.get(by, Q()), usage__has_key="requests")
         .annotate(by_key=key, is_old=IsNull(KT("usage__usd"), True))
         .values("by_key", "owner_id", "model", "is_old")
         .annotate(

@@ -142,7 +142,7 @@ CODES: dict[int, dict[str, str]] = {  # the first code is used for errors that h
         "bot_exists": "The agent has a Telegram bot. Delete it first.",
         "bot_taken": "The Telegram bot belongs to another agent. Make another bot.",
         "connection_exists": "There is a connection with this name.",
-        "connection_in_use": "Agents use the connection. Change their models first.",
+        "connection_in_use": "Agents or their automations use the connection. Change their models first.",
         "duplicate_automation": "The session has an automation with this message and schedule. Send `allow_duplicate`"
         " to create another one.",
         "duplicate_routine": "The agent has a routine with this title and schedule; `routine_id` names it.",

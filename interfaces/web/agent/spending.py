@@ -6,11 +6,10 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from agent_core.spending import Budget
 from interfaces.web.pages import FormResult, given_revision, person
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import BadInput
-from sessions_app.limits.caps import MOST_TOKENS, PERIODS, WORDS, shown_limits
+from sessions_app.limits.caps import AMOUNTS, MOST_TOKENS, PERIODS, WORDS, budget_of, shown_limits
 from sessions_app.models import Agent, Turn
 from sessions_app.reads.usage import total_of
 
@@ -18,8 +17,7 @@ from sessions_app.reads.usage import total_of
 def change_limits(request: HttpRequest, agent: Agent) -> None:
     """Change the caps; an empty field removes one."""
     limits = {
-        period: {name: _typed(request, f"{period}_{name}", period) for name in ("tokens", "usd")}
-        for period in PERIODS
+        period: {name: _typed(request, f"{period}_{name}", period) for name in AMOUNTS} for period in PERIODS
     }
     update_agent(agent.pk, {"limits": limits}, revision=given_revision(request))
 
@@ -35,24 +33,14 @@ def _typed(request: HttpRequest, field: str, period: str) -> Any:
 
 def spending(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
     """The caps with what is spent, and the cost of the last 30 days."""
-    budget = Budget(scope="agent", subject=str(agent.pk), name="", limits=agent.limits, zone=agent.timezone)
-    [limits] = shown_limits([budget])
-    stored = {
-        f"{period}_{name}": limits.get(period, {}).get(name, "")
-        for period in PERIODS
-        for name in ("tokens", "usd")
-    }
-    typed = outcome.shown(stored)
+    [limits] = shown_limits([budget_of("agent", agent.pk, agent.limits, zone=agent.timezone)])
+    rows = []
+    for period in PERIODS:
+        cap = limits.get(period, {})
+        typed = outcome.shown({f"{period}_{name}": cap.get(name, "") for name in AMOUNTS})
+        amounts = {name: typed[f"{period}_{name}"] for name in AMOUNTS}
+        rows.append({"period": period, "words": WORDS[period], "cap": cap, **amounts})
     return {
-        "rows": [
-            {
-                "period": period,
-                "words": WORDS[period],
-                "tokens": typed[f"{period}_tokens"],
-                "usd": typed[f"{period}_usd"],
-                "cap": limits.get(period, {}),
-            }
-            for period in PERIODS
-        ],
+        "rows": rows,
         "total": total_of(Turn.objects.filter(owner_id=person(request).pk, session__agent=agent)),
     }

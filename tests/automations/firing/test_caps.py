@@ -127,6 +127,21 @@ def test_an_inline_routine_with_a_cap_stops_no_other_one(inside: Inside) -> None
     assert len(inside.model.calls) == 3, "once both are free they share a turn"
 
 
+def test_the_cap_of_a_run_is_for_all_attempts_of_routines_that_share_a_turn(inside: Inside) -> None:
+    heartbeat = {"heartbeat": {"enabled": True, "active_hours": DAY}}
+    update_agent(inside.person.agent.pk, heartbeat | {"limits": {"run": {"tokens": 50_000}}})
+    jobs = [routine(inside.person, title) for title in "ab"]
+    asks = replace(says("", Usage(input_tokens=30_000)), calls=(call("current_time"),))
+    inside.model.answer_with(asks, ValueError("a bug"))
+    inside.beat()
+    assert RunRecord.objects.filter(job__in=jobs, attempt=2).count() == Spending.objects.count() == 2
+    Spending.objects.update(spent_tokens=49_000)
+    RunRecord.objects.update(not_before=Now())
+    inside.beat()
+    assert {(run.state, run.reason) for run in RunRecord.objects.all()} == {(RunState.FAILED, "budget")}
+    assert len(inside.model.calls) == 2
+
+
 @pytest.mark.parametrize(("room", "state", "calls"), [(PLENTY, "succeeded", 3), (50_000, "failed", 2)])
 def test_the_cap_of_a_run_is_for_all_its_turns(inside: Inside, room: int, state: str, calls: int) -> None:
     job = job_of(inside.person, "two steps", limits={"run": {"tokens": room}})
@@ -139,6 +154,7 @@ def test_the_cap_of_a_run_is_for_all_its_turns(inside: Inside, room: int, state:
     assert (run.state, len(inside.model.calls)) == (state, calls)
     [spent] = Spending.objects.values_list("key", "spent_tokens")
     assert spent == (f"automation:{job.pk}:run:{run.pk}", 49_014 if state == "succeeded" else 49_009)
+    assert run.usage["input_tokens"] == spent[1]
 
 
 def test_a_further_attempt_has_only_what_its_run_has_left(inside: Inside) -> None:
@@ -180,7 +196,7 @@ def test_a_run_is_repeated_when_other_calls_hold_the_room_and_by_the_caps_of_the
     monkeypatch.setattr("agent_core.turn.charge.HELD_SECONDS", 0.0)
     job = due_job(inside.person.session(), limits={"run": {"tokens": 20_000}, "day": {"tokens": 20_000}})
     whole = Budget(scope="automation", subject=job.pk, name=job.name, limits=job.limits)
-    held = cap_rows([whole], "another run", datetime.now(UTC))
+    held = cap_rows([whole], datetime.now(UTC), ["another run"])
     assert isinstance(reserve(None, Amount(tokens=19_000), held), int)
     run = due(inside, job)
     assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "budget_held", 1)

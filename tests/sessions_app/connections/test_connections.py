@@ -25,6 +25,7 @@ from sessions_app.exceptions import BadInput, ConnectionExists, ConnectionInUse,
 from sessions_app.models import Agent, Connection, Event, Message, Turn, TurnState
 from sessions_app.telegram.bots import CheckedToken, add_bot, token_of
 from tests.api.conftest import problem
+from tests.automations.jobs.made import new
 from tests.conftest import Person, new_person
 from tests.doors import caller
 from tests.inside import Inside
@@ -303,6 +304,11 @@ def test_a_connection_in_use_is_not_deleted(person: Person, server: ModelServer,
             delete_connection(row.pk)
     problem(caller(person).delete("/api/connections/work/"), 409, "connection_in_use")
     use(person, model="offline", fallback_model="")
+    job = new(person.session(), model="work:m", fallback_model="house:m")
+    for row in (own, house):
+        with pytest.raises(ConnectionInUse, match="demo"):
+            delete_connection(row.pk)
+    job.delete()
     for row in (own, house):
         delete_connection(row.pk)
     assert not Connection.objects.exists()

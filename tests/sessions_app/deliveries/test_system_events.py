@@ -17,7 +17,7 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.channels.webhook import secret_of, signature
 from sessions_app.deliveries import outbox, system_events
 from sessions_app.deliveries.send import send_next
-from sessions_app.deliveries.system_events import EventName, report_event
+from sessions_app.deliveries.system_events import LIMIT_DATA, EventName, report_event
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Agent, Delivery, DeliveryState, Session
 from tests.api.conftest import Caller, new_caller, problem
@@ -72,6 +72,7 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
         == by_type["budget.reached"]
     )
     assert used_up.error_code == "max_tool_calls"
+    assert set(LIMIT_DATA) <= set(by_type["budget.reached"])
     dead = Delivery.objects.get(session=away, channel="webhook", state=DeliveryState.FAILED)
     assert by_type["delivery.failed"]["failed_delivery"] == dead.pk
     assert dead.message is not None

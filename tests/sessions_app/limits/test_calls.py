@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from agent_core.exceptions import ModelRefused, ModelUnavailable
+from agent_core.connections import hooks
+from agent_core.exceptions import CapReached, ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.prices import use_own_prices
-from agent_core.spending import Price
+from agent_core.spending import Amount, Price
 from agent_core.types import Usage
 from sessions_app.agents import budgets
+from sessions_app.agents.budgets import account_of
 from sessions_app.agents.edit import update_agent
+from sessions_app.connections.usable import usable
+from sessions_app.deliveries.system_events import LIMIT_DATA
 from sessions_app.limits.caps import period_of
 from sessions_app.models import (
     Agent,
+    Connection,
     Delivery,
     MailboxEvent,
     Message,
@@ -31,6 +38,8 @@ from sessions_app.models import (
     TurnState,
     UserLimits,
 )
+from tests.automations.web.test_addresses import signed_in
+from tests.conftest import new_person
 from tests.inside import MODEL, Inside, call, during, listening
 
 pytestmark = pytest.mark.rule("11.1")
@@ -90,6 +99,8 @@ def test_a_turn_is_charged_what_it_used_and_stores_its_cost(inside: Inside, pric
         f"user:{inside.person.user.pk}:month": (100, 130),
     }
     assert not Reservation.objects.exists()
+    page = signed_in(inside.person).get(f"/sessions/{turn.session_id}/").content.decode()
+    assert "100 tokens, $0.0001" in page
 
 
 FREE = ModelRefused("no")
@@ -211,3 +222,30 @@ def test_owners_are_told_once_of_80_and_100_percent(inside: Inside) -> None:
         ("budget.reached", "agent"),
     ]
     assert events[1]["data"]["cap"] == {"tokens": 10**6, "usd": None}
+    assert set(events[1]["data"]) == set(LIMIT_DATA)
+
+
+def test_each_owner_whose_agents_use_a_capped_connection_of_the_server_is_told_once(inside: Inside) -> None:
+    house = Connection.objects.create(name="house", provider="openai-chat", limits={"day": {"tokens": 100}})
+    for name, model, fallback in (
+        ("bob", "house:m", ""),
+        ("eve", "offline", "house:m"),
+        ("dan", "offline", ""),
+    ):
+        new_person(name, model=model, fallback_model=fallback, events_url="https://example.org/events")
+    own = new_person("own", model="house:m")
+    Connection.objects.create(owner=own.user, name="house", provider="openai-chat")
+    turn = Turn(pk=1, claim=uuid.uuid4(), origin_run="r:1")
+    account, budget = account_of(turn, inside.person.agent, {}), usable(house).budget
+    assert budget is not None
+    for tokens in (85, 15, 1):
+        amount = Amount(tokens=tokens)
+        with suppress(CapReached):
+            hooks.reserve(account, (budget,), amount)(amount)
+    told = MailboxEvent.objects.order_by("pk").values_list("target__agent__owner__username", "event_type")
+    assert sorted(told) == [
+        (who, what) for who in ("ada", "bob", "eve") for what in ("budget_near", "budget_reached")
+    ]
+    assert not MailboxEvent.objects.filter(detail__contains="100").exists(), "amounts are the operator's"
+    of_bob = Delivery.objects.filter(session__owner_id=User.objects.get(username="bob").pk)
+    assert [(each.event["data"]["turn"], each.event["data"]["cap"]) for each in of_bob] == [(None, None)] * 2  # type: ignore[index]
