@@ -31,7 +31,7 @@ class AutomationsConfig(AppConfig):
         edit.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
-        budgets.register_limits("automation", CronJob)
+        budgets.register_caps("automation", CronJob)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         _register_tools()

@@ -30,10 +30,11 @@ from automations.runs.skips import Gap, GapReason, record_gap, run_id
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
 from automations.schedules.slots import ScheduleError
 from sessions_app.failures import log_failure
-from sessions_app.limits import quotas, spending
+from sessions_app.limits import quotas
 from sessions_app.models import TurnKind, TurnState
 from sessions_app.models.session import NOBODY
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.spending import accounts
 
 log = structlog.get_logger(__name__)
 
@@ -142,7 +143,7 @@ def _read(job_ids: Sequence[str]) -> list[DueJob]:
             session_state=F("session__state"),
             owner_is_active=F("agent__owner__is_active"),
             owner_is_full=quotas.is_full("agent__owner_id"),
-            is_stopped=spending.is_stopped("agent__owner_id", "pk"),
+            is_stopped=accounts.is_stopped("agent__owner_id", "pk"),
         )
     )
     is_open = Q(turn__state__in=OPEN_STATES)

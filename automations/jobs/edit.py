@@ -41,10 +41,10 @@ from automations.schedules.schedule import (
     read_time,
 )
 from sessions_app.exceptions import NotFound, RevisionConflict
-from sessions_app.limits.caps import merge_limits
-from sessions_app.limits.spending import forget_stopped
 from sessions_app.models import Session, SessionType
 from sessions_app.queue.threads import find_target, must_be_open
+from sessions_app.spending.accounts import forget_stopped
+from sessions_app.spending.caps import merge_caps
 
 _KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
@@ -103,7 +103,7 @@ def create_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
     """
     texts = {"message": given.message, "name": given.name or default_name(given.message)}
     values = validated(texts | {name: getattr(given, name) for name in _SETTINGS})
-    values["limits"] = merge_limits({}, given.limits)
+    values["limits"] = merge_caps({}, given.limits)
     try:
         with transaction.atomic():
             session = lock_session(given.session_id)
@@ -180,7 +180,7 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
     now = database_now()
     columns = plain | _plan_columns(job, changes, now)
     if "limits" in columns:
-        columns["limits"] = merge_limits(job.limits, columns["limits"])
+        columns["limits"] = merge_caps(job.limits, columns["limits"])
     paused_until = _pause(clock, job, changes, now)
     is_held = paused_until is not None and paused_until != clock.paused_until
     replanned = bool(PLAN & changes.keys())

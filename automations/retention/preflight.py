@@ -32,11 +32,11 @@ from sessions_app import flags
 from sessions_app.agents.budgets import budgets_of, subject_of
 from sessions_app.connections.listing import ModelLists
 from sessions_app.connections.usable import models_of, usable_connections
-from sessions_app.limits.caps import WORDS, anew, used_up
-from sessions_app.limits.spending import stopped_until
 from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import Priority, UserLimits
 from sessions_app.retention.maintenance_round import register_chore
+from sessions_app.spending.accounts import stopped_until
+from sessions_app.spending.caps import WORDS, anew, used_up
 
 log = structlog.get_logger(__name__)
 

@@ -23,10 +23,10 @@ from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.describe import CURES
 from automations.runs.report import report_to_home
 from sessions_app.deliveries.system_events import send_notice
-from sessions_app.limits.spending import stopped_until
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
 from sessions_app.models import Delivery, DeliveryState, Priority
 from sessions_app.models.delivery import ON_THE_WAY
+from sessions_app.spending.accounts import stopped_until
 
 LOOKED_AT = 2 * PAUSED_AFTER  # runs, among them those that a person cancelled
 _PAUSES: list[Callable[[str], None]] = []

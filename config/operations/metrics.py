@@ -22,10 +22,10 @@ from config.operations.doctor import check_readiness
 from interfaces.http.watchers import is_watcher
 from sessions_app import metrics as counters
 from sessions_app.channels.base import all_names
-from sessions_app.limits.caps import PERIODS, SCOPES
 from sessions_app.metrics import Counted
 from sessions_app.models import Counter, Lane
 from sessions_app.operations import figures as sessions
+from sessions_app.spending.caps import PERIODS, SCOPES
 from sessions_app.streams.hub import hub
 
 log = structlog.get_logger(__name__)

@@ -27,8 +27,8 @@ from sessions_app.connections.edit import (
     update_connection,
 )
 from sessions_app.exceptions import SessionsError
-from sessions_app.limits.caps import replacing
 from sessions_app.models import Connection
+from sessions_app.spending.caps import replacing
 
 MOST_TESTS = 3  # of one request; each may take 30 s
 KEPT = "Empty keeps the stored one."

@@ -20,7 +20,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from agent_core.spending import Budget
-from sessions_app.limits.caps import shown_limits
+from sessions_app.spending.caps import shown_caps
 
 WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere"
 LONGEST_CELL = 2_000  # characters of a text shown in a table
@@ -132,7 +132,7 @@ def delivery_states(row: Any) -> str:
 
 def spent_panel(budget: Budget) -> Iterable[Panel]:
     """What is spent of the caps of a row."""
-    [shown] = shown_limits([budget])
+    [shown] = shown_caps([budget])
     periods = [(period, cap) for period, cap in shown.items() if "spent" in cap]
     if periods:
         yield Panel(

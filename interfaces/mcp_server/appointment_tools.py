@@ -15,7 +15,7 @@ from interfaces.http.auth import READ, SCHEDULE
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.conversation_tools import once, session_of
 from interfaces.mcp_server.tools import ADDS, DELETES, READS, SETS, SKIPS, Caller, tool
-from sessions_app.limits.caps import shown_limits
+from sessions_app.spending.caps import shown_caps
 from sessions_app.tokens.reach import limit_of
 
 SCHEDULES = ("every_seconds", "cron_expr", "at")
@@ -128,6 +128,6 @@ def _shown(caller: Caller, job_id: str) -> results.Appointment:
         state=found.state,
         enabled=found.enabled,
         next_run_at=found.next_run_at,
-        limits=shown_limits([budget])[0],
+        limits=shown_caps([budget])[0],
         warnings=list(explained.warnings),
     )

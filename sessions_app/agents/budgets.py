@@ -21,9 +21,6 @@ from agent_core import connections
 from agent_core.exceptions import CapReached, ModelUnavailable
 from agent_core.spending import Account, Amount, Budget, Settle, usd_text
 from sessions_app.deliveries.system_events import EventName, report_event
-from sessions_app.limits import spending
-from sessions_app.limits.caps import anew, budget_of, cap_rows, micro_of, words_of
-from sessions_app.limits.spending import Crossed, Refused
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.metrics import Counted, count
 from sessions_app.models import (
@@ -37,6 +34,9 @@ from sessions_app.models import (
     UserLimits,
 )
 from sessions_app.models.spending import REACHED
+from sessions_app.spending import accounts
+from sessions_app.spending.accounts import Crossed, Refused
+from sessions_app.spending.caps import anew, budget_of, cap_rows, micro_of, words_of
 
 LONGEST_NAME = 60
 UNREADABLE = "The caps of this call could not be read from the database"
@@ -83,17 +83,17 @@ def register_budgets() -> None:
     """Have model calls count against caps."""
     connections.hooks.reserve = _reserve
     for scope, model in (("agent", Agent), ("connection", Connection), ("user", UserLimits)):
-        register_limits(scope, model)
+        register_caps(scope, model)
 
 
-def register_limits(scope: str, model: type[Model]) -> None:
+def register_caps(scope: str, model: type[Model]) -> None:
     """Say which model stores the caps of a scope, as `limits`."""
     _MODELS[scope] = model
 
 
 def settle_abandoned() -> int:
     """Settle the reservations of dead workers: all that was reserved counts as spent. Returns their number."""
-    found = spending.abandoned()
+    found = accounts.abandoned()
     for reservation in found:
         _settle(reservation, None)
     return len(found)
@@ -103,7 +103,7 @@ def _reserve(account: Account | None, budgets: tuple[Budget, ...], amount: Amoun
     agent, run = (account.agent, account.run) if account else (0, f"call:{uuid.uuid4()}")
     caps = [{**row, "agent": agent} for row in cap_rows(budgets, run, datetime.now(UTC))]
     try:
-        made = spending.reserve(account, amount, caps)
+        made = accounts.reserve(account, amount, caps)
         if isinstance(made, Refused) and not made.is_held:
             count(Counted.CAP_REFUSAL, scope=made.cap["scope"], period=made.cap["period"])
             _note_refusal(account, made)
@@ -129,7 +129,7 @@ def _settle_call(reservation: int, used: Amount | None) -> None:
 
 
 def _settle(reservation: int, used: Amount | None) -> None:
-    for crossed in spending.settle(reservation, used):
+    for crossed in accounts.settle(reservation, used):
         _tell(crossed)
 
 
@@ -147,7 +147,7 @@ def _note_refusal(account: Account | None, refused: Refused) -> None:
         return
     _tell(Crossed(cap=refused.cap, percent=REACHED, tokens=refused.tokens, micro_usd=refused.micro_usd))
     if account is not None and account.automations:
-        spending.mark_stopped(account.owner, account.automations, refused.cap["ends_at"])
+        accounts.mark_stopped(account.owner, account.automations, refused.cap["ends_at"])
 
 
 def _still_stands(cap: Mapping[str, Any]) -> bool:

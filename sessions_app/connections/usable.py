@@ -17,8 +17,8 @@ from agent_core.models import is_registered
 from agent_core.spending import read_prices
 from sessions_app import encryption
 from sessions_app.exceptions import UnreadableSecret
-from sessions_app.limits.caps import budget_of
 from sessions_app.models import Agent, Connection
+from sessions_app.spending.caps import budget_of
 
 PURPOSE = "connection"  # of encrypted secrets
 WITHHELD = (

@@ -29,7 +29,7 @@ from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from automations.selectors import STATES
 from interfaces.api.automations.health import ATTENTION, ATTENTIONS, AttentionOrNull, HealthOut
-from interfaces.api.limits import Caps, LimitsIn
+from interfaces.api.caps import Caps, LimitsIn
 from interfaces.api.shared import DELIVERIES, InSession, Revised, SentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response

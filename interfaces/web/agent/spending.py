@@ -10,12 +10,12 @@ from agent_core.spending import Budget
 from interfaces.web.pages import FormResult, given_revision, person
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import BadInput
-from sessions_app.limits.caps import MOST_TOKENS, PERIODS, WORDS, shown_limits
 from sessions_app.models import Agent, Turn
 from sessions_app.reads.usage import total_of
+from sessions_app.spending.caps import MOST_TOKENS, PERIODS, WORDS, shown_caps
 
 
-def change_limits(request: HttpRequest, agent: Agent) -> None:
+def change_caps(request: HttpRequest, agent: Agent) -> None:
     """Change the caps; an empty field removes one."""
     limits = {
         period: {name: _typed(request, f"{period}_{name}", period) for name in ("tokens", "usd")}
@@ -36,7 +36,7 @@ def _typed(request: HttpRequest, field: str, period: str) -> Any:
 def spending(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
     """The caps with what is spent, and the cost of the last 30 days."""
     budget = Budget(scope="agent", subject=str(agent.pk), name="", limits=agent.limits, zone=agent.timezone)
-    [limits] = shown_limits([budget])
+    [limits] = shown_caps([budget])
     stored = {
         f"{period}_{name}": limits.get(period, {}).get(name, "")
         for period in PERIODS

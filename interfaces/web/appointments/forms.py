@@ -25,7 +25,7 @@ from automations.scheduled_messages import LONGEST_TEXT
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until
 from sessions_app.agents.edit import LONGEST_MODEL
-from sessions_app.limits.caps import PERIODS, WORDS
+from sessions_app.spending.caps import PERIODS, WORDS
 
 
 class Repeat(TextChoices):

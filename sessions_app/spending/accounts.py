@@ -15,9 +15,9 @@ from django.db.models.functions import Cast, Concat, Now
 from sqlalchemy.dialects.postgresql import JSONB
 
 from agent_core.spending import Account, Amount, Budget
-from sessions_app.limits.caps import merge_limits, shown_limits
 from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
 from sessions_app.postgres.statements import Statement, table
+from sessions_app.spending.caps import merge_caps, shown_caps
 
 MOST_SETTLED = 500  # reservations of dead workers that one sweep settles
 LONGEST_CALL: Any = sa.literal_column("interval '10 minutes'")  # without a turn
@@ -146,18 +146,18 @@ def forget_stopped(owner_id: int | None) -> None:
 
 
 def caps_of_user(user_id: int) -> dict[str, Any]:
-    """Return the caps of a user as `shown_limits` does."""
+    """Return the caps of a user as `shown_caps` does."""
     stored = UserLimits.objects.filter(pk=user_id).first()
     if stored is None:
         return {}
-    return shown_limits([Budget(scope="user", subject=str(user_id), name="", limits=stored.limits)])[0]
+    return shown_caps([Budget(scope="user", subject=str(user_id), name="", limits=stored.limits)])[0]
 
 
-def set_user_limits(user_id: int, limits: object) -> UserLimits:
+def set_user_caps(user_id: int, limits: object) -> UserLimits:
     """Merge caps into those of a user; null removes one. BadInput."""
     with transaction.atomic():
         stored, _ = UserLimits.objects.select_for_update().get_or_create(user_id=user_id)
-        stored.limits = merge_limits(stored.limits, limits)
+        stored.limits = merge_caps(stored.limits, limits)
         stored.save(update_fields=["limits"])
         forget_stopped(user_id)
     return stored

@@ -19,7 +19,6 @@ from agent_core.spending import Price
 from agent_core.types import Usage
 from sessions_app.agents import budgets
 from sessions_app.agents.edit import update_agent
-from sessions_app.limits.caps import period_of
 from sessions_app.models import (
     Agent,
     Delivery,
@@ -31,6 +30,7 @@ from sessions_app.models import (
     TurnState,
     UserLimits,
 )
+from sessions_app.spending.caps import period_of
 from tests.inside import MODEL, Inside, call, during, listening
 
 pytestmark = pytest.mark.rule("11.1")

@@ -24,7 +24,7 @@ MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
 
 
-def merge_limits(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
+def merge_caps(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
     """Return the stored caps with the given ones merged in; null removes one. BadInput."""
     if not isinstance(given, Mapping):
         raise _bad(f"limits must be an object; known: {', '.join(PERIODS)}")
@@ -40,7 +40,7 @@ def merge_limits(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
 
 
 def replacing(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `merge_limits` needs to replace the stored caps by the given ones."""
+    """Return what `merge_caps` needs to replace the stored caps by the given ones."""
     none = {"tokens": None, "usd": None}
     whole = {period: none | cap if isinstance(cap, dict) else cap for period, cap in given.items()}
     return dict.fromkeys(stored) | whole
@@ -128,7 +128,7 @@ def _midnight(day: Any, clock: ZoneInfo) -> datetime:
     return datetime.combine(day, time(0), clock).astimezone(UTC)
 
 
-def shown_limits(budgets: Iterable[Budget]) -> list[dict[str, Any]]:
+def shown_caps(budgets: Iterable[Budget]) -> list[dict[str, Any]]:
     """Return each budget's caps; those of days and months with what is spent and when they begin anew. One query."""
     now, of = datetime.now(UTC), list(budgets)
     rows = {row["key"]: row for budget in of for row in cap_rows([budget], "", now) if row["ends_at"]}
@@ -201,7 +201,7 @@ def _tokens(used: int, most: int) -> str:
     return f"{used:,} of {most:,} tokens"
 
 
-def limits_text(limits: Mapping[str, Any]) -> str:
+def caps_text(limits: Mapping[str, Any]) -> str:
     """Say which caps are set, such as `$0.50 a run, 20,000 tokens a day`; empty: none."""
     return ", ".join(
         f"{text} {WORDS[period]}"
