@@ -38,7 +38,8 @@ class AutomationsConfig(AppConfig):
 
     def register_retention(self) -> None:
         """Register the walks of maintenance. It is called when the first one is needed."""
-        from automations.retention import messages, preflight, runs, zones
+        from automations import preflight
+        from automations.retention import messages, runs, zones
 
         runs.register_run_retention()
         messages.register_message_retention()

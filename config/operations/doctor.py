@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
 from config.installation import COMMAND
-from config.operations import checks, preflight, schema, trials
+from config.operations import checks, schema, trials, upcoming_runs
 from config.operations.checks import Check, Finding, failed, join_names, passed, unknown
 from interfaces.http.errors.problems import unlogged
 from interfaces.http.watchers import is_watcher
@@ -129,8 +129,8 @@ CHECKS: dict[str, Check] = {
     "time_zones": checks.time_zones,
     "schedules": checks.schedules,
     "plans": checks.plans,
-    "caps": preflight.caps,
-    "preflight": preflight.preflight,
+    "caps": upcoming_runs.caps,
+    "preflight": upcoming_runs.preflight,
     "legacy_channels": checks.legacy_channels,
     "last_slots": checks.last_slots,
 }

@@ -22,8 +22,8 @@ from agent_core.connections import connection_of
 from agent_core.prices import price_of_call
 from agent_core.text.formats import utc_text
 from automations.gates.registry import gate_of
+from automations.jobs.edit import PREFLIGHT
 from automations.jobs.explain import undeliverable
-from automations.jobs.preflight import PREFLIGHT
 from automations.models import CronJob, JobPreflight, ScheduleKind
 from automations.runs.describe import when
 from automations.runs.report import NAMESPACE, report_to_home

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from automations import selectors
-from automations.jobs.edit import update_job
+from automations import preflight, selectors
+from automations.jobs.edit import PREFLIGHT, update_job
 from automations.jobs.explain import explain
-from automations.jobs.preflight import PREFLIGHT
 from automations.models import CronJob, JobClock, JobPreflight
-from automations.retention import preflight
-from automations.retention.preflight import run_preflight
+from automations.preflight import run_preflight
 from automations.retention.zones import ZoneWalk
 from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent
