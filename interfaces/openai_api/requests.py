@@ -18,7 +18,7 @@ from sessions_app.sessions.images import MOST_IMAGES, image_in_url, with_note
 if TYPE_CHECKING:
     from agent_core.types import Image
 
-DOOR = "openai"
+PROTOCOL = "openai"
 CHAT_HEADERS = ("X-Rondo-Chat-Id", "X-OpenWebUI-Chat-Id", "X-Conversation-Id")
 CHAT_FIELDS = ("chat_id", "session_id", "conversation_id")  # of `metadata`
 NO_IDS = {"new", "null", "none", "undefined"}  # what front ends send before a chat has an id
@@ -81,7 +81,7 @@ def read_request(request: Request) -> CompletionRequest:
         raise BadParam("stream_options", "`stream_options` must be an object")
     model = _text(data, "model", required=True)
     history = ClientHistory(
-        door=DOOR,
+        protocol=PROTOCOL,
         said=tuple(each.marked for each in messages if each.role == "user"),
         text=messages[-1].text,
         images=_images(messages[-1], len(messages) - 1),

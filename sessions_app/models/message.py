@@ -93,7 +93,7 @@ class ClientChat(models.Model):
         Session, on_delete=models.CASCADE, primary_key=True, related_name="client_chat"
     )
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="+", db_index=False)
-    door = models.CharField(max_length=32)
+    door = models.CharField(max_length=32)  # the name of the protocol, of `interfaces/protocols.py`
     chat = models.CharField(max_length=64)
     number = models.PositiveIntegerField()
     told = models.JSONField(default=dict)

@@ -35,7 +35,7 @@ class ClientHistory:
     program. `repeats`: the program says that it sends the request again. `request_key`: the Idempotency-Key.
     """
 
-    door: str
+    protocol: str
     said: tuple[str, ...]
     text: str
     images: tuple[Image, ...] = ()
@@ -146,7 +146,7 @@ def place(
             raise HistoryDiverged(UNIFIED)
     if chat is None:
         name = hashed(given.key) if given.key else secrets.token_hex(16)
-        chat = _new(open_session(agent), given.door, name)
+        chat = _new(open_session(agent), given.protocol, name)
     if selectors.shown_id(user, chat.pk) == chat.pk:  # else its messages are those of another session
         _store_unknown(chat, given, paths, known)
     return chat, _next_position(chat)
@@ -224,7 +224,7 @@ def place_in(
         if before.exists() and not _unfollowed(before).exists():
             raise HistoryDiverged(ONE_SESSION)
     chat = ClientChat.objects.filter(session=only.pk).first()
-    chat = chat or _new(only, given.door, hashed(given.key), told=only.last_seq)
+    chat = chat or _new(only, given.protocol, hashed(given.key), told=only.last_seq)
     return chat, _next_position(chat)
 
 
@@ -273,20 +273,20 @@ def _unfollowed(rows: QuerySet[ClientMessage]) -> QuerySet[ClientMessage]:
     return rows.exclude(Exists(later))
 
 
-def _new(session: Session, door: str, name: str, told: int = 0) -> ClientChat:
-    number = _next_number(session.agent_id, door, name)
+def _new(session: Session, protocol: str, name: str, told: int = 0) -> ClientChat:
+    number = _next_number(session.agent_id, protocol, name)
     return ClientChat.objects.create(
         session=session,
         agent_id=session.agent_id,
-        door=door,
+        door=protocol,
         chat=name,
         number=number,
         told={str(session.pk): told},
     )
 
 
-def _next_number(agent_id: int, door: str, name: str) -> int:
-    used = ClientChat.objects.filter(agent=agent_id, door=door, chat=name)
+def _next_number(agent_id: int, protocol: str, name: str) -> int:
+    used = ClientChat.objects.filter(agent=agent_id, door=protocol, chat=name)
     last = used.aggregate(last=Max("number"))["last"]
     return 0 if last is None else last + 1
 

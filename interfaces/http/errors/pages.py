@@ -13,11 +13,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from automations.schedules.slots import ScheduleError
-from interfaces.doors import is_for_programs
 from interfaces.http.errors.codes import status_of
 from interfaces.http.headers import is_fragment
 from interfaces.http.server.headers import current_id
 from interfaces.http.throttle import count_page
+from interfaces.protocols import is_for_programs
 from sessions_app.exceptions import SessionsError
 
 PROBES = {"/healthz", "/readyz", "/metrics"}  # asked by machines, and never limited

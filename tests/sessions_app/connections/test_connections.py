@@ -26,7 +26,7 @@ from sessions_app.models import Agent, Connection, Event, Message, Turn, TurnSta
 from sessions_app.telegram.bots import CheckedToken, add_bot, token_of
 from tests.api.conftest import problem
 from tests.conftest import Person, new_person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside
 from tests.model_server import ModelServer
 

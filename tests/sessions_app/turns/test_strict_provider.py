@@ -35,7 +35,7 @@ from sessions_app.sessions.open import primary_session
 from tests.admin.conftest import make_job
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import new_person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside, begun, call, makes
 from tests.mcp_servers import Docs
 from tests.model_server import ModelServer
