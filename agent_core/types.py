@@ -194,7 +194,7 @@ class Entry:
 
     An assistant entry may have text and calls; a tool entry has results. ``partial``: a cancel or a failure cut the
     text off. ``ended_by``: how the model ended it; its calls are made only if it is whole. Not stored: ``stranger``
-    (written by another system), ``stays`` (kept in a request over its budget), and ``images``, which a person's
+    (written by another system), ``stays`` (kept in a request that is too long), and ``images``, which a person's
     message has.
     """
 

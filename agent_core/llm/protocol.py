@@ -46,7 +46,7 @@ class ModelCall:
 
     ``form``: the model must fill in this form; it may name the ``tools`` but not call them. ``form_as_text``: the form
     is described in the message, for a provider that rejects forced calls. ``kept``: how many of the last entries stay
-    if the request is over its budget. ``settings``: as the agent has them. ``is_bounded``: their ``max_tokens`` also
+    if the request is too long. ``settings``: as the agent has them. ``is_bounded``: their ``max_tokens`` also
     bounds a form. ``patience``: seconds that the model may send nothing.
     """
 

@@ -26,7 +26,7 @@ from agent_core.llm import protocol
 from agent_core.llm.protocol import ModelCall, ModelReply, Thought, clean_reply
 from agent_core.telemetry import spans
 from agent_core.text.json_values import clean_text, split_half
-from agent_core.turn import budget
+from agent_core.turn import request_size
 from agent_core.turn.charge import Charge, Counted, charged
 from agent_core.turn.control import Signal, TurnControl
 from agent_core.types import NOTES, Ended, Entry, Role, TurnEvent, TurnEventType, TurnRequest
@@ -166,9 +166,9 @@ class Exchange:
         self, model: str, connection: Connection | None
     ) -> Generator[TurnEvent, None, ModelReply]:
         """One attempt. A request that is longer than the model's context is shortened and sent again."""
-        key = budget.model_key(model, self.request.connections)
-        call, first = budget.fit_call(self.call, key), self._tries + 1
-        with budget.learning(key) as lesson:
+        key = request_size.model_key(model, self.request.connections)
+        call, first = request_size.fit_call(self.call, key), self._tries + 1
+        with request_size.learning(key) as lesson:
             while True:
                 self._pieces = []
                 self._tries += 1
@@ -178,11 +178,11 @@ class Exchange:
                     if error.code != CONTEXT_TOO_LONG:
                         raise
                     lesson.keep &= not (error.of_bytes and any(entry.images for entry in call.entries))
-                    size = budget.of_call(call)
-                    if size > budget.LEAST_LEARNED:
-                        budget.learn(key, int(size * SHORTER))
-                        call = budget.fit_call(self.call, key)
-                    if budget.of_call(call) >= size:
+                    size = request_size.of_call(call)
+                    if size > request_size.LEAST_LEARNED:
+                        request_size.learn(key, int(size * SHORTER))
+                        call = request_size.fit_call(self.call, key)
+                    if request_size.of_call(call) >= size:
                         lesson.keep &= self._tries == first  # else its length was not the cause
                         raise
                     yield self._status(0.0, error.reason, "leaving out older messages and trying again")

@@ -166,12 +166,12 @@ def fitting_entries(
     return tuple(with_all_results(_within(entries, room)))
 
 
-def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
+def _within(newest_first: Iterable[Entry], most: int) -> list[Entry]:
     """Return the newest entries that fit, oldest first. A result may be without its call then."""
     kept: list[Entry] = []
     for entry in newest_first:
-        budget -= tokens.of_entry(entry)
-        if budget < 0:
+        most -= tokens.of_entry(entry)
+        if most < 0:
             break
         kept.append(entry)
     return kept[::-1]

@@ -23,7 +23,7 @@ from agent_core.mcp.offer import NOTHING, Offer
 from agent_core.policy import TurnPolicy
 from agent_core.strategies import STRATEGIES, ContextInput, DueTask
 from agent_core.tool_spec import ToolSpec
-from agent_core.turn import budget
+from agent_core.turn import request_size
 from agent_core.turn.endings import error_detail_for
 from agent_core.turn.transcript import said_so_far
 from agent_core.types import Ending, Entry, Role, Step, StepKind, TurnRequest, TurnResult, Usage
@@ -128,7 +128,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
     tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
     offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
-    fixed = tokens.of_text(system_prompt) + budget.of_tools(offered)
+    fixed = tokens.of_text(system_prompt) + request_size.of_tools(offered)
     asked, room, seen = _fitted(read, shown, fixed, kind.runs_shown)
     permit = permit_of(turn, steps, seen, person_waits=kind.interactive, shown_foreign=shown.foreign)
     return Prepared(
@@ -165,10 +165,10 @@ def _read_for(turn: Turn, kind: Kind) -> Context:
 
 
 def _model_choice(turn: Turn, read: Context) -> dict[str, Any]:
-    """The turn's models, else the agent's, and the account that pays. Now the budget is that of the first model."""
+    """The models of the turn, else of the agent, and the account. Requests in this thread get the first one's limit."""
     agent, given = read.session.agent, turn.input
     choice = model_choice(agent, given.model, given.fallback_model, given.max_output_tokens)
-    budget.use_model(choice["model"], choice["connections"])
+    request_size.use_model(choice["model"], choice["connections"])
     return choice | {"account": account_of(turn, agent, read.user_limits)}
 
 
@@ -301,7 +301,7 @@ def _fitted(
     messages = history.without_old_runs(read.messages, runs_shown)
     found = images.read_images(read.session.agent, (metadata, *(each.metadata for each in messages)))
     asked = Entry(role=Role.USER, content=shown.message, images=images.images_of(metadata, found))
-    room = budget.room(fixed + tokens.of_entry(asked))
+    room = request_size.room(fixed + tokens.of_entry(asked))
     seen = history.fitting_entries(messages, room, found)
     return asked, room, seen
 

@@ -113,7 +113,7 @@ def test_the_next_turn_works_whatever_the_model_has_said(
 
 @pytest.mark.rule("7.6")
 def test_a_talk_longer_than_the_context_goes_on(inside: Inside, server: ModelServer, settings: Any) -> None:
-    """Later turns know the limit: what leaves the history becomes task state, as within the server's own budget."""
+    """Later turns know the limit: what leaves the history becomes task state, as within the server's own limit."""
     server.most_characters, settings.RONDO_WINDOW_MESSAGES = 24_000, 10
     session = home(inside)
     for number in range(14):
