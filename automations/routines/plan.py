@@ -70,13 +70,13 @@ def read_routine_schedule(text: Any, *, timezone: str, now: datetime) -> Schedul
         )
     found = _INTERVAL.fullmatch(text.strip())
     if found:
-        given: dict[str, Any] = {"kind": "every", "seconds": int(found[1]) * UNITS[found[2]]}
+        given: dict[str, Any] = {"kind": ScheduleKind.EVERY, "seconds": int(found[1]) * UNITS[found[2]]}
     elif " " not in text.strip():
         raise ScheduleError(
             "bad_schedule", f"{text[:60]!r} is neither an interval such as `30m` nor five cron fields."
         )
     else:
-        given = {"kind": "cron", "expr": text.strip(), "timezone": timezone}
+        given = {"kind": ScheduleKind.CRON, "expr": text.strip(), "timezone": timezone}
     return parse_schedule(given, default_timezone=timezone, now=now)
 
 

@@ -13,7 +13,7 @@ from automations.exceptions import BadJob, JobNotFound, RunNotFailed
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule
 from automations.jobs.explain import explain
 from automations.jobs.failing import try_again
-from automations.models import CronJob, RunRecord, RunState
+from automations.models import CronJob, RunRecord, RunState, ScheduleKind
 from automations.runs.describe import when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
@@ -162,11 +162,11 @@ def _schedule(options: dict[str, Any]) -> dict[str, Any]:
             "--timezone belongs to --cron; an --at may have an offset, such as 2031-05-01T09:00+02:00"
         )
     if options["every"] is not None:
-        given: dict[str, Any] = {"kind": "every", "seconds": options["every"]}
+        given: dict[str, Any] = {"kind": ScheduleKind.EVERY, "seconds": options["every"]}
     elif options["at"] is not None:
-        given = {"kind": "at", "at": options["at"]}
+        given = {"kind": ScheduleKind.AT, "at": options["at"]}
     else:
-        given = {"kind": "cron", "expr": options["cron"]}
+        given = {"kind": ScheduleKind.CRON, "expr": options["cron"]}
     return given | ({"timezone": options["timezone"]} if options["timezone"] else {})
 
 

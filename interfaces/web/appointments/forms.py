@@ -163,9 +163,9 @@ def _schedule_json(given: dict[str, Any]) -> dict[str, Any]:
     """The API's JSON of a schedule that the form has checked."""
     match given["repeat"]:
         case Repeat.ONCE:
-            return {"kind": "at", "at": wall_time(given["at"])}
+            return {"kind": ScheduleKind.AT, "at": wall_time(given["at"])}
         case Repeat.EVERY:
-            return {"kind": "every", "seconds": given["count"] * int(given["unit"])}
+            return {"kind": ScheduleKind.EVERY, "seconds": given["count"] * int(given["unit"])}
         case Repeat.CRON:
             expr = given["expr"]
         case repeat:
@@ -176,7 +176,7 @@ def _schedule_json(given: dict[str, Any]) -> dict[str, Any]:
             }
             expr = f"{given['time'].minute} {given['time'].hour} {days.get(repeat, '* * *')}"
     zone = {"timezone": given["timezone"]} if given["timezone"] else {}
-    return {"kind": "cron", "expr": expr, **zone}
+    return {"kind": ScheduleKind.CRON, "expr": expr, **zone}
 
 
 def schedule_fields(job: CronJob) -> dict[str, Any]:
