@@ -266,7 +266,7 @@ def rate(raw: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Env:
-    """The configuration of a process. Each attribute holds the variable of its name in capital letters."""
+    """The configuration of a process. Each field holds the environment variable of its name in capital letters."""
 
     secret_key: str = variable(str, None)
     secret_key_fallbacks: tuple[str, ...] = variable(former_keys, "")

@@ -21,7 +21,7 @@ MOST_PARTS: Final = 256  # of one reply: calls, and pieces of text and reasoning
 
 
 class Bounds:
-    """What is left for the rest of one reply."""
+    """How much may still come of one reply: characters, parts and calls."""
 
     def __init__(self) -> None:
         self.characters, self.calls, self.parts = hooks.reply_characters(), MOST_CALLS, MOST_PARTS
@@ -65,8 +65,8 @@ class ModelCall:
 class ModelReply:
     """A reply: its text, which may be empty, the tool calls it asks for, and how it ended.
 
-    A reply that was cut is never one: it is raised as ModelUnavailable. Of a reply that is not whole, nothing is acted
-    upon but its text, which people see with a note.
+    A reply that was cut raises ModelUnavailable instead. Of a reply that is not whole only the text is used, which
+    people see with a note.
     """
 
     text: str

@@ -45,7 +45,7 @@ class Cancelled(AgentCoreError):
 
 
 class Stopped(AgentCoreError):
-    """The turn is to be handed back."""
+    """The worker stops, and hands the turn back to the queue."""
 
 
 class TimedOut(AgentCoreError):
@@ -53,7 +53,9 @@ class TimedOut(AgentCoreError):
 
 
 class Watch:
-    """Checks the turn's signals and its deadline. ``model`` replied last; ``fell_back``: as in ``TurnResult``."""
+    """Checks the turn's signals and its deadline. ``model`` is the one that replied last; ``fell_back``: as in
+    ``TurnResult``.
+    """
 
     def __init__(self, control: TurnControl, timeout_seconds: float) -> None:
         self.control = control
@@ -272,7 +274,7 @@ class Exchange:
 
 
 def _no_further(error: ModelError) -> ModelError:
-    """The error of the last request, after which a cap allows none: what failed is the request, and may pass."""
+    """The error of the last request, when a cap allows no other: the turn fails by that error, and may be repeated."""
     if error.reason:
         error.reason += ", and a cap allows no other try"
     return error
@@ -290,7 +292,7 @@ def _admit(connection: Connection | None) -> None:
 
 
 def _report(connection: Connection | None, error: ModelError | None, model: str) -> None:
-    """Report what the call says of the connection, if that is news."""
+    """Report that the connection failed or works again, if its stored state says otherwise."""
     if connection is not None and (error is None or connections.says_of(connection, error, model)):
         said = error.reason or error.code if error else ""
         if said != connection.error:

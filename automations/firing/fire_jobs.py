@@ -76,8 +76,8 @@ def fire_due_jobs(limit: int = BATCH) -> Fired:
 def _claim(limit: int) -> list[Any]:
     """Lock the clocks of due jobs. Clocks that another beat or an edit has locked are left out.
 
-    Also left out is what a heartbeat has registered, until that heartbeat has ended (rule 5.6). Inline routines wait
-    for it anyway.
+    Routines that a running heartbeat has registered are left out until it has ended (rule 5.6). Inline routines wait
+    for the heartbeat anyway.
     """
     due = JobClock.objects.filter(inline=False, next_run_at__lte=NOW).order_by("next_run_at")
     # no_key: a delete of what a job refers to checks the keys of its runs, which must not wait for a batch
@@ -192,7 +192,7 @@ def _decide(due: DueJob, plan: JobPlan, now: datetime) -> Decision:
 
 
 def _backs_off(job: Any, now: datetime) -> bool:
-    """Whether the job has failed too often to run now. One that should have been paused is paused after the commit."""
+    """Whether the job has failed too often to run now. A job that keeps failing is paused after the commit."""
     health = health_of(job)
     if health.is_hopeless:
         pause_after_commit(job.pk)

@@ -80,8 +80,8 @@ class NewJob:
 
     `ends_at`: no runs after this ISO time; without an offset it is in the agent's zone. `max_runs`: limit of runs.
     `jitter_seconds` is the longest delay of a run; the job's id decides it, the same for all runs. `max_retry`: retries
-    of a failed run. `model` and the four fields below it: see `choices.py`. `allow_duplicate`: though the
-    session has one with the same message and schedule; whoever takes it from people or models says no.
+    of a failed run. `model` and the four fields below it: see `choices.py`. `allow_duplicate`: create
+    the automation even if the session has one with the same message and schedule. People and models may not.
     """
 
     session_id: uuid.UUID
@@ -452,7 +452,7 @@ def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> d
 
 
 def _nth(plan: JobPlan, job: CronJob, first: datetime, slots: int, now: datetime) -> datetime:
-    """The last of so many slots; the last one that there is when there are fewer."""
+    """The last of `slots` slots from `first` on; the schedule's last slot if there are fewer."""
     last = first
     if job.catch_up != CatchUp.ALL:  # all due slots together would become one run
         last = plan.slots.last(first, now - plan.jitter) or first

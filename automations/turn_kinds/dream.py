@@ -170,7 +170,7 @@ def _keep(shown: dict[str, Any], result: TurnResult) -> None:
 
 
 def _is_no_document(text: str, given: dict[str, str]) -> bool:
-    """Whether the answer has no text, or only says so: then it repeats no word of the texts that it was given."""
+    """Whether the answer has no text, or only says that there is nothing: it repeats no word of the given texts."""
     body = _TITLE.sub("", text).strip()
     if not body or _NO_DOCUMENT.fullmatch(body):
         return True

@@ -224,7 +224,7 @@ class _Readiness:
         self._found: dict[str, Finding] = {}
 
     def check(self, came_at: float) -> dict[str, Finding]:
-        """The last result if it is newer than `came_at`, else a new one."""
+        """Return the last result if it is newer than `came_at`, else the result of a new run."""
         with self._guard:
             if self._ended_at < came_at:
                 self._found = check_readiness()

@@ -1,4 +1,4 @@
-"""The checks of what is known to stop calls and runs that are to come: used-up caps and problems of automations."""
+"""Checks of what will stop coming runs and calls: problems that preflight found, and used-up caps."""
 
 from __future__ import annotations
 

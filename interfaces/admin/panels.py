@@ -36,7 +36,7 @@ LABELS = {  # the colours of states; others are grey
 class Panel:
     """A table or a text. `note` is a sentence about it, `more` the URL of the full list.
 
-    `leads`: it stands above the fields. `wide`: on the dashboard it takes the whole width.
+    `leads`: the panel stands above the fields. `wide`: on the dashboard the panel takes the whole width.
     """
 
     title: str

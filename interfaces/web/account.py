@@ -81,7 +81,7 @@ class PasswordForm(PasswordChangeForm):
 
 
 class TokenForm(forms.Form):
-    """What a new token is called, allows and reaches, and how long it lives."""
+    """The name, scopes, limit and lifetime of a new token."""
 
     name = forms.CharField(
         max_length=LONGEST_NAME, help_text="What will use it, such as “phone” or “backup”."

@@ -1,4 +1,5 @@
-"""The budgets of a turn: what applies to its calls, what a person reads when one stops it, and what owners are told.
+"""The budgets of a turn: which ones its calls are charged to, what people read when a cap stops a call, what owners are
+told.
 
 `agent_core` calls the hook before each call that a budget applies to. Owners are told of 80 and of 100 percent once in
 each period, by a mailbox update of the agent whose call it was and by a system event.

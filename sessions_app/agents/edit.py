@@ -89,7 +89,7 @@ def update_agent(
 ) -> Agent:
     """Change settings. Objects are merged; null removes a key, except from `heartbeat`.
 
-    `is_limited`: of the owner's connections, only those exist that the agent uses already.
+    `is_limited`: models may name only connections that the agent uses already.
     BadInput, NotFound; RevisionConflict if `revision` is not the agent's.
     """
     with transaction.atomic():
@@ -123,7 +123,7 @@ def _notify_dependents(agent: Agent, zone: str, heartbeat: dict[str, Any]) -> No
 
 
 def _columns(given: Mapping[str, Any], agent: Agent, reached: frozenset[str] | None = None) -> dict[str, Any]:
-    """Check the given settings, and merge those that are merged with what the agent has. BadInput."""
+    """Return the columns of the given settings, checked; objects are merged into the agent's. BadInput."""
     columns: dict[str, Any] = {}
     for name, value in given.items():
         if name in _MODELS:

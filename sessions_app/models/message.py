@@ -1,6 +1,6 @@
 """Message: one entry of a session's history, and the images in it. Only commits and branches add messages.
 
-ClientChat and ClientMessage: which sessions a chat of another program became, and how far it has come in each.
+ClientChat and ClientMessage: to which sessions the chats of other programs belong, and what they have sent there.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from sessions_app.sessions.images import with_note
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptedMessage:
-    """The message's row, and its turn: a new one, or that of the same message before (`repeated`)."""
+    """An accepted message: its row and its turn. `repeated`: the turn is that of the same message, sent before."""
 
     row: ClientMessage
     turn: Turn
@@ -37,7 +37,7 @@ class AcceptedMessage:
 
 
 def accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> AcceptedMessage:
-    """Queue the last message in the chat's session, or find the turn that it has become before.
+    """Queue the last message in the chat's session, or return the turn of the same message sent before.
 
     HistoryDiverged, SessionBusy, IdempotencyMismatch, TooLarge, and what `receive` raises.
     """
@@ -75,9 +75,9 @@ def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> Accep
 def _earlier(
     scope: QuerySet[ClientMessage], given: ClientHistory, path: str, request_key: str
 ) -> AcceptedMessage | None:
-    """The same message, if it came before and its answer was not delivered. IdempotencyMismatch.
+    """Return the same message, if it came before and its answer was not delivered. IdempotencyMismatch.
 
-    In a chat without a key it counts only if the program says that it repeats: two chats may begin alike.
+    Without a key of the chat, only if the program says that it repeats a request: two chats may begin alike.
     """
     found = scope.filter(request_key=request_key).first() if request_key else None
     if found is not None and found.path != path:

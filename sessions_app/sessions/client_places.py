@@ -47,7 +47,7 @@ class ClientHistory:
     request_key: str = ""
 
     def paths(self) -> list[str]:
-        """The hash of the beginning, then one for each message with all before it."""
+        """Return the hash of the empty history, then for each message the hash of the history up to it."""
         found = [hashed("chat", self.key) if self.key else hashed("none", self.end_user)]
         for text in self.said:
             found.append(hashed(found[-1], text))
@@ -55,7 +55,7 @@ class ClientHistory:
 
 
 def messages_after(before: tuple[tuple[str, str], ...], known: int) -> list[tuple[str, str]]:
-    """The messages after the first `known` ones of the person and their answers."""
+    """Return the messages that follow the person's first `known` messages and their answers."""
     found, said = [], 0
     for role, text in before:
         said += role == Role.USER
@@ -180,7 +180,7 @@ def _last_known(before: QuerySet[ClientMessage], given: ClientHistory) -> tuple[
 
 
 def _same_answer(rows: QuerySet[ClientMessage], given: ClientHistory) -> ClientMessage | None:
-    """The newest message of the chat, if the program has its answer: it left out or changed what it said before."""
+    """Return the chat's newest message if the program has its answer, though it changed earlier messages."""
     newest = rows.filter(chat__chat=hashed(given.key)).first()
     if newest is None or not given.before or given.before[-1][0] != Role.ASSISTANT:
         return None

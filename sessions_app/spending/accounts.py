@@ -1,4 +1,6 @@
-"""The accounts of caps: reserve before a model call, settle after it. Each is one statement, in a commit of its own."""
+"""The accounts of spending: reserve the most that a model call can cost, and settle what it did cost.
+
+Each of both is one statement, in a commit of its own."""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str,
 
 
 def settle(reservation: int, used: Amount | None) -> list[Crossed]:
-    """Replace a reservation by what was used; None: by all of it. Returns the caps to tell of. Once only."""
+    """Replace a reservation by what was used; None: by all that was reserved. A second call does nothing.
+
+    Returns the caps of which the owner is to be told."""
     rows = SETTLE.all(reservation=reservation, tokens=used and used.tokens, micro_usd=used and used.micro_usd)
     return [
         Crossed(cap=json.loads(row.cap), percent=row.percent, tokens=row.tokens, micro_usd=row.micro_usd)
@@ -116,7 +120,7 @@ _STOPPED = "budget:"
 
 
 def mark_stopped(owner_id: int, automations: Iterable[str], until: str) -> None:
-    """Mark these automations until a time, in ISO format."""
+    """Mark these automations as stopped by a cap until a time in ISO format, so that firing skips them."""
     rows = [
         Allowance(key=f"{_STOPPED}{owner_id}:{each}", full_at=datetime.fromisoformat(until))
         for each in automations
@@ -127,13 +131,13 @@ def mark_stopped(owner_id: int, automations: Iterable[str], until: str) -> None:
 
 
 def is_stopped(owner_id: str, automation: str) -> Exists:
-    """Condition: the automation of these columns is marked."""
+    """Condition: the automation of these columns is marked as stopped by a cap."""
     key = Concat(Value(_STOPPED), Cast(OuterRef(owner_id), CharField()), Value(":"), OuterRef(automation))
     return Exists(Allowance.objects.filter(key=key, full_at__gt=Now()))
 
 
 def stopped_until(owner_id: int, automation: str) -> datetime | None:
-    """Return the end of an automation's mark; None without one."""
+    """Return until when a cap stops an automation; None if none does."""
     marks = Allowance.objects.filter(key=f"{_STOPPED}{owner_id}:{automation}", full_at__gt=Now())
     return marks.values_list("full_at", flat=True).first()
 

@@ -110,7 +110,7 @@ def micro_of(usd: str | None) -> int | None:
 
 
 def period_of(period: str, zone: str, now: datetime) -> tuple[str, datetime | None]:
-    """Return the name of the current day or month in a zone, and its end in UTC; of a run neither."""
+    """Return the day or month in a zone, such as `2026-11-28`, and its end in UTC; empty and None for a run."""
     if period == RUN:
         return "", None
     try:
@@ -216,7 +216,7 @@ def caps_text(limits: Mapping[str, Any]) -> str:
 
 
 def anew(cap: Mapping[str, Any]) -> str:
-    """Say when a cap begins anew, by its own clock."""
+    """Say when a cap begins anew, in the zone of its budget."""
     if not cap["ends_at"]:
         return "It begins anew with the next run."
     at = datetime.fromisoformat(cap["ends_at"]).astimezone(ZoneInfo(cap["zone"]))

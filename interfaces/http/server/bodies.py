@@ -95,7 +95,7 @@ def longest_body(path: str) -> int:
 
 
 def too_large(longest: int) -> str:
-    """What is wrong with a longer body."""
+    """The text that refuses a longer body."""
     most = f"A request body may have at most {longest} bytes."
     return most if longest else "A request with this method has no body."
 
