@@ -2,6 +2,10 @@
 
 `{"run": {"tokens": 20000, "usd": "0.50"}, "day": {…}, "month": {…}}`: each key is optional. A run is a slot with all
 its attempts, or one message.
+
+Where a new cap goes: a period into `PERIODS` and `period_of`; a subject into `SCOPES`, and into `budgets_of` and
+`register_caps` of `agents/budgets.py`, with a column `limits`; a unit beside tokens and dollars into `_checked` and
+`cap_rows`, `Amount` of `agent_core/spending.py`, `models/spending.py` and the functions of its migration.
 """
 
 from __future__ import annotations
