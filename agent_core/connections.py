@@ -36,7 +36,7 @@ class Provider:
 
     @property
     def missing(self) -> str:
-        """Why it cannot be used here; empty if it can."""
+        """Why the provider cannot be used on this machine; empty if it can."""
         if not self.package or _is_installed(self.package):
             return ""
         return f"its package is not installed; it comes with the extra {self.extra!r} of Rondo"
@@ -124,11 +124,11 @@ class Connection:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown."""
+        """The texts that no error, page or log may contain."""
         return (self.secret,) if self.secret else ()
 
     def refusal(self, model: str) -> str:
-        """Why it may not call this model; empty if it may."""
+        """Why the connection may not call this model; empty if it may."""
         if self.fault:
             return self.fault
         if self.models and model not in self.models:
@@ -156,7 +156,7 @@ def prefix_of(model: str) -> str:
 
 
 def says_of(connection: Connection, error: ModelError, model: str) -> bool:
-    """Whether a failed call says something of the connection: a rejected request does not.
+    """Whether a failed call means that the connection is broken. A rejected request does not.
 
     Nor does an unknown model of the server's connection that its operator has not named: any user can make one up.
     """
@@ -170,12 +170,12 @@ USED_UP: Final = "the account's quota or credit is used up"
 
 
 def named_model(model: str) -> str:
-    """How an error names the model that its provider does not know."""
+    """The words by which an error names a model that its provider does not know."""
     return f"the model {model!r}"
 
 
 def concerns(error: str, model: str) -> bool:
-    """Whether the stored error of a connection counts for this model: not if it names another one."""
+    """Whether a connection's stored error applies to this model. An error that names another model does not."""
     return named_model("")[:-1] not in error or named_model(model) in error
 
 
@@ -188,7 +188,7 @@ def connection_of(model: str, connections: Iterable[Connection]) -> tuple[Connec
 
 @dataclass(kw_only=True, slots=True)
 class ModelHooks:
-    """What the server gives to all model calls of its process.
+    """Functions of the server that each model call of this process uses.
 
     ``admit`` counts a call of a connection, and returns the seconds until it is allowed, 0 if it is now. ``report`` is
     told when a connection has failed (the reason) or works again (empty). ``reserve`` is called before each call that a

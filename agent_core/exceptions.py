@@ -115,8 +115,8 @@ class ModelUnavailable(ModelError):
 class ModelRefused(ModelError):
     """The model refused the request; asking again does not help.
 
-    ``of_input``: as far as the provider tells, because of what the request says, not of how it was made. ``of_bytes``:
-    because of its size, to which images add more than to its length in tokens.
+    ``of_input``: the provider named the text of the request as the cause, not its settings. ``of_bytes``: the request
+    has too many bytes, of which an image has more than its tokens suggest.
     """
 
     of_input = of_bytes = False

@@ -36,7 +36,7 @@ def register(name: str, factory: Callable[[], Model]) -> None:
 
 
 def is_registered(name: str) -> bool:
-    """Whether the name is that of a model by itself, not of a provider's or a connection's."""
+    """Whether a model is registered under this name."""
     return name in _factories
 
 

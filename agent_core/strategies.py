@@ -14,7 +14,7 @@ from agent_core import prompts
 from agent_core.llm import tokens
 from agent_core.text import fence
 from agent_core.text.formats import indented
-from agent_core.turn import budget
+from agent_core.turn import request_size
 
 DOCUMENTS: Final = ("AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md")
 INSTRUCTING: Final = frozenset({"AGENTS.md", "SKILLS.md"})  # only people write these
@@ -166,15 +166,15 @@ def _document(name: str, text: str) -> str:
 
 
 def _fitting(texts: Mapping[str, str]) -> dict[str, str]:
-    """The documents within half of a request's budget. The longest ones are cut in the middle."""
-    most = budget.limit() // 2
+    """The documents within half of a request's limit of tokens. The longest ones are cut in the middle."""
+    most = request_size.limit() // 2
     sizes = {name: tokens.of_text(text) for name, text in texts.items()} if most else {}
     if sum(sizes.values()) <= most:
         return dict(texts)
     shares: dict[str, int] = {}
     for name in sorted(sizes, key=lambda each: sizes[each]):
         shares[name] = min(sizes[name], (most - sum(shares.values())) // (len(sizes) - len(shares)))
-    return {name: budget.clipped(text, shares[name]) for name, text in texts.items()}
+    return {name: request_size.clipped(text, shares[name]) for name, text in texts.items()}
 
 
 def _one_line(text: str) -> str:

@@ -20,9 +20,9 @@ from agent_core.tool_spec import ToolSpec
 
 
 class Ended(StrEnum):
-    """How an answer ended. Only one that ended by ``STOP`` is whole.
+    """How a model's answer ended. Only an answer that ended by ``STOP`` is whole.
 
-    ``CUT``: the connection or the provider broke it off. Such an answer is asked for again; it is never stored.
+    ``CUT``: the connection or the provider broke it off. A cut answer is requested again, and never stored.
     """
 
     STOP = "stop"
@@ -169,7 +169,9 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
-    """The result of a call. ``error_class`` names the exception of a failed one. ``foreign``: text from outside."""
+    """The result of a call. ``error_class`` names the exception of a failed one. ``foreign``: its output is text from
+    outside.
+    """
 
     id: str
     name: str
@@ -194,7 +196,7 @@ class Entry:
 
     An assistant entry may have text and calls; a tool entry has results. ``partial``: a cancel or a failure cut the
     text off. ``ended_by``: how the model ended it; its calls are made only if it is whole. Not stored: ``stranger``
-    (written by another system), ``stays`` (kept in a request over its budget), and ``images``, which a person's
+    (written by another system), ``stays`` (kept in a request that is too long), and ``images``, which a person's
     message has.
     """
 

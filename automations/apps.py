@@ -32,7 +32,7 @@ class AutomationsConfig(AppConfig):
         edit.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAutomations())
         register_session_dependent(bindings.SessionScheduledMessages())
-        budgets.register_limits("automation", CronJob)
+        budgets.register_caps("automation", CronJob)
         connections.register_models_of(CronJob.objects.all)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
@@ -40,7 +40,8 @@ class AutomationsConfig(AppConfig):
 
     def register_retention(self) -> None:
         """Register the walks of maintenance. It is called when the first one is needed."""
-        from automations.retention import messages, preflight, runs, zones
+        from automations import preflight
+        from automations.retention import messages, runs, zones
 
         runs.register_run_retention()
         messages.register_message_retention()

@@ -24,7 +24,7 @@ from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.one_by_one import Fired
 from automations.firing.retries import queue_due_retries
-from automations.jobs.preflight import PREFLIGHT
+from automations.jobs.edit import PREFLIGHT
 from automations.models import JobClock, RunRecord, ScheduledMessage
 from automations.routines.plan import apply_jobs_flag
 from sessions_app import flags, hints, metrics

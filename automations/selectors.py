@@ -174,9 +174,9 @@ def automation_of(job: Any) -> Automation:
 
 
 def problems_of(job: Any) -> list[dict[str, str]]:
-    """The known problems of a job whose next slot they will stop, each `{code, text, since}`; the oldest first.
+    """The known problems that will stop the job's next run, each `{code, text, since}`; the oldest first.
 
-    A paused or disabled job has none: what stops it is said elsewhere.
+    None for a paused or disabled job, whose state already says what stops it.
     """
     found = getattr(job, "preflight", None)
     if found is None or not job.enabled or job.fault or job.clock.next_run_at is None:
@@ -298,7 +298,7 @@ def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
 
 
 def _reached(user: AbstractBaseUser) -> Q:
-    """Condition on runs: the limit of the request lets them be seen."""
+    """Condition: runs that the token reaches."""
     limit = limit_of(user)
     if not limit:
         return Q()

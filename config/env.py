@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from config import installation
-from interfaces import doors
+from interfaces import protocols
 
 LARGEST_COUNT = 1_000_000  # days, rows or turns
 FLAGS = {  # the values that each feature flag may have, its default first
@@ -266,7 +266,7 @@ def rate(raw: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Env:
-    """The configuration of a process. Each attribute holds the variable of its name in capital letters."""
+    """The configuration of a process. Each field holds the environment variable of its name in capital letters."""
 
     secret_key: str = variable(str, None)
     secret_key_fallbacks: tuple[str, ...] = variable(former_keys, "")
@@ -288,7 +288,7 @@ class Env:
     rondo_mcp_hosts: tuple[str, ...] = variable(names, "")
     rondo_connection_hosts: tuple[str, ...] = variable(names, "")
     rondo_webhook_hosts: tuple[str, ...] = variable(names, "")
-    rondo_doors: tuple[str, ...] = variable(doors.doors, ",".join(doors.DOORS))
+    rondo_doors: tuple[str, ...] = variable(protocols.read_protocols, ",".join(protocols.PROTOCOLS))
     rondo_cors_origins: tuple[str, ...] = variable(origins, "")
     email_url: Mapping[str, Any] = variable(mail_server, "")
     default_from_email: str = variable(str, "rondo@localhost")

@@ -1,7 +1,7 @@
 """How this copy of Rondo is installed: a checkout with `manage.py`, or a wheel with the command `rondo`.
 
-A wheel holds the checkout's code in one folder, `rondo_server`, with the same names and places in it. So both find each
-other's parts, templates and prompts relative to `ROOT`.
+A wheel holds the checkout's code in one folder, `rondo_server`, with the same structure. So in both the code finds
+templates and prompts relative to `ROOT`.
 """
 
 import os

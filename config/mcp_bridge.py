@@ -97,7 +97,7 @@ class Bridge:
     def take(self, given: Any, group: Any) -> None:
         """Begin a request, or pass on a person's answer to a question.
 
-        Of notifications only a cancellation has an effect: the server keeps nothing of a client.
+        Only one kind of notification has an effect, a cancellation: the server keeps no state of a client.
         """
         from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
@@ -140,7 +140,7 @@ class Bridge:
             await self._http.post(self._url, content=body, headers=headers | self._of_session())
 
     async def _ask(self, given: Any) -> Any:
-        """The server's answer, after what else it sends meanwhile: progress, questions. Any error of the transport."""
+        """Pass on the server's progress and questions, then return its answer. Raises any error of the transport."""
         from mcp.client.streamable_http import streamable_http_client
 
         transport = streamable_http_client(self._url, http_client=self._http, terminate_on_close=False)

@@ -3,10 +3,10 @@ from django.contrib import admin
 from django.urls import include, path
 
 from config.operations import doctor, metrics
-from interfaces.doors import DOORS
 from interfaces.http import sign_in
 from interfaces.http.errors.codes import ERRORS_PAGE
 from interfaces.http.schema.views import DocsView, ErrorsPage, SchemaView
+from interfaces.protocols import PROTOCOLS
 
 admin.autodiscover()
 
@@ -26,5 +26,5 @@ urlpatterns = [
     path("api/schema/", SchemaView.as_view(), name="schema"),
     path(ERRORS_PAGE[1:], ErrorsPage.as_view(), name="errors"),
     path("api/docs/", DocsView.as_view(url_name="schema"), name="docs"),
-    *(path(DOORS[name].prefix, include(DOORS[name].urls)) for name in settings.RONDO_DOORS),
+    *(path(PROTOCOLS[name].prefix, include(PROTOCOLS[name].urls)) for name in settings.RONDO_DOORS),
 ]

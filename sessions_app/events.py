@@ -70,7 +70,9 @@ def announce_change() -> None:
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Cursor:
-    """A position in the events: after this (xid, id). Rows are read below the oldest running transaction."""
+    """A reader's position in the events: it has read all up to this (xid, id).
+
+    Only events of transactions older than the oldest running one are read, so that none is missed."""
 
     xid: int
     id: int

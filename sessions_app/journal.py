@@ -40,7 +40,7 @@ FENCE = Statement(fence_select(_turn.c.cancel_requested_at))
 
 
 def next_step(turn_id: Any) -> Any:
-    """Select the number of the turn's next step. It is not counted, since earlier steps may have been rolled back."""
+    """Select the number of the turn's next step from its stored steps: a step in memory may have been rolled back."""
     last = sa.select(sa.func.max(_step.c.n)).where(_step.c.turn_id == turn_id).correlate_except(_step)
     return sa.func.coalesce(last.scalar_subquery() + 1, 0)
 

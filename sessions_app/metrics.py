@@ -180,7 +180,7 @@ def seconds_since_beat() -> float | None:
 
 
 def flush_counters() -> None:
-    """Write the sums of this process, also those that its timer is writing at this moment.
+    """Write the sums of this process, and wait for a write of its timer that is under way.
 
     Sums that cannot be written are kept for the next time.
     """

@@ -13,12 +13,12 @@ from sessions_app.models import Delivery, Turn
 
 
 def trace_of_run(run_id: str) -> SpanContext:
-    """The first span of a run's trace: its slot."""
+    """Return the ids of the first span of a run's trace, which stands for its slot."""
     return spans.derived("run", run_id)
 
 
 def trace_of_turn(session_id: uuid.UUID, turn_id: int, run_id: str) -> SpanContext:
-    """The first span of a turn's trace: the slot of its run, or its own wait in the queue."""
+    """Return the ids of the first span of a turn's trace: its run's slot, or else its wait in the queue."""
     return trace_of_run(run_id) if run_id else spans.derived("turn", str(session_id), str(turn_id))
 
 
@@ -54,7 +54,7 @@ def delivery_span(delivery: Delivery) -> AbstractContextManager[Span]:
 
 
 def _runs(turn: Turn) -> dict[str, str]:
-    """The run of the turn, or those that share it, whose slots have traces of their own."""
+    """The attributes that name the turn's run, or the runs that share it, whose slots have traces of their own."""
     if turn.origin_run:
         return {"rondo.run": turn.origin_run}
     shared = turn.input.runs
@@ -62,7 +62,7 @@ def _runs(turn: Turn) -> dict[str, str]:
 
 
 def _agent(turn: Turn) -> dict[str, str]:
-    """The agent's name, if the turn got so far that it was read."""
+    """The attribute with the agent's name, if the turn has read its agent."""
     is_read = "session" in turn._state.fields_cache and "agent" in turn.session._state.fields_cache
     return {"gen_ai.agent.name": turn.session.agent.name} if is_read else {}
 

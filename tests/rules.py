@@ -121,7 +121,7 @@ RULES = {
     "word, and all that it must know.",
     "7.5": "What a conversation has planned is read again for each plan, however the request is worded.",
     "7.6": "Compression keeps what lasts, marks whose words it was, and deletes no message. A request stays "
-    "within its budget.",
+    "within its limit of tokens.",
     "8.1": "An agent schedules, lists and cancels fixed texts for the private chat it is in. A refusal begins "
     "with its code, and a call made twice is one message.",
     "8.2": "A message that is due becomes a turn without a model call, in the order of its session. It is sent "

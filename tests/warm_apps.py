@@ -24,7 +24,7 @@ LOADED = {
         "tests.plugins",
     ),
     "config.beat": ("config.celery", "automations.beat"),
-    "tests.sessions_app.limits.spender": ("sessions_app.agents.budgets", "agent_core.turn.charge"),
+    "tests.sessions_app.spending.spender": ("sessions_app.agents.budgets", "agent_core.turn.charge"),
     "config.web": ("config.asgi", "config.urls", "uvicorn", "interfaces.http.server.connection"),
 }
 

@@ -135,7 +135,7 @@ def _anthropic(made: type[Any], key: str, base_url: str, http: httpx2.AsyncClien
 
 
 def is_openai(base_url: str) -> bool:
-    """Whether it is OpenAI's own server, not a compatible one."""
+    """Whether the address is that of OpenAI's own server, not of a compatible one."""
     host = urlsplit(base_url).hostname or ""
     return host == "openai.com" or host.endswith(".openai.com")
 
@@ -165,10 +165,10 @@ def _only_own(secret: str) -> Callable[[httpx2.Request], Awaitable[None]]:
 
 
 async def read_document(response: httpx2.Response) -> None:
-    """Make an answer that is a JSON document what the clients expect.
+    """Change a response that is one JSON document, not a stream, into what the clients expect.
 
-    An error that came with status 200 gets the status that it says. A whole chat completion, of a server that does not
-    stream, becomes a stream of one piece. What a stream says in its course the clients read themselves.
+    An error that came with status 200 gets the status in its body. A whole chat completion, of a server that does not
+    stream, becomes a stream of one piece. Errors within a stream are read by the clients.
     """
     kind = response.headers.get("content-type", "")
     if response.status_code != HTTPStatus.OK or not kind.lower().startswith("application/json"):
@@ -191,7 +191,7 @@ async def read_document(response: httpx2.Response) -> None:
 
 
 def _as_stream(body: JSON) -> bytes:
-    """A chat completion as a stream. An answer that says no reason of its end is whole, because the document is."""
+    """A chat completion as a stream. If it has no finish reason, it counts as whole, because the document is."""
     choices = []
     for choice in body["choices"]:
         calls = [

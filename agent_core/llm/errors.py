@@ -212,9 +212,9 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
 
 
 def _reached_no_model(error: Exception) -> bool:
-    """Whether no model has surely answered: the address was not reached, or sent a status in place of an answer.
+    """Whether surely no model has answered: the address was not reached, or its answer was an error status.
 
-    Behind one that ran out of time, a model may still have answered.
+    After a status that means a timeout, a model may have answered.
     """
     if isinstance(error, ModelHTTPError):
         return 300 <= error.status_code < 600 and error.status_code not in _OUT_OF_TIME
@@ -238,7 +238,7 @@ def _translation(error: Exception, text: str, secrets: tuple[str, ...]) -> Model
 
 
 def _blames_the_input(error: Exception) -> bool:
-    """Whether a rejection names a message as its cause. One that names nothing may be of a setting."""
+    """Whether a rejection names a message as its cause. One that names nothing may be about a setting."""
     if isinstance(error, ContentFilterError):
         return True
     if not isinstance(error, ModelHTTPError) or error.status_code not in {400, 422}:

@@ -21,7 +21,7 @@ MOST_PARTS: Final = 256  # of one reply: calls, and pieces of text and reasoning
 
 
 class Bounds:
-    """What is left for the rest of one reply."""
+    """How much may still come of one reply: characters, parts and calls."""
 
     def __init__(self) -> None:
         self.characters, self.calls, self.parts = hooks.reply_characters(), MOST_CALLS, MOST_PARTS
@@ -46,7 +46,7 @@ class ModelCall:
 
     ``form``: the model must fill in this form; it may name the ``tools`` but not call them. ``form_as_text``: the form
     is described in the message, for a provider that rejects forced calls. ``kept``: how many of the last entries stay
-    if the request is over its budget. ``settings``: as the agent has them. ``is_bounded``: their ``max_tokens`` also
+    if the request is too long. ``settings``: as the agent has them. ``is_bounded``: their ``max_tokens`` also
     bounds a form. ``patience``: seconds that the model may send nothing.
     """
 
@@ -65,8 +65,8 @@ class ModelCall:
 class ModelReply:
     """A reply: its text, which may be empty, the tool calls it asks for, and how it ended.
 
-    A reply that was cut is never one: it is raised as ModelUnavailable. Of a reply that is not whole, nothing is acted
-    upon but its text, which people see with a note.
+    A reply that was cut raises ModelUnavailable instead. Of a reply that is not whole only the text is used, which
+    people see with a note.
     """
 
     text: str

@@ -25,7 +25,7 @@ from agent_core.types import Ended
 
 @dataclass(eq=False)
 class Pieces(ModelResponsePartsManager):
-    """The client's own collection of pieces, with these differences.
+    """The client's collector of the pieces of a reply, with these differences.
 
     A call belongs to its id, not only to its index: a piece with another id and a name begins another call, and one
     without an id or without a name goes on with the last call of its index. A name that repeats the one so far is not

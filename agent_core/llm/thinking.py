@@ -77,7 +77,9 @@ class ThinkingFilter:
 
     @property
     def is_late(self) -> bool:
-        """Whether a closing tag came that was never opened. What was known of the model stays without any text."""
+        """Whether a closing tag came that was never opened. For a reply without text: whether the model is known to do
+        so.
+        """
         text = "".join(self._shown)
         if self._is_late:
             return self._had_block or not text.strip()

@@ -53,7 +53,7 @@ class Sieve:
             yield _Messages(read, self), write
 
     def message(self, message: Any) -> Any:
-        """A message of the server."""
+        """Return a message of the server without malformed tools."""
         reply = message.message if isinstance(message, SessionMessage) else None
         if isinstance(reply, types.JSONRPCResponse) and isinstance(listed := reply.result.get("tools"), list):
             room = max(0, MOST_LISTED - self.count)

@@ -132,7 +132,9 @@ def _depth(value: Any) -> int:
 
 @dataclass(kw_only=True, slots=True)
 class _Rewriter:
-    """One rewriting. `names` has the new name of each property by its own. In methods, `followed` counts references."""
+    """Rewrites a schema. `names`: new names of properties, by the server's. `followed`: how many references may still
+    be followed.
+    """
 
     root: JSON
     text: str

@@ -70,7 +70,9 @@ _STEP_WAITS: Final = re.compile(
 
 
 def is_step_wait(text: str) -> bool:
-    """Whether it waits for the user, a tool, or an answer of nobody else; not "for the landlord's answer"."""
+    """Whether the text says that something waits for the user, a tool or an answer, but not for a third person's
+    answer.
+    """
     return _STEP_WAITS.search(phrases.normalized(text)) is not None
 
 

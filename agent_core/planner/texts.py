@@ -15,7 +15,7 @@ from agent_core.planner.plan import MOST_STEPS
 from agent_core.text import fence
 from agent_core.text.formats import indented
 from agent_core.tool_spec import Effect
-from agent_core.turn import budget
+from agent_core.turn import request_size
 from agent_core.turn.consent import without_id
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _step(step: PlanStep, found: Observation | None) -> dict[str, Any]:
 
 def _results(execution: Execution) -> dict[str, Observation]:
     """The observation of each step. Beyond the bound, the oldest are replaced by a note."""
-    most = budget.limit() // 2 or LONGEST
+    most = request_size.limit() // 2 or LONGEST
     left, room = LONGEST, most
     shown: dict[str, Observation] = {}
     for each in reversed(execution.observations):
@@ -87,7 +87,7 @@ def _results(execution: Execution) -> dict[str, Observation]:
             room -= tokens.of_text(each.text)
             text = each.text if min(left, room) >= 0 else LEFT_OUT
             if not shown:  # the newest is always shown, at least in part
-                text = budget.clipped(each.text, most)
+                text = request_size.clipped(each.text, most)
             shown[each.step] = Observation(kind=each.kind, text=text, step=each.step)
     return shown
 

@@ -18,7 +18,7 @@ from agent_core.telemetry.spans import first_ids
 
 
 class _Ids(RandomIdGenerator):
-    """Random ids, but for first spans."""
+    """Random ids, except for the first span of a trace."""
 
     def generate_span_id(self) -> int:
         given = first_ids.get()

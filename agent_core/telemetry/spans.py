@@ -26,14 +26,14 @@ first_ids: ContextVar[SpanContext | None] = ContextVar("rondo_first_ids", defaul
 
 
 def derived(*about: str) -> SpanContext:
-    """The first span of the trace about this, which another process may have begun."""
+    """Return the first span of the trace that these texts identify. Another process may have begun it."""
     digest = hashlib.sha256("\x00".join(about).encode()).digest()
     trace_id, span_id = int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:24], "big")
     return SpanContext(trace_id, span_id, is_remote=True)
 
 
 def first_span(name: str, at: SpanContext, began: datetime, attributes: Attributes) -> None:
-    """Give the first span of a trace, which began then and ends now."""
+    """Record the first span of a trace, with the ids `at`, from `began` to now."""
     token = first_ids.set(at)
     try:
         since = int(began.timestamp() * 1e9)
@@ -51,9 +51,10 @@ def span(
     below: SpanContext | None = None,
     leads: bool = False,
 ) -> Iterator[Span]:
-    """A span around the block, below the thread's current one or `below`. `leads`: it is the current one meanwhile.
+    """A span around the block, as a child of `below` or of the thread's current span. `leads`: it becomes the current
+    one.
 
-    An exception marks it as failed, by its code or class alone, since its text may quote a message.
+    An exception marks the span as failed, with its code or class alone, since the text may quote a message.
     """
     parent = None if below is None else trace.set_span_in_context(trace.NonRecordingSpan(below), Context())
     started = _TRACER.start_span(name, context=parent, kind=kind, attributes=attributes)

@@ -38,10 +38,11 @@ _PIECES: Final = re.compile(rf".{{1,{_PIECE}}}(?:\s|\Z)|.{{1,{_PIECE}}}", re.DOT
 
 
 def one_width(text: str) -> str:
-    """Return the text in that form, in pieces that end at a space where there is one.
+    """Return the text with wide characters replaced by their usual forms (NFKC).
 
-    Python sorts the marks above and below a letter, in time that grows with the square of their number: 100,000 marks
-    take eight seconds, in which no other thread of the process runs.
+    It is done in pieces that end at a space where there is one: Python sorts the marks above and below a letter, in
+    time that grows with the square of their number: 100,000 marks take eight seconds, in which no other thread of the
+    process runs.
     """
     if text.isascii():
         return text

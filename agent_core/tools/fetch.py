@@ -51,7 +51,7 @@ _HEADERS = (
 
 
 class Trouble(StrEnum):
-    """Why a page was not read, in words of which none comes from the page."""
+    """The reasons why a page was not read. No word of them comes from the page."""
 
     STATUS = "the server answered with the status"  # and its number
     LATE = "the answer took too long"

@@ -151,7 +151,7 @@ def _object_faults(
 
 
 def fits(value: Any, schema: Any, steps: Steps) -> bool:
-    """Whether a value has no fault. Raises TooLarge."""
+    """Whether a value matches the schema. Raises TooLarge."""
     return not any(_faults(value, schema, "", steps))
 
 

@@ -1,4 +1,4 @@
-"""Compression: the model summarizes older messages as task state, so that a conversation stays within its budget.
+"""Compression: the model summarizes older messages as task state, so that requests stay short enough.
 
 The model is shown the messages of people, automations and the agent with their dates, but no tool output. The source
 of each fact is taken from the message that the model names for it.
@@ -20,7 +20,7 @@ from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.relative_days import named_days, with_dates
 from agent_core.memory.task_state import LONGEST_ITEM, CompressionReply, SaidMessage, Speaker, TaskStateData
 from agent_core.text import fence, phrases
-from agent_core.turn import budget, exchange
+from agent_core.turn import exchange, request_size
 from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import log_failed_call
 from agent_core.turn.exchange import Watch
@@ -95,7 +95,7 @@ def _knowing(lasting: FactFilter, older: Sequence[SaidMessage], request: TurnReq
 
 def fitting(older: Sequence[SaidMessage]) -> int:
     """Return how many messages, from the first on, can be shown at once. The others must stay in the window."""
-    left, left_tokens = LONGEST_SHOWN, budget.room(0) or LONGEST_SHOWN
+    left, left_tokens = LONGEST_SHOWN, request_size.room(0) or LONGEST_SHOWN
     for number, said in enumerate(older):
         line = _line(number, said)
         left -= len(line) + 1

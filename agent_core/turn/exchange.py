@@ -26,7 +26,7 @@ from agent_core.llm import protocol
 from agent_core.llm.protocol import ModelCall, ModelReply, Thought, clean_reply
 from agent_core.telemetry import spans
 from agent_core.text.json_values import clean_text, split_half
-from agent_core.turn import budget
+from agent_core.turn import request_size
 from agent_core.turn.charge import Charge, Counted, charged
 from agent_core.turn.control import Signal, TurnControl
 from agent_core.types import NOTES, Ended, Entry, Role, TurnEvent, TurnEventType, TurnRequest
@@ -45,7 +45,7 @@ class Cancelled(AgentCoreError):
 
 
 class Stopped(AgentCoreError):
-    """The turn is to be handed back."""
+    """The worker stops, and hands the turn back to the queue."""
 
 
 class TimedOut(AgentCoreError):
@@ -53,7 +53,9 @@ class TimedOut(AgentCoreError):
 
 
 class Watch:
-    """Checks the turn's signals and its deadline. ``model`` replied last; ``fell_back``: as in ``TurnResult``."""
+    """Checks the turn's signals and its deadline. ``model`` is the one that replied last; ``fell_back``: as in
+    ``TurnResult``.
+    """
 
     def __init__(self, control: TurnControl, timeout_seconds: float) -> None:
         self.control = control
@@ -166,9 +168,9 @@ class Exchange:
         self, model: str, connection: Connection | None
     ) -> Generator[TurnEvent, None, ModelReply]:
         """One attempt. A request that is longer than the model's context is shortened and sent again."""
-        key = budget.model_key(model, self.request.connections)
-        call, first = budget.fit_call(self.call, key), self._tries + 1
-        with budget.learning(key) as lesson:
+        key = request_size.model_key(model, self.request.connections)
+        call, first = request_size.fit_call(self.call, key), self._tries + 1
+        with request_size.learning(key) as lesson:
             while True:
                 self._pieces = []
                 self._tries += 1
@@ -178,11 +180,11 @@ class Exchange:
                     if error.code != CONTEXT_TOO_LONG:
                         raise
                     lesson.keep &= not (error.of_bytes and any(entry.images for entry in call.entries))
-                    size = budget.of_call(call)
-                    if size > budget.LEAST_LEARNED:
-                        budget.learn(key, int(size * SHORTER))
-                        call = budget.fit_call(self.call, key)
-                    if budget.of_call(call) >= size:
+                    size = request_size.of_call(call)
+                    if size > request_size.LEAST_LEARNED:
+                        request_size.learn(key, int(size * SHORTER))
+                        call = request_size.fit_call(self.call, key)
+                    if request_size.of_call(call) >= size:
                         lesson.keep &= self._tries == first  # else its length was not the cause
                         raise
                     yield self._status(0.0, error.reason, "leaving out older messages and trying again")
@@ -272,7 +274,7 @@ class Exchange:
 
 
 def _no_further(error: ModelError) -> ModelError:
-    """The error of the last request, after which a cap allows none: what failed is the request, and may pass."""
+    """The error of the last request, when a cap allows no other: the turn fails by that error, and may be repeated."""
     if error.reason:
         error.reason += ", and a cap allows no other try"
     return error
@@ -290,7 +292,7 @@ def _admit(connection: Connection | None) -> None:
 
 
 def _report(connection: Connection | None, error: ModelError | None, model: str) -> None:
-    """Report what the call says of the connection, if that is news."""
+    """Report that the connection failed or works again, if its stored state says otherwise."""
     if connection is not None and (error is None or connections.says_of(connection, error, model)):
         said = error.reason or error.code if error else ""
         if said != connection.error:

@@ -15,7 +15,7 @@ from agent_core.exceptions import ModelError, Stale
 from agent_core.llm.protocol import ModelReply
 from agent_core.text import fence
 from agent_core.text.json_values import json_objects
-from agent_core.turn import budget, exchange
+from agent_core.turn import exchange, request_size
 from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import log_failed_call
 from agent_core.turn.exchange import Cancelled, Stopped, Watch
@@ -138,8 +138,8 @@ def evaluate_response(
 
 
 def _ask(task: str, reply: str, request: TurnRequest, watch: Watch) -> ModelReply:
-    most = budget.limit() // 3 or _LONGEST_SHOWN  # tokens of each
-    shown = [budget.clipped(text[:_LONGEST_SHOWN], most) for text in (task, reply)]
+    most = request_size.limit() // 3 or _LONGEST_SHOWN  # tokens of each
+    shown = [request_size.clipped(text[:_LONGEST_SHOWN], most) for text in (task, reply)]
     blocks = [fence.fenced(name, text) for name, text in zip(("task", "answer"), shown, strict=True)]
     message = f"## Task\n\n{blocks[0]}\n\n## Answer\n\n{blocks[1]}"
     system_prompt = prompts.render_prompt(PROMPT, {"data_rule": prompts.data_rule()}).text

@@ -42,7 +42,9 @@ class Limits:
             raise GivenUp("max_same_tool_intent")
 
     def count_result(self, result: ToolResult) -> None:
-        """Count a result; only failed ones matter. Bad arguments may fail equally: the model is told more."""
+        """Count a failed result. Equal failures end the turn, unless bad arguments are the cause: then the model is
+        told more.
+        """
         if result.outcome is not ToolOutcome.FAILED:
             return
         self._failed += 1

@@ -182,7 +182,9 @@ def _planned(job: Any, plan: JobPlan, since: datetime, until: datetime, zone: tz
 
 
 def _slots(plan: JobPlan, after: datetime, until: datetime, first: datetime) -> list[datetime]:
-    """The firings in a day, up to one more than are listed. `first`: the clock's, which need not be a slot."""
+    """The firings in a day, up to one more than are listed. `first`: the next firing of the clock, which may be no
+    slot.
+    """
     found: list[datetime] = [first] if after < first <= until else []
     slot = plan.slots.next((first if found else after) - plan.jitter)
     while slot is not None and slot + plan.jitter <= until and len(found) <= LISTED:

@@ -86,7 +86,7 @@ def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) ->
 
 
 def _reached(user: AbstractBaseUser) -> Q:
-    """Condition: what a token reaches. One that is limited to a session reaches no routine and no heartbeat."""
+    """Condition: jobs that the token reaches. A token limited to a session reaches no routine and no heartbeat."""
     limit = limit_of(user)
     return in_agents(user) if limit.session_id is None else Q(session_id__in=limit.session_ids)
 
@@ -118,7 +118,7 @@ def appointment_kind(job: Any) -> Kind:
 
 
 def about_job(job: Any) -> dict[str, Any]:
-    """What a row of `job_rows` is and where it lives, as entries and notices name it."""
+    """The fields of entries and notices that say which job a row of `job_rows` is, and where it lives."""
     return {
         "kind": appointment_kind(job).value,
         "id": job.pk,
@@ -130,7 +130,9 @@ def about_job(job: Any) -> dict[str, Any]:
 
 
 def is_failing(job: Any) -> bool:
-    """Whether an error has disabled the job, or its last run failed, or its last runs did not do what they should."""
+    """Whether an error has disabled the job, or its last run failed, or its last runs succeeded without doing their
+    job.
+    """
     health = health_of(job)
     if job.fault or health.paused_reason:
         return True

@@ -18,7 +18,9 @@ MOST = 200  # appointments of each kind that are read
 def appointments_made(
     sessions: Collection[uuid.UUID], turn_ids: Collection[int]
 ) -> dict[int, list[tuple[str, str]]]:
-    """By turn of these sessions: name and time in words of what it made and what still exists. Two statements."""
+    """Return, by id of these turns, the name and the time in words of each appointment that the turn made and that
+    still exists. Two statements.
+    """
     found: dict[int, list[tuple[str, str]]] = {}
     # by agent or session first: the column of the turn has no index
     agents = Session.objects.filter(pk__in=sessions).values("agent")

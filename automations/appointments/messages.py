@@ -22,7 +22,7 @@ _UNREAD = ("snapshot", "prompt_variables", "rendered_prompt", "error_detail", "u
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """An appointment by kind, id and name, if one is meant, and where it lives: session, title and agent."""
+    """The kind, id and name of an appointment, and where it lives: session, title and agent."""
 
     session_id: uuid.UUID | None
     title: str
@@ -39,7 +39,7 @@ def with_run(rows: QuerySet[ScheduledMessage]) -> QuerySet[ScheduledMessage]:
 
 
 def shown_messages(rows: QuerySet[ScheduledMessage], now: datetime) -> list[ScheduledMessage]:
-    """Those of the messages that wait, and those that were sent or have failed a short time ago."""
+    """Return the messages that wait, were sent a short time ago, or failed a short time ago."""
     ended = Q(status__in=[MessageStatus.SENT, MessageStatus.FAILED], updated_at__gt=now - RECENT)
     shown = rows.filter(Q(status=MessageStatus.PENDING) | ended)
     return list(with_run(shown).order_by("send_at", "pk")[:MOST_MESSAGES])
@@ -57,7 +57,7 @@ def name_of(message: ScheduledMessage) -> str:
 
 
 def about_message(message: ScheduledMessage) -> dict[str, Any]:
-    """What a message is and where it is sent, as entries and notices name it."""
+    """The fields of entries and notices that say which message it is, and where it is sent."""
     return {
         "kind": "message",
         "id": message.pk,
@@ -91,7 +91,7 @@ def message_now(message: ScheduledMessage, now: datetime) -> str:
 
 
 def slots_of(message: ScheduledMessage, now: datetime) -> tuple[Slot, ...]:
-    """Its one slot when it was due already, else nothing."""
+    """The message's only slot if it was due already, else nothing."""
     run = _run(message)
     if run is None:
         return ()

@@ -87,7 +87,7 @@ class Appointment(Explanation):
 
     @property
     def is_on(self) -> bool:
-        """Whether it is neither paused nor paused until a time."""
+        """Whether the appointment is not paused, neither for good nor until a time."""
         return self.enabled and self.paused_until is None
 
 

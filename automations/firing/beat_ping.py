@@ -27,7 +27,7 @@ class BeatPing:
         self._thread: threading.Thread | None = None
 
     def step(self) -> None:
-        """Called after each round that went well."""
+        """Ping if it is time. Beat calls this after each round that went well."""
         is_sending = self._thread is not None and self._thread.is_alive()
         if not settings.RONDO_BEAT_PING_URL or time.monotonic() < self._next or is_sending:
             return
@@ -37,7 +37,7 @@ class BeatPing:
 
 
 def _send() -> None:
-    """Send one. The operator named the host, so it may have any address. The URL is not logged: it may be secret."""
+    """Send a ping. The operator named the host, so it may have any address. The URL is not logged: it may be secret."""
     try:
         parts = parse_web_address(settings.RONDO_BEAT_PING_URL)
         host, port = host_and_port(parts)

@@ -70,10 +70,10 @@ def decide(
 def _gaps(
     schedule: Slots, first: datetime, chosen: datetime, now: datetime, reason: GapReason | None
 ) -> tuple[Gap, ...]:
-    """The due slots that are not run. `reason`: why the chosen one is not; None: it is.
+    """The due slots that are not run, as gaps. `reason`: why the chosen slot is not run; None: it runs.
 
-    Slots that beat is only a little late for share its reason. Else a busy job that comes every second would have gaps
-    with two reasons in turn, which cannot be joined.
+    Slots for which beat is only a little late share that reason. Else a busy job that comes every second would have
+    gaps with two reasons in turn, which cannot be joined.
     """
     start = chosen if reason is None else _first_fresh(schedule, first, chosen, now)
     gaps: tuple[Gap, ...] = ()
@@ -91,7 +91,7 @@ def _first_fresh(schedule: Slots, first: datetime, chosen: datetime, now: dateti
 
 
 def nothing_due(next_run_at: datetime | None) -> Decision:
-    """No slot is due; the clock is set to this one."""
+    """Return the decision that no slot is due, with the next run at `next_run_at`."""
     return Decision(run=(), skipped=(), accounted_to=None, next_run_at=next_run_at)
 
 

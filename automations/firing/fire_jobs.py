@@ -30,10 +30,11 @@ from automations.runs.skips import Gap, GapReason, record_gap, run_id
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
 from automations.schedules.slots import ScheduleError
 from sessions_app.failures import log_failure
-from sessions_app.limits import quotas, spending
+from sessions_app.limits import quotas
 from sessions_app.models import TurnKind, TurnState
 from sessions_app.models.session import NOBODY
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.spending import accounts
 
 log = structlog.get_logger(__name__)
 
@@ -75,8 +76,8 @@ def fire_due_jobs(limit: int = BATCH) -> Fired:
 def _claim(limit: int) -> list[Any]:
     """Lock the clocks of due jobs. Clocks that another beat or an edit has locked are left out.
 
-    Also left out is what a heartbeat has registered, until that heartbeat has ended (rule 5.6). Inline routines wait
-    for it anyway.
+    Routines that a running heartbeat has registered are left out until it has ended (rule 5.6). Inline routines wait
+    for the heartbeat anyway.
     """
     due = JobClock.objects.filter(inline=False, next_run_at__lte=NOW).order_by("next_run_at")
     # no_key: a delete of what a job refers to checks the keys of its runs, which must not wait for a batch
@@ -142,7 +143,7 @@ def _read(job_ids: Sequence[str]) -> list[DueJob]:
             session_state=F("session__state"),
             owner_is_active=F("agent__owner__is_active"),
             owner_is_full=quotas.is_full("agent__owner_id"),
-            is_stopped=spending.is_stopped("agent__owner_id", "pk"),
+            is_stopped=accounts.is_stopped("agent__owner_id", "pk"),
         )
     )
     is_open = Q(turn__state__in=OPEN_STATES)
@@ -191,7 +192,7 @@ def _decide(due: DueJob, plan: JobPlan, now: datetime) -> Decision:
 
 
 def _backs_off(job: Any, now: datetime) -> bool:
-    """Whether the job has failed too often to run now. One that should have been paused is paused after the commit."""
+    """Whether the job has failed too often to run now. A job that keeps failing is paused after the commit."""
     health = health_of(job)
     if health.is_hopeless:
         pause_after_commit(job.pk)

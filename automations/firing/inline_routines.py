@@ -45,7 +45,7 @@ AFTER_A_FAULT = 30.0  # an unexpected error
 
 
 class InlineRoutineStarter:
-    """Starts due routines, one `step` in each tick of beat. In memory: when each agent is tried again."""
+    """Starts due routines, one `step` in each tick of beat. It keeps in memory when each agent is tried again."""
 
     def __init__(self) -> None:
         self._retry_at: dict[int, float] = {}
@@ -70,7 +70,7 @@ class InlineRoutineStarter:
 
 
 def _start_safely(agent_id: int) -> tuple[Hint | None, float]:
-    """As `start_due_routines`; an error with one agent does not stop the others."""
+    """Do what `start_due_routines` does; an error with one agent does not stop the others."""
     try:
         return start_due_routines(agent_id)
     except (OperationalError, InterfaceError):

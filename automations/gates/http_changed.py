@@ -1,6 +1,7 @@
 """The gate `http_changed`: a public address whose answer has changed since the last slot.
 
-The text of a page counts that people see; with a JSON pointer (RFC 6901), the value there. Only a hash is remembered.
+Compared is the text of the page that people see or, with a JSON pointer (RFC 6901), the value there. Only a hash is
+remembered.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ KIND = "http_changed"
 
 @dataclass(frozen=True, kw_only=True)
 class HttpChanged:
-    """`{"kind": "http_changed", "url", "pointer"?}`."""
+    """The gate with the settings `{"kind": "http_changed", "url", "pointer"?}`."""
 
     fetcher: Fetcher = field(default_factory=lambda: Fetcher(seconds=SECONDS))
     kind: str = KIND

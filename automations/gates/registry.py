@@ -1,6 +1,6 @@
 """The registered gates (rule 11.6). Plugins import these names from here.
 
-A gate is no condition of a language of its own: each kind is a program, and its settings are its own.
+There is no language for conditions: each kind of gate is a Python class with settings of its own.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class GateFailed(Exception):
 class OwnReason(GateFailed):
     """The check could not be made. The message is shown to people and to the model, and quotes nothing that was read.
 
-    For this app alone.
+    Only gates of this app raise it.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What a gate has seen.
+    """The result of a gate's check.
 
     `findings`: text from outside that the turn is shown; empty: there is nothing to do, because of `reason`, one
     sentence. `seen` is what the gate remembers of it until the next slot: a small JSON object.
@@ -47,7 +47,7 @@ class Gate(Protocol):
 
     @property
     def kind(self) -> str:
-        """Its name, as `kind` of an automation's `gate` has it."""
+        """The gate's name: the value of `kind` in an automation's `gate`."""
 
     def checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings (without `kind`) as they are stored. BadJob with the code `bad_gate`."""
@@ -56,7 +56,7 @@ class Gate(Protocol):
         """Check once, within seconds. No transaction is open. GateFailed.
 
         `seen`: what it remembered at the last slot that succeeded or had nothing to do; empty: there was none. `user`:
-        whose share of the name look-ups it uses.
+        the user against whose limit name look-ups count.
         """
 
 

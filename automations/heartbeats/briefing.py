@@ -47,7 +47,8 @@ def briefing_of(row: Any, agent: Agent, *, whole: bool = False) -> str:
 def briefing_rows(agent: Agent) -> dict[str, ArraySubquery]:
     """What a briefing reads, as annotations of the agent's row.
 
-    The subqueries have the agent's id, not a reference to the row: PostgreSQL plans by it for an agent with many.
+    The subqueries contain the agent's id, not a reference to its row, so that PostgreSQL can plan for agents with many
+    rows.
     """
     states = TaskState.objects.filter(of_conversation("session_id", agent.pk)).order_by("-updated_at")
     conversations = Session.objects.filter(of_conversation("pk", agent.pk), state=SessionState.OPEN)
@@ -62,8 +63,8 @@ def briefing_rows(agent: Agent) -> dict[str, ArraySubquery]:
 def of_conversation(column: str, agent: Any) -> Func:
     """Condition: the column is the id of the agent's primary session or of one of its newest conversations.
 
-    Activity has no index, which each commit would have to write. So the last active of all cannot be found without
-    reading all, which may be very many; of these they can.
+    There is no index on activity, since each commit would have to write it. So the most recently active conversations
+    are looked for among the newest ones only.
     """
     threads = Session.objects.filter(agent=agent, type=SessionType.SUB).order_by("-created_at", "-pk")
     primary = Session.objects.filter(agent=agent, key=PRIMARY_KEY)

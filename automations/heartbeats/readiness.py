@@ -137,7 +137,7 @@ TIME_REMINDER = "time_reminder"
 
 
 def answer_without_model(turn: Turn) -> str | None:
-    """A JSON list with each task's result; None when the turn needs a model. A failure is stored. Stale."""
+    """Return a JSON list with each task's result; None when the turn needs a model. Failures are stored. Stale."""
     if not turn.input.deterministic:
         return None
     try:

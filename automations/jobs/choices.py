@@ -25,8 +25,8 @@ def checked_choices(
 ) -> dict[str, Any]:
     """Return those of the given values that are choices, as they are stored. BadJob, BadInput.
 
-    A tool that `job` has already is accepted even if it is missing now. `is_limited`: of the owner's connections, only
-    those exist that the agent uses already.
+    A tool that `job` has already is accepted even if it is missing now. `is_limited`: models
+    may name only connections that the agent uses already.
     """
     found = {name: given[name] for name in CHOICES if name in given}
     for name in MODELS:

@@ -41,7 +41,7 @@ def skip_overdue_slots(clock: JobClock, job: CronJob, now: datetime) -> None:
 
 
 def counted_to(clock: JobClock, now: datetime) -> datetime | None:
-    """The instant up to which no slot is planned: all were run, skipped, or lie in a pause; None: any may be."""
+    """The instant up to which no slot is planned, as all were run, skipped or lie in a pause; None: there is none."""
     pause = clock.paused_until and clock.paused_until - TICK
     ends = (accounted_to(clock.last_slot, now), clock.skipped_to, pause)
     return max((each for each in ends if each is not None), default=None)

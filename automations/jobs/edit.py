@@ -18,10 +18,19 @@ from django.db import IntegrityError, transaction
 from automations.exceptions import BadJob, DuplicateJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
 from automations.jobs.choices import CHOICES, checked_choices
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
-from automations.jobs.preflight import request_preflight
 from automations.jobs.removed_routines import normalised, remember_removed_titles
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CatchUp, CronJob, JobClock, JobHealth, Overlap, RunRecord, Source, new_job_id
+from automations.models import (
+    CatchUp,
+    CronJob,
+    JobClock,
+    JobHealth,
+    JobPreflight,
+    Overlap,
+    RunRecord,
+    Source,
+    new_job_id,
+)
 from automations.models.category import RESERVED_IDS, Category, category
 from automations.runs.record import cancel_queued_runs
 from automations.runs.skips import TICK, GapReason, gap_between, record_gap
@@ -40,14 +49,16 @@ from automations.schedules.schedule import (
     parse_schedule,
     read_time,
 )
+from sessions_app import flags, hints
 from sessions_app.exceptions import NotFound, RevisionConflict
-from sessions_app.limits.caps import merge_limits
-from sessions_app.limits.spending import forget_stopped
 from sessions_app.models import Session, SessionType
 from sessions_app.queue.threads import find_target, must_be_open
+from sessions_app.spending.accounts import forget_stopped
+from sessions_app.spending.caps import merge_caps
 
 _KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
+PREFLIGHT = "preflight"  # the chore of maintenance that `automations/preflight.py` registers
 MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
 MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
@@ -69,8 +80,8 @@ class NewJob:
 
     `ends_at`: no runs after this ISO time; without an offset it is in the agent's zone. `max_runs`: limit of runs.
     `jitter_seconds` is the longest delay of a run; the job's id decides it, the same for all runs. `max_retry`: retries
-    of a failed run. `model` and the four fields below it: see `choices.py`. `allow_duplicate`: though the
-    session has one with the same message and schedule; whoever takes it from people or models says no.
+    of a failed run. `model` and the four fields below it: see `choices.py`. `allow_duplicate`: create
+    the automation even if the session has one with the same message and schedule. People and models may not.
     """
 
     session_id: uuid.UUID
@@ -103,7 +114,7 @@ def create_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
     """
     texts = {"message": given.message, "name": given.name or default_name(given.message)}
     values = validated(texts | {name: getattr(given, name) for name in _SETTINGS})
-    values["limits"] = merge_limits({}, given.limits)
+    values["limits"] = merge_caps({}, given.limits)
     try:
         with transaction.atomic():
             session = lock_session(given.session_id)
@@ -131,7 +142,7 @@ def create_job(given: NewJob, *, is_limited: bool = False) -> CronJob:
             job.save(force_insert=True)
             count_texts(job)
             start_clock(job, now)
-            request_preflight(job)
+            _request_preflight(job)
             transaction.on_commit(notify_beats, robust=True)
     except IntegrityError as error:
         raise NotFound("there is no such session") from error
@@ -168,7 +179,7 @@ def update_job(
         if changes:
             plain |= checked_choices(job.agent, changes, job, is_limited=is_limited)
             _change(clock, job, plain, changes)
-            request_preflight(job)
+            _request_preflight(job)
             forget_stopped(job.agent.owner_id)
             transaction.on_commit(notify_beats, robust=True)
     job.clock = clock
@@ -180,7 +191,7 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
     now = database_now()
     columns = plain | _plan_columns(job, changes, now)
     if "limits" in columns:
-        columns["limits"] = merge_limits(job.limits, columns["limits"])
+        columns["limits"] = merge_caps(job.limits, columns["limits"])
     paused_until = _pause(clock, job, changes, now)
     is_held = paused_until is not None and paused_until != clock.paused_until
     replanned = bool(PLAN & changes.keys())
@@ -417,6 +428,17 @@ def _must_be_bound(job: CronJob) -> None:
     raise JobNotFound
 
 
+def _request_preflight(job: CronJob) -> None:
+    """Have the job checked soon (rule 11.5), in the transaction that saves it."""
+    if not flags.PREFLIGHT.value:
+        return
+    row = JobPreflight(job=job, requested=True)
+    JobPreflight.objects.bulk_create(
+        [row], update_conflicts=True, unique_fields=["job"], update_fields=["requested"]
+    )
+    transaction.on_commit(lambda: hints.ask_for_maintenance(PREFLIGHT), robust=True)
+
+
 def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> datetime:
     if not job.enabled:
         raise NothingToSkip("the automation is paused")
@@ -430,7 +452,7 @@ def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> d
 
 
 def _nth(plan: JobPlan, job: CronJob, first: datetime, slots: int, now: datetime) -> datetime:
-    """The last of so many slots; the last one that there is when there are fewer."""
+    """The last of `slots` slots from `first` on; the schedule's last slot if there are fewer."""
     last = first
     if job.catch_up != CatchUp.ALL:  # all due slots together would become one run
         last = plan.slots.last(first, now - plan.jitter) or first

@@ -82,7 +82,7 @@ class JobFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What is to be said of a job. Instants are in the schedule's zone. `last`: newest first, at most 20."""
+    """The explanation of a job. Instants are in the schedule's zone. `last`: newest first, at most 20."""
 
     name: str
     words: str
@@ -211,7 +211,7 @@ def _coming_firings(job: Any, now: datetime) -> list[datetime]:
 
 
 def _problems(facts: JobFacts) -> list[str]:
-    """What was found that will stop the next run."""
+    """The problems found by preflight that will stop the next run."""
     return [each["text"] for each in problems_of(facts.job)]
 
 
@@ -263,7 +263,7 @@ def takes_no_runs(job: Any) -> str:
 
 
 def _is_open(job: Any) -> bool:
-    """Whether its session takes runs; a job that is not bound has none."""
+    """Whether the job's session accepts runs. A job without a session counts as open."""
     return job.session is None or job.session.state == SessionState.OPEN
 
 
@@ -307,7 +307,8 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
 
 
 def _model_failed(facts: JobFacts) -> list[str]:
-    """A model that could not be called in the last run; of one that needs no connection nothing else is known."""
+    """A warning about a model that could not be called in the last run. Nothing else is known of models without a
+    connection."""
     done = (run for run in facts.runs if run.state in (RunState.SUCCEEDED, RunState.FAILED))
     last = next(done, None)
     if last is None or last.state != RunState.FAILED or last.reason not in UNUSABLE_CODES:
@@ -317,7 +318,7 @@ def _model_failed(facts: JobFacts) -> list[str]:
 
 
 def _failing(job: Any) -> list[str]:
-    """A job that is slowed down."""
+    """A warning if the job is slowed down."""
     health = health_of(job)
     if not health.is_slowed:
         return []
@@ -327,7 +328,7 @@ def _failing(job: Any) -> list[str]:
 
 
 def undeliverable(session: Session | None) -> list[str]:
-    """Answers that are stored but not sent, because nothing serves their channel or address."""
+    """A warning if answers are stored but not sent, because nothing serves their channel or address."""
     if session is None:
         return []
     route = session.standing_route
@@ -350,7 +351,7 @@ def _changes(job: Any, coming: list[datetime], now: datetime) -> list[str]:
 
 
 def _dense(job: Any, runs: Sequence[RunRecord], coming: list[datetime]) -> list[str]:
-    """Slots that are closer together than a run takes."""
+    """A warning if slots are closer together than a run takes."""
     took = [run.duration_ms for run in runs if run.duration_ms is not None]
     apart = min((later - earlier for earlier, later in pairwise(coming)), default=None)
     if took and apart is not None and median(took) > apart.total_seconds() * 1000:

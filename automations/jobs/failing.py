@@ -59,7 +59,7 @@ def try_again(run_id: str) -> RunRecord:
 
 
 def _open_session(run: RunRecord) -> None:
-    """Lock the run's session; the one that only this run has was archived with its end, and opens again."""
+    """Lock the run's session. A session of this run alone was archived when the run ended; open it again."""
     locked = Session.objects.select_for_update(no_key=True)
     session = locked.filter(pk=run.session_id).first() if run.session_id and run.turn_id else None
     if session is None:

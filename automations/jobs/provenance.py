@@ -24,7 +24,7 @@ def record_provenance(job_id: str, context: ToolContext) -> None:
 def provenance_of(jobs: Iterable[CronJob]) -> TurnInput:
     """The provenance of these jobs for their common turn, which is restricted as the most restricted of them.
 
-    With jobs of several hooks it may only read, because no hook has the id `several`.
+    If several hooks made the jobs, the turn may only read: it gets the hook id `several`, which allows no tool.
     """
     jobs = list(jobs)
     strangers = {job.stranger for job in jobs if job.stranger}

@@ -25,10 +25,10 @@ from automations.models import (
 from sessions_app.channels.webhook import check_setting
 from sessions_app.exceptions import BadInput
 from sessions_app.limits import quotas
-from sessions_app.limits.caps import merge_limits
 from sessions_app.limits.policies import check_policy
 from sessions_app.models import Session
 from sessions_app.single_line import check_line
+from sessions_app.spending.caps import merge_caps
 
 LONGEST_MESSAGE = 20_000  # characters
 LONGEST_NAME = 200
@@ -118,7 +118,7 @@ def _ping_url(name: str, value: Any) -> None:
 
 def _limits(_name: str, value: Any) -> None:
     """Check caps; null of one removes it. BadInput."""
-    merge_limits({}, value)
+    merge_caps({}, value)
 
 
 # the check of each field, with its further arguments

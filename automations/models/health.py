@@ -43,13 +43,13 @@ class HealthChanges(models.QuerySet["JobHealth"]):
         return self.select_for_update(no_key=True).get(pk=job_id)
 
     def set_failures(self, job_id: str, failures: int, first: datetime | None, last: datetime | None) -> int:
-        """Any count → this one. Without failures nothing was told."""
+        """Store this number of failures. With 0, what the owner was told is cleared, too."""
         told = {} if failures else {"told": Told.NOTHING, "paused_reason": PausedReason.NONE}
         slots = {"failing_since": first, "failed_last": last}
         return self.filter(pk=job_id).update(failures_in_a_row=failures, **slots, **told)
 
     def tell(self, job_id: str, what: Told) -> bool:
-        """The owner is told this. False: it was told this already, or something that includes it."""
+        """Note what the owner is told. False: the owner was told this already, or something that includes it."""
         later = Told.values[Told.values.index(what) :]
         rows = self.filter(pk=job_id, failures_in_a_row__gt=0).exclude(told__in=later)
         return bool(rows.update(told=what))

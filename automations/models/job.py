@@ -298,8 +298,8 @@ class JobClock(models.Model):
     """A narrow row that beat writes: when the job is next due, and the last slot that was run or skipped.
 
     `next_run_at` is the slot plus the job's jitter; null while the job is paused, done or disabled. `last_slot` only
-    grows and `runs_started` counts the slots that became runs, so that deleting old runs repeats no slot. A first run
-    that was given to a cron schedule is also in `planned_from`.
+    grows and `runs_started` counts the slots that became runs, so that deleting old runs repeats no slot. If a person
+    chose the first run of a cron schedule, `planned_from` has it, too.
     """
 
     job = models.OneToOneField(CronJob, primary_key=True, on_delete=models.CASCADE, related_name="clock")
@@ -355,7 +355,7 @@ class JobClock(models.Model):
 
 
 class JobPreflight(models.Model):
-    """What will stop an automation, as it was found without a model call before its slot (rule 11.5).
+    """The problems of an automation that preflight found: they will stop its next run (rule 11.5).
 
     A problem is told when it is added here, so it is told once.
     """

@@ -150,7 +150,7 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         return done
 
     def of_well_jobs(self) -> RunTransitions:
-        """Runs whose job has no failed run since its last good one, and those of scheduled messages."""
+        """Runs of scheduled messages, and of jobs without a failed run since their last good one."""
         # a scalar: for NOT EXISTS PostgreSQL may plan a join that reads other runs of the job
         failures = JobHealth.objects.filter(pk=OuterRef("job_id")).values("failures_in_a_row")
         return self.alias(failures=Coalesce(Subquery(failures), 0)).filter(failures=0)

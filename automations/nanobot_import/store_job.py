@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agent_core.text.json_values import clean_value, is_storable
 from automations.jobs.validate import LONGEST_NAME, validated
-from automations.models import JobKind
+from automations.models import JobKind, ScheduleKind
 from automations.models.category import RESERVED_IDS, Category
 from automations.nanobot_import.store_file import StoredJob
 from automations.schedules.schedule import (
@@ -122,18 +122,17 @@ def _legacy(job: StoredJob) -> dict[str, Any]:
 
 def _schedule(job: StoredJob, timezone: str, now: datetime, *, enabled: bool) -> Schedule:
     kind = stored_text(job, "schedule", "kind")
-    readers = {"cron": _cron, "every": _every, "at": _at}
-    if kind not in readers:
+    if kind not in _READERS:
         raise JobRefused(f"unknown schedule kind {kind[:60]!r}" if kind else "it has no schedule")
     try:
-        return readers[kind](job, timezone, now, enabled)
+        return _READERS[kind](job, timezone, now, enabled)
     except ScheduleError as error:
         raise JobRefused(error.message) from error
 
 
 def _cron(job: StoredJob, timezone: str, now: datetime, _enabled: bool) -> Schedule:
     data = {
-        "kind": "cron",
+        "kind": ScheduleKind.CRON,
         "expr": stored_text(job, "schedule", "expr"),
         "timezone": stored_text(job, "schedule", "tz") or timezone,
     }
@@ -145,7 +144,7 @@ def _every(job: StoredJob, timezone: str, now: datetime, _enabled: bool) -> Sche
     interval = _number(job, "schedule", "everyMs")
     if interval is None or interval % 1000:
         raise JobRefused(f"schedule.everyMs must be whole seconds, not {interval or 'nothing'}")
-    data = {"kind": "every", "seconds": interval // 1000}
+    data = {"kind": ScheduleKind.EVERY, "seconds": interval // 1000}
     parsed = parse_schedule(data, default_timezone=timezone, now=now)
     beat = _instant(job, "state", "nextRunAtMs") or _instant(job, "state", "lastRunAtMs")
     if beat is None or not isinstance(parsed, EverySchedule):
@@ -163,6 +162,13 @@ def _at(job: StoredJob, _timezone: str, now: datetime, enabled: bool) -> Schedul
     if enabled and at <= now:
         raise JobRefused(f"its time, {at.isoformat()}, has passed")
     return AtSchedule(at=whole_milliseconds(at))
+
+
+_READERS: dict[str, Callable[..., Schedule]] = {
+    ScheduleKind.CRON: _cron,
+    ScheduleKind.EVERY: _every,
+    ScheduleKind.AT: _at,
+}
 
 
 def stored_text(job: StoredJob, *path: str) -> str:

@@ -28,7 +28,7 @@ MISSING = ""  # the stored fingerprint of a zone that had no data at the last lo
 class ZoneWalk:
     """Plans the jobs of each zone whose data differ from the stored fingerprint, which is stored with the last step.
 
-    Only data that are missing at two looks in a row are gone: a file may be being replaced.
+    Data count as gone only if they are missing at two looks in a row: a file may just be replaced.
     """
 
     name: str = "time zones"

@@ -42,12 +42,12 @@ from automations.routines.plan import (
 from automations.schedules.plan import same_schedule, schedule_columns
 from automations.schedules.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
-from sessions_app.limits.caps import merge_limits
-from sessions_app.limits.spending import forget_stopped
 from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.postgres.rows import existing
 from sessions_app.queue.threads import find_target
+from sessions_app.spending.accounts import forget_stopped
+from sessions_app.spending.caps import merge_caps
 
 _SETTINGS = (
     *("title", "description", "instructions", "enabled", "timeout_seconds", "max_retry", "task_type"),
@@ -88,7 +88,7 @@ def add_routine(given: NewRoutine) -> CronJob:
     settings = {name: getattr(given, name) for name in _SETTINGS}
     values = validated(settings | {"policy": dict(given.policy), "execution_mode": mode})
     values["gate"] = None if given.gate is None else registry.checked(given.gate)
-    values["limits"] = merge_limits({}, given.limits)
+    values["limits"] = merge_caps({}, given.limits)
     check_mode(values["execution_mode"], values["task_type"], values["gate"])
     return retry_deadlocks(lambda: _add(given, values))
 
@@ -152,7 +152,7 @@ def _update(
         if "policy" in plain:
             plain = plain | {"policy": _without_nulls(job.policy | plain["policy"])}
         if "limits" in plain:
-            plain = plain | {"limits": merge_limits(job.limits, plain["limits"])}
+            plain = plain | {"limits": merge_caps(job.limits, plain["limits"])}
         modes = ("execution_mode", "task_type", "gate")
         if not plain.keys().isdisjoint(modes):
             check_mode(*(plain.get(name, getattr(job, name)) for name in modes))

@@ -146,7 +146,7 @@ def listed_routines(
 
 
 def _as_told(job: CronJob) -> dict[str, Any]:
-    """What a task of the text tells of this routine."""
+    """The fields of this routine that a task of the text has."""
     plain = {name: getattr(job, _COLUMNS.get(name, name)) for name in _PLAIN}
     return plain | {"timezone": job.timezone, "policy": job.policy, "schedule": routine_schedule_text(job)}
 
@@ -204,7 +204,7 @@ class _Applying:
         return known
 
     def _same(self, alike: list[CronJob], task: Task) -> CronJob | None:
-        """Which of these routines a task without id is. A one-time routine must have the same time."""
+        """Which of these routines a task without an id means. A one-time routine must have the same time."""
         if task.schedule is not None or task.next_run_at is None:
             return alike[0]
         text = task.next_run_at

@@ -40,7 +40,7 @@ INLINE_DESCRIPTION = 200  # characters; a routine with a longer description is i
 
 @dataclass(frozen=True, kw_only=True)
 class RoutineFields:
-    """What people say of a routine, in tools, API, command line and HEARTBEAT.md.
+    """The fields of a routine that people give, in tools, API, command line and HEARTBEAT.md.
 
     `schedule`: `30m`, `1h`, `2d` or five cron fields. `next_run_at`: ISO time of the first run, or of the only run when
     there is no schedule. With neither, the routine runs once, immediately. `timezone` empty: the agent's. No
@@ -70,13 +70,13 @@ def read_routine_schedule(text: Any, *, timezone: str, now: datetime) -> Schedul
         )
     found = _INTERVAL.fullmatch(text.strip())
     if found:
-        given: dict[str, Any] = {"kind": "every", "seconds": int(found[1]) * UNITS[found[2]]}
+        given: dict[str, Any] = {"kind": ScheduleKind.EVERY, "seconds": int(found[1]) * UNITS[found[2]]}
     elif " " not in text.strip():
         raise ScheduleError(
             "bad_schedule", f"{text[:60]!r} is neither an interval such as `30m` nor five cron fields."
         )
     else:
-        given = {"kind": "cron", "expr": text.strip(), "timezone": timezone}
+        given = {"kind": ScheduleKind.CRON, "expr": text.strip(), "timezone": timezone}
     return parse_schedule(given, default_timezone=timezone, now=now)
 
 
@@ -181,7 +181,7 @@ def _changed_schedule(
 def check_mode(execution_mode: str, task_type: str, gate: object) -> None:
     """BadJob for a task that needs no model and is not inline: its own session would call a model.
 
-    Also for a gate of an inline routine, whose turn other routines share.
+    BadJob also for a gate of an inline routine, because other routines share its turn.
     """
     if gate is not None and execution_mode != ExecutionMode.ISOLATED:
         raise BadJob("a gate needs execution_mode isolated", code="bad_gate")

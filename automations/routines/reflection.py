@@ -1,4 +1,5 @@
-"""Register routines from a heartbeat, and from intents: lines of MEMORY.md that are to become routines (rule 5.6).
+"""Routines that a heartbeat registers, by itself or for intents: lines of MEMORY.md that are to become routines (rule
+5.6).
 
 A routine is never registered twice, and never when a person removed it. Each is reported to people. Firing starts none
 before the heartbeat has ended.

@@ -23,10 +23,10 @@ from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.describe import CURES
 from automations.runs.report import report_to_home
 from sessions_app.deliveries.system_events import send_notice
-from sessions_app.limits.spending import stopped_until
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
 from sessions_app.models import Delivery, DeliveryState, Priority
 from sessions_app.models.delivery import ON_THE_WAY
+from sessions_app.spending.accounts import stopped_until
 
 LOOKED_AT = 2 * PAUSED_AFTER  # runs, among them those that a person cancelled
 _PAUSES: list[Callable[[str], None]] = []
@@ -67,12 +67,14 @@ def count_failure(run: RunRecord) -> bool:
 
 
 def _is_counted(job: CronJob) -> bool:
-    """Whether it is a person's job. Heartbeats have a backoff of their own, and legacy jobs nobody to tell."""
+    """Whether the job's failures are counted: those of people's jobs. Heartbeats have a backoff of their own, and
+    legacy jobs have no owner to tell.
+    """
     return category(job) in (Category.BOUND, Category.ROUTINE)
 
 
 def _streak(job_id: str, since: datetime | None) -> Streak:
-    """Count back to the last run that was done. Runs that only need attention count from the third of them on.
+    """Count the failed runs since the last good one. Runs that only need attention count if there are three or more.
 
     A run whose answer is on its way counts neither as done nor as failed.
     """
@@ -96,15 +98,17 @@ def _streak(job_id: str, since: datetime | None) -> Streak:
 
 
 def pause_after_commit(job_id: str) -> None:
-    """Pause the job in a transaction of its own: this one may hold locks that come after a job's."""
+    """Pause the job after the commit, in a transaction of its own: the current one may hold locks that come after a
+    job's.
+    """
     for pause in _PAUSES:
         transaction.on_commit(partial(pause, job_id), robust=True)
 
 
 def mend(job_ids: Iterable[str]) -> None:
-    """A run of these failing jobs was done: they are well again, and owners who were told so hear of it.
+    """Mark failing jobs as well again after a good run, and tell the owners who were told of the failures.
 
-    Not a job that the server has paused: a person resumes it.
+    A job that the server has paused stays paused: a person resumes it.
     """
     for job in CronJob.objects.filter(pk__in=job_ids).order_by("pk"):
         before = JobHealth.objects.lock(job.pk)
@@ -117,7 +121,9 @@ def mend(job_ids: Iterable[str]) -> None:
 
 
 def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
-    """Tell the owner that the job is slowed down, or at its first refusal what to do. Whether there was news."""
+    """Tell the owner that the job is slowed down or, at a first refusal, what to do. Returns whether the owner was
+    told.
+    """
     cure = CURES.get(run.reason, "")
     why = run.error.rstrip(".") or "an answer was empty, cut short or not delivered"
     if health.is_slowed and JobHealth.objects.tell(job.pk, Told.SLOWED):
@@ -131,7 +137,7 @@ def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
 
 
 def tell_stopped(run: RunRecord, why: str) -> bool:
-    """A cap stopped the run before its first call: tell the owner, unless it stopped the job's previous run, too.
+    """Tell the owner that a cap stopped the run before its first model call, unless it stopped the previous run, too.
 
     That a cap of a day or a month is reached was told already. Returns whether the turn's text is news.
     """
@@ -170,8 +176,8 @@ def tell(job: CronJob, event_type: str, text: str, priority: Priority = Priority
 def apply_delivery_result(delivery: Delivery) -> None:
     """Mark the run whose answer did not leave the server, in the transaction that gives the delivery up.
 
-    If it is sent after all, which only one that was sent again can be, the mark goes. A failing job is well again when
-    an answer of it is sent: while its channel is dead, answers alone do not mend it.
+    If the delivery is sent after all, because a person sent it again, the mark is removed. A failing job is well again
+    when an answer of it is sent: while its channel is dead, answers alone do not mend it.
     """
     turn = delivery.message.turn if delivery.message is not None else None
     if turn is None or not turn.origin_run:
@@ -190,7 +196,7 @@ def apply_delivery_result(delivery: Delivery) -> None:
 
 
 def _count_done(run: RunRecord) -> None:
-    """Count anew as the answer of a failing job's run was sent: its job is well, unless later runs failed."""
+    """Mark a failing job as well, since the answer of this run was sent, unless later runs failed."""
     job_id = str(run.job_id)
     before = JobHealth.objects.lock(job_id)
     streak = _streak(job_id, before.counts_from)

@@ -52,7 +52,7 @@ _MILLISECONDS = Cast(Extract(_ELAPSED, "epoch") * 1000, BigIntegerField())
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a turn's runs. `failed`: those of people's jobs that failed for good, in the order of their slots;
+    """The outcome of a turn's runs. `failed`: those of people's jobs that failed for good, in the order of their slots;
     without those whose failure is no news, because the job failed before or its owner is told more.
 
     `is_news`: whether the turn's text is to leave the server. It is not while another attempt follows, nor while the
@@ -106,7 +106,7 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
 
 
 def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> None:
-    """End runs as SUCCEEDED. Of a job that is well and whose answer is whole that is one statement."""
+    """End runs as SUCCEEDED: in one statement if their jobs are well and the answer is whole."""
     attention = _attention(turn, result)
     shared = len(turn.input.runs) or 1
     if attention is Attention.NONE and _end(turn, runs.of_well_jobs(), result, closure) == shared:
@@ -124,7 +124,9 @@ def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str)
 
 
 def _attention(turn: Turn, result: TurnResult) -> Attention:
-    """Why an answer is not what the job is for. A heartbeat without tasks may have nothing to say."""
+    """Why a run with this answer needs attention; empty: it does not. A heartbeat without tasks may have nothing to
+    say.
+    """
     if result.needs_consent:
         return Attention.NEEDS_CONSENT
     if turn.kind == TurnKind.SYSTEM or (turn.kind == TurnKind.HEARTBEAT and not turn.input.tasks):
@@ -135,7 +137,7 @@ def _attention(turn: Turn, result: TurnResult) -> Attention:
 
 
 def _leaves(turn: Turn) -> bool:
-    """Whether the answer of a good turn is delivered to a place outside the server."""
+    """Whether the turn's answer is delivered outside the server."""
     return turn.kind == TurnKind.AUTOMATION and turn.session.standing_route["channel"] != WEB
 
 
@@ -157,7 +159,7 @@ def _outcome_columns(turn: Turn, result: TurnResult, closure: str) -> dict[str, 
 
 
 def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:
-    """The turn found nothing to do. A dead man's switch is told that all is well."""
+    """End runs as SKIPPED, because the turn found nothing to do. A dead man's switch gets its ping."""
     reason, columns = result.error_code or "", {"duration_ms": _MILLISECONDS} | _seen(turn)
     done = runs.skip(reason, response_summary=first_line(result.error_text or ""), **columns)
     if done and turn.input.pings:
@@ -248,12 +250,12 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
 
 
 def _tried(run: RunRecord) -> int:
-    """The attempts of a run that waited for another one, whose number it has already."""
+    """How many attempts a run has had that waited for another one, whose number it has already."""
     return max(1, run.attempt - 1)
 
 
 def _report_cancelled(job: CronJob, run: RunRecord, reason: str) -> None:
-    """Tell the home of a routine. The conversation of a bound job has the failure, its channel has not: it waited."""
+    """Report a run cancelled while it waited for an attempt: to a routine's home, or to a bound job's channel."""
     tried = _tried(run)
     times = "once" if tried == 1 else f"{tried} times"
     failure = run.response_summary or "The run failed."

@@ -1,6 +1,6 @@
-"""A run starts with its turn, and keeps the prompt that its turn shows.
+"""Starts runs with their turns, and stores the prompts that their turns show.
 
-Each turn of a slot does both, so the statements are prepared; `RunTransitions` has the others.
+Each turn of a slot needs both statements, so they are prepared; `RunTransitions` has the others.
 """
 
 from __future__ import annotations

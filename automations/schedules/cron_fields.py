@@ -161,8 +161,8 @@ def _expand(normal: str) -> tuple[tuple[int, ...], tuple[int, ...], str]:
 def _days_for_croniter(day: str, month: str, weekday: str) -> str:
     """The expression of midnights for the three fields, so that croniter reads them as cron does.
 
-    It takes steps of ranges that wrap by the size of the numbers, a field with all values for a `*`, and a day that
-    never comes for an error even beside a weekday that does.
+    croniter misreads three forms, which are rewritten: steps of ranges that wrap, a field with all values (it takes it
+    for a `*`), and a day that never comes beside a weekday that does (it refuses both).
     """
     month, weekday = _unwrapped(_MONTH, month), _unwrapped(_DAY_OF_WEEK, weekday)
     if not day.startswith(("*", "?")) and not weekday.startswith(("*", "?")):  # one of both is enough

@@ -116,7 +116,7 @@ def schedule_of(job: CronJob) -> Schedule:
 
 
 def same_schedule(job: CronJob, schedule: Schedule, now: datetime) -> bool:
-    """Whether a job has this schedule. Where an interval began does not matter.
+    """Whether a job has this schedule. The beginning of an interval does not matter.
 
     Two times that have passed are equal: both run at once.
     """

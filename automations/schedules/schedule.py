@@ -1,6 +1,15 @@
 """The three kinds of schedule and their slots (rule 4.6).
 
 Pure arithmetic without database or clock; `now` is always an argument. Slots are in UTC, on whole milliseconds.
+
+Where a new kind goes:
+
+* here: a class beside the three, its keys in `_KEYS`, its reader in `parse_schedule`;
+* `automations/models/job.py`: a member of `ScheduleKind`, columns, and the CHECK, with a migration;
+* `plan.py`: the columns are read by `schedule_of`; `describe.py`: if clock changes concern it;
+* every other place that differs by kind names `ScheduleKind`: `git grep ScheduleKind` finds the agents' tool, routines,
+  API, MCP server, form, admin, command, import and the walk for time zones. `git grep every_seconds` finds the rules
+  for intervals.
 """
 
 # ruff: noqa: ARG002 -- all kinds have the same signatures

@@ -17,7 +17,7 @@ from automations.exceptions import BadJob
 from automations.jobs.edit import NewJob, create_job, delete_job
 from automations.jobs.explain import undeliverable
 from automations.jobs.provenance import record_provenance
-from automations.models import CronJob, JobKind, RunRecord, RunState, Source
+from automations.models import CronJob, JobKind, RunRecord, RunState, ScheduleKind, Source
 from automations.models.category import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text
 from automations.selectors import paused_until, state_at_end, with_runs
@@ -60,7 +60,7 @@ Automations of this conversation: lists them, or removes one (needs job_id). Unl
 remove is refused in an automation's turn, and the person is told that you asked for it."""
 _IN_AUTOMATIONS = ("action", "job_id")  # parameters in an automation's turn
 IGNORED = frozenset({"deliver"})  # older prompts pass it
-SCHEDULES = ("every_seconds", "cron_expr", "at")
+SCHEDULES = ("every_seconds", "cron_expr", "at")  # one parameter for each ScheduleKind
 EFFECTS = {"list": Effect.READ, "add": Effect.WRITE}
 PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
 PREFIXES = {"bad_interval": "every_seconds: ", "bad_cron": "cron_expr: ", "never_fires": "cron_expr: "}
@@ -143,10 +143,10 @@ def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
     value = arguments[given[0]]
     if given == ["every_seconds"]:
         whole = isinstance(value, float) and value.is_integer()  # the schema calls 5.0 an integer
-        return {"kind": "every", "seconds": int(value) if whole else value}
+        return {"kind": ScheduleKind.EVERY, "seconds": int(value) if whole else value}
     if given == ["at"]:
-        return {"kind": "at", "at": value.strip() if isinstance(value, str) else value}
-    return {"kind": "cron", "expr": value} | ({"timezone": zone} if zone else {})
+        return {"kind": ScheduleKind.AT, "at": value.strip() if isinstance(value, str) else value}
+    return {"kind": ScheduleKind.CRON, "expr": value} | ({"timezone": zone} if zone else {})
 
 
 def _jobs(context: ToolContext) -> QuerySet[Any]:

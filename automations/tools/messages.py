@@ -74,7 +74,7 @@ CODES = {"too_many_scheduled_messages": "too_many", "conflict": "storage_error"}
 
 
 def _with_code(do: Callable[[ToolContext, dict[str, Any]], str]) -> Callable[[Any, dict[str, Any]], str]:
-    """Turn errors into texts for the model, with the code first."""
+    """Wrap a tool's function: errors become texts for the model, with the code first."""
 
     def run(context: ToolContext, arguments: dict[str, Any]) -> str:
         try:

@@ -15,7 +15,7 @@ from agent_core import prompts, strategies
 from agent_core.llm import tokens
 from agent_core.memory.task_state import restore_marks
 from agent_core.text import fence, phrases
-from agent_core.turn import budget
+from agent_core.turn import request_size
 from agent_core.types import NOTES, Ended, Ending, TurnResult
 from automations.schedules.zone_files import load_zone
 from automations.turn_kinds.slot import SlotKind
@@ -132,7 +132,7 @@ class DreamKind(SlotKind):
 
 def _fitting(waiting: list[TaskState], before: str) -> list[TaskState]:
     """The first task states that fit into a request together with MEMORY.md, at least one."""
-    left = budget.room(tokens.of_text(before))
+    left = request_size.room(tokens.of_text(before))
     for number, state in enumerate(waiting):
         left -= tokens.of_text(shown_state(state))
         if left < 0 and number:
@@ -170,7 +170,7 @@ def _keep(shown: dict[str, Any], result: TurnResult) -> None:
 
 
 def _is_no_document(text: str, given: dict[str, str]) -> bool:
-    """Whether the answer has no text, or only says so: then it repeats no word of the texts that it was given."""
+    """Whether the answer has no text, or only says that there is nothing: it repeats no word of the given texts."""
     body = _TITLE.sub("", text).strip()
     if not body or _NO_DOCUMENT.fullmatch(body):
         return True

@@ -1,8 +1,8 @@
 """Run the gate of a scheduled turn before the model is asked (rule 11.6).
 
-What it finds is stored in the turn's input: a resumed turn, and the next attempt of its run, do not look again. What it
-remembers is stored with the run, in the commit of a turn that succeeded or had nothing to do: a failed run loses no
-change.
+The gate's findings are stored in the turn's input: a resumed turn, and the next attempt of its run, do not check again.
+What the gate remembers is stored with the run, in the commit of a turn that succeeded or had nothing to do: a failed
+run loses no change.
 """
 
 from __future__ import annotations
@@ -108,5 +108,5 @@ def noted(turn: Turn, content: str) -> str:
 
 
 def findings_mark(turn: Turn) -> dict[str, Any]:
-    """Metadata of the stored input: later turns that no person begins are restricted by it (rule 3.5)."""
+    """Metadata that marks the input as text from outside, which restricts later turns without a person (rule 3.5)."""
     return {FINDINGS: True} if turn.input.findings else {}

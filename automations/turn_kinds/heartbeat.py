@@ -107,7 +107,7 @@ class HeartbeatKind(SlotKind):
 def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> None:
     """Deliver the reply as one mail to the home of its tasks, or suppress it: then it stays in this session only.
 
-    A reply that is not whole is never suppressed for its token: what would follow is not known.
+    A reply that is not whole is never suppressed for its HEARTBEAT_OK, because its end is missing.
     """
     reply, ended_by = result.reply, result.ended_by or Ended.STOP
     tasks = turn.input.tasks

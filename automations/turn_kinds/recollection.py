@@ -67,7 +67,9 @@ def _with_news(turn: Turn) -> list[Session]:
 
 
 def _known_to(session: Session) -> int:
-    """The last message in the task state: read by a reflection, or before the window, which compression moved."""
+    """The seq of the last message in the task state: the last one that a reflection read, or the last before the
+    window.
+    """
     state = _state_of(session)
     return max(session.window_from_seq - 1, state.read_to_seq if state else 0)
 
@@ -102,7 +104,9 @@ def _read(session: Session, words: Sequence[Any], journal: Journal, control: Tur
 
 
 def _whole_turns(session: Session, rows: Sequence[Any]) -> tuple[list[SaidMessage], int]:
-    """The messages of as many whole turns as fit, and their last seq. A cut turn would lose what it had read."""
+    """The messages of as many whole turns as fit, and their last seq. A turn that is cut would lose the mark that it
+    read text from outside.
+    """
     said = spoken_messages(rows, session.agent.zone)
     fits = fitting([each for _, each in said])
     to_seq = rows[-1].seq

@@ -31,7 +31,7 @@ NO_PERSONS = (
 
 
 def with_warning(turn: Turn, task: str) -> str:
-    """The task of a slot; with a warning before it when a person alone did not ask for it (rule 3.5)."""
+    """The task of a slot, after a warning if a hook or a turn with outside text made or changed the job (rule 3.5)."""
     return f"{NO_PERSONS}\n\n{task}" if turn.input.is_restricted else task
 
 
@@ -57,7 +57,7 @@ class SlotKind(Kind):
         report.ask_for_consent(turn, call, spec)
 
     def why_outdated(self, turn: Turn, tool: str) -> str:
-        """A job that was removed, restricted or changed by others since asks for nothing any more."""
+        """Why the call is outdated: its job was removed, restricted or changed by others since. Empty: it is not."""
         given = turn.input
         ids = {given.automation_id} - {""} or {str(task["id"]) for task in given.tasks}
         jobs = list(CronJob.objects.filter(pk__in=ids))
@@ -71,7 +71,9 @@ class SlotKind(Kind):
         return ""
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> bool | None:
-        """Store the run's outcome, in the turn's own commit. A failure that repeats or is repeated is no news."""
+        """Store the run's outcome, in the turn's own commit. A failure is no news if the last run failed, too, or if
+        another attempt follows.
+        """
         return not record.record_outcome(turn, result, closure).is_news
 
 

@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
 from config.installation import COMMAND
-from config.operations import checks, preflight, schema, trials
+from config.operations import checks, schema, trials, upcoming_runs
 from config.operations.checks import Check, Finding, failed, join_names, passed, unknown
 from interfaces.http.errors.problems import unlogged
 from interfaces.http.watchers import is_watcher
@@ -129,8 +129,8 @@ CHECKS: dict[str, Check] = {
     "time_zones": checks.time_zones,
     "schedules": checks.schedules,
     "plans": checks.plans,
-    "caps": preflight.caps,
-    "preflight": preflight.preflight,
+    "caps": upcoming_runs.caps,
+    "preflight": upcoming_runs.preflight,
     "legacy_channels": checks.legacy_channels,
     "last_slots": checks.last_slots,
 }
@@ -224,7 +224,7 @@ class _Readiness:
         self._found: dict[str, Finding] = {}
 
     def check(self, came_at: float) -> dict[str, Finding]:
-        """The last result if it is newer than `came_at`, else a new one."""
+        """Return the last result if it is newer than `came_at`, else the result of a new run."""
         with self._guard:
             if self._ended_at < came_at:
                 self._found = check_readiness()

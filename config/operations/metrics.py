@@ -1,6 +1,6 @@
 """/metrics for Prometheus: gauges, which are counted at each scrape by an index, and stored counters.
 
-Where an older name of a counter was not of Prometheus's conventions, both are given.
+A counter whose older name broke Prometheus's conventions is given under both names.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from config.operations.doctor import check_readiness
 from interfaces.http.watchers import is_watcher
 from sessions_app import metrics as counters
 from sessions_app.channels.base import all_names
-from sessions_app.limits.caps import PERIODS, SCOPES
 from sessions_app.metrics import Counted
 from sessions_app.models import Counter, Lane
 from sessions_app.operations import figures as sessions
+from sessions_app.spending.caps import PERIODS, SCOPES
 from sessions_app.streams.hub import hub
 
 log = structlog.get_logger(__name__)
@@ -124,7 +124,7 @@ def _duration(found: _Found) -> Metric:
 
 
 def _buckets(stored: Mapping[str, int], bounds: tuple[int, ...], divisor: int) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus wants them."""
+    """Return the buckets with cumulative counts, as Prometheus wants them."""
     so_far, buckets = 0, []
     for bound in bounds:
         so_far += stored.get(str(bound), 0)

@@ -45,13 +45,13 @@ def fault() -> str:
 
 
 def refuse_other_version(**_: Any) -> None:
-    """Called before tables are migrated. CommandError if they are those of another version."""
+    """Raise CommandError if the tables are those of another version. Called before they are migrated."""
     if what := fault():
         raise CommandError(f"{what}; {CURE}")
 
 
 def store_fingerprints(**_: Any) -> None:
-    """Called after tables were migrated."""
+    """Store the fingerprint of each applied migration. Called after the tables were migrated."""
     here = fingerprints()
     text = json.dumps({name: here[name] for name in _applied() if name in here})
     [(quoted,)] = fetch("SELECT quote_literal(%s)", [text])

@@ -121,7 +121,7 @@ def read_status() -> Status:
 
 
 def read_processes() -> list[ProcessNow]:
-    """All processes that run, and those that fell silent and were not replaced on their machine since."""
+    """Return all processes that run, and silent ones that no other process on their machine has replaced since."""
     lost_after = timedelta(seconds=settings.RONDO_WORKER_LOST_SECONDS)
     newer = Process.objects.filter(
         kind=OuterRef("kind"), host=OuterRef("host"), started_at__gt=OuterRef("seen_at")

@@ -1,4 +1,4 @@
-"""Try the database and the broker as a turn uses them (write a row, pass a message), and name the cause of a fault."""
+"""Tests database and broker as a turn uses them (write a row, pass a message), and names the cause of a fault."""
 
 from __future__ import annotations
 

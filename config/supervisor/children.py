@@ -57,7 +57,9 @@ class StopOrder(IntEnum):
 
     @property
     def is_server(self) -> bool:
-        """Whether it stores data. Such a process gets its full time to stop, however often we are asked."""
+        """Whether the process stores data. Such a process gets its full time to stop, however often we are asked to
+        stop.
+        """
         return self in (StopOrder.BROKER, StopOrder.DATABASE)
 
 

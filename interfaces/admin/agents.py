@@ -21,11 +21,11 @@ from interfaces.http.strict_json import read_json
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.agents.documents import put_document, view_of, write_document
 from sessions_app.agents.edit import new_agent, update_agent
-from sessions_app.limits.caps import replacing
 from sessions_app.models import Agent, Document, Session
 from sessions_app.models.agent import DOCUMENTS
 from sessions_app.sessions.delete import Deletion, delete_agent
 from sessions_app.sessions.dependents import Blocker
+from sessions_app.spending.caps import replacing
 
 LAST = 20  # sessions shown on an agent's page
 SETTINGS = (

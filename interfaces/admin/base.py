@@ -141,7 +141,7 @@ class PageAdmin(ModelAdmin[M]):
     def get_action_choices(
         self, request: HttpRequest, default_choices: Any = None, **location: Any
     ) -> list[tuple[str, str]]:
-        """As Unfold's, with the parameters that Django has since 6.1."""
+        """Return what Unfold's method returns, with the parameters that Django has since 6.1."""
         chosen = default_choices or [("", "Select action")]
         return admin.ModelAdmin.get_action_choices(self, request, chosen, **location)
 

@@ -26,8 +26,8 @@ from sessions_app.connections.edit import (
     update_connection,
 )
 from sessions_app.exceptions import SessionsError
-from sessions_app.limits.caps import budget_of, replacing
 from sessions_app.models import Connection
+from sessions_app.spending.caps import budget_of, replacing
 
 MOST_TESTS = 3  # of one request; each may take 30 s
 KEPT = "Empty keeps the stored one."

@@ -44,7 +44,7 @@ class TwoStepDelete(PageAdmin[M]):
     actions: Sequence[Any] | None = ("delete_selected",)  # in place of Django's action of this name
 
     def also_deleted(self, obj: M) -> str:
-        """Say in a sentence what else goes with the row."""
+        """Say in a sentence what else is deleted with the row."""
         return ""
 
     def refusal(self, obj: M) -> str:

@@ -1,4 +1,4 @@
-"""Read-only admin pages of what turns and processes leave: mailbox, events, plans, consents, memory, rate limits."""
+"""Read-only admin pages of what turns and processes write: mailbox, events, plans, consents, memory, rate limits."""
 
 from __future__ import annotations
 

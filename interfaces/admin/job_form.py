@@ -17,7 +17,7 @@ from automations.models import CronJob, ScheduleKind
 from automations.schedules.schedule import AtSchedule
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import VerbForm, clean_line
-from sessions_app.limits.caps import replacing
+from sessions_app.spending.caps import replacing
 
 KIND_OF = {
     "cron": ScheduleKind.CRON,

@@ -20,7 +20,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from agent_core.spending import Budget
-from sessions_app.limits.caps import shown_limits
+from sessions_app.spending.caps import shown_caps
 
 WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere"
 LONGEST_CELL = 2_000  # characters of a text shown in a table
@@ -36,7 +36,7 @@ LABELS = {  # the colours of states; others are grey
 class Panel:
     """A table or a text. `note` is a sentence about it, `more` the URL of the full list.
 
-    `leads`: it stands above the fields. `wide`: on the dashboard it takes the whole width.
+    `leads`: the panel stands above the fields. `wide`: on the dashboard the panel takes the whole width.
     """
 
     title: str
@@ -132,7 +132,7 @@ def delivery_states(row: Any) -> str:
 
 def spent_panel(budget: Budget) -> Iterable[Panel]:
     """What is spent of the caps of a row."""
-    [shown] = shown_limits([budget])
+    [shown] = shown_caps([budget])
     periods = [(period, cap) for period, cap in shown.items() if "spent" in cap]
     if periods:
         yield Panel(

@@ -13,9 +13,9 @@ from django.http import HttpRequest
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm
 from interfaces.admin.panels import Panel, spent_panel
-from sessions_app.limits.caps import budget_of, replacing
-from sessions_app.limits.spending import set_user_limits
 from sessions_app.models import Reservation, Spending, UserLimits
+from sessions_app.spending.accounts import set_user_caps
+from sessions_app.spending.caps import budget_of, replacing
 
 
 class UserLimitsForm(VerbForm[UserLimits]):
@@ -40,10 +40,10 @@ class UserLimitsAdmin(VerbAdmin[UserLimits]):
     form_only = ()
 
     def create(self, request: HttpRequest, form: Any) -> UserLimits:
-        return set_user_limits(form.cleaned_data["user"].pk, form.cleaned_data["limits"] or {})
+        return set_user_caps(form.cleaned_data["user"].pk, form.cleaned_data["limits"] or {})
 
     def change(self, request: HttpRequest, obj: UserLimits, form: Any) -> None:
-        set_user_limits(obj.pk, replacing(obj.limits, form.cleaned_data["limits"] or {}))
+        set_user_caps(obj.pk, replacing(obj.limits, form.cleaned_data["limits"] or {}))
 
     def panels(self, obj: UserLimits) -> Iterable[Panel]:
         yield from spent_panel(budget_of("user", obj.pk, obj.limits))

@@ -40,8 +40,8 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a client asks for: a new message, an answer, whose payload is not checked yet, or neither, to read the
-    history.
+    """A client's request: a new message, an answer to a question (its payload is not checked yet), or neither, to read
+    the history.
 
     `known`: the ids of the person's messages that the client shows, in order.
     """
@@ -143,9 +143,9 @@ class PlanAnswer(BaseModel):
 
 
 def session_of(user: User, agent: Any, thread_id: str) -> Any:
-    """The session of a thread: that of the user's sessions with this id, or one that is opened for it.
+    """Return the user's session with the thread's id, or open one for the thread.
 
-    Another user's session is not found by its id, which then names a thread of one's own. For a token that is limited
+    The id of another user's session is just a name for a new thread of this user. For a token that is limited
     to a session, each thread is that session. BadInput for a session of another agent.
     """
     if (only := selectors.only_session(user)) is not None:
@@ -166,7 +166,7 @@ def session_of(user: User, agent: Any, thread_id: str) -> Any:
 
 
 def start_turn(user: User, session: Any, run: Run) -> Turn | None:
-    """The turn of a run; a run that is sent twice has one turn. None: there is nothing to do, and none was begun.
+    """Return the turn of a run, queued unless the same run was sent before. None: there is nothing to do.
 
     It raises what `receive` and answering a question raise; HistoryDiverged.
     """

@@ -1,4 +1,4 @@
-"""The end of a run: what its turn came to, what it asks, and the history for a client that needs it."""
+"""The end of a run: the outcome of its turn, its questions, and the history for a client that needs it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _interrupt(question: dict[str, Any]) -> core.Interrupt:
 def history(user: User, session_id: uuid.UUID, run_of: int | None = None) -> list[core.BaseEvent]:
     """The newest messages of a session, oldest first: texts, calls of tools and their results.
 
-    Without the error of the turn `run_of`, which the run's end tells.
+    The error of the turn `run_of` is left out, because the last event of the run has it.
 
     An empty history goes before them: the official client keeps what it shows of a snapshot in its place and appends
     the rest, so that answers that it has under another id would follow after all questions.

@@ -18,8 +18,8 @@ Place = tuple[int, int, int]  # attempt, step and try of a piece of an answer
 class RunEvents:
     """The events of one turn, in the order that the protocol asks for: a text or a call begins, goes on and ends.
 
-    A try that breaks off, and a turn that another worker takes over, say their text again. What was sent cannot be
-    taken back: `needs_history` says that the client must get the messages anew before the run ends.
+    After a try that breaks off, or when another worker takes the turn over, the text is sent from its beginning. Sent
+    events cannot be taken back: `needs_history` says that the client must get the messages anew before the run ends.
     """
 
     def __init__(self, turn_id: int, *, is_repeated: bool, has_ended: bool) -> None:
@@ -93,14 +93,14 @@ class RunEvents:
         return [*begun, self._more(text)]
 
     def _says_anew(self, place: Place) -> bool:
-        """Whether what was said so far is said again: by another attempt, or another try of the same step."""
+        """Whether a piece begins the text again: it is of another attempt, or of another try of the same step."""
         before = self._place
         return before is not None and place != before and (place[0] != before[0] or place[1] == before[1])
 
     def _settle(self, text: str) -> list[core.BaseEvent]:
-        """The stored text of a message: what was not sent of it while it was made.
+        """Return events for the part of a message's stored text that was not sent while it was made.
 
-        It may hold several texts, as an answer and the question for consent below it.
+        A message may hold several texts, such as an answer and the question for consent below it.
         """
         whole = text.strip()
         if not whole or whole in (each.strip() for each in self._said):

@@ -1,4 +1,4 @@
-"""The address of the door. Runs over HTTP: a RunAgentInput comes, and the events of its turn go out as they happen."""
+"""The address of AG-UI: it takes a RunAgentInput, and streams the events of its turn as they happen."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The HTTP door of agents, sessions and turns: read input, call one verb, answer."""
+"""The HTTP API of agents, sessions, turns and automations: read input, call one verb, answer."""

@@ -1,6 +1,6 @@
 """Authentication by a token in the header or a ticket in the address, and the scope that an operation needs.
 
-A view declares the scope for each method; what is not declared is refused.
+A view declares the scope for each method; methods without one are refused.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _limit(token: ApiToken) -> Limit:
 
 
 def right_of(request: Request) -> Right:
-    """What gave the request access: a stream checks it again while it is open."""
+    """The token, ticket or sign-in that gave the request access. A stream checks it again while it is open."""
     user = cast("User", request.user)
     token = request.auth
     if isinstance(token, ApiToken):

@@ -118,7 +118,7 @@ class CursorPage(CursorPagination):
 
 
 def order_of(ordering: tuple[str, ...]) -> str:
-    """The direction of an ordering, whose fields all have the same."""
+    """The direction of an ordering, `asc` or `desc`: all of its fields have the same."""
     return "desc" if ordering[0].startswith("-") else "asc"
 
 
@@ -149,11 +149,11 @@ class EventStreamRenderer(JSONRenderer):
 class ApiView(ChecksQuery):
     """A view of resources of the requesting user.
 
-    `ordering`: the fields that order its list; together they are unique.
-    `takes`: its query parameters by method; a list also has those of pagination.
-    `refuses`: by method, statuses for the OpenAPI schema beyond those that `schema.openapi` adds by itself.
-    `scopes`: by method, the scope that a token needs; a method without one is for no token.
-    `within_limits`: the methods that a limited token may use at an address without ids: they reach only its own.
+    `ordering`: the fields that order its list; together they are unique. `takes`: its query parameters by method; a
+    list also has those of pagination. `refuses`: by method, statuses for the OpenAPI schema beyond those that
+    `schema.openapi` adds by itself. `scopes`: by method, the scope that a token needs; without one, no token may use
+    the method. `within_limits`: methods that a limited token may use at an address without ids: they return only what
+    the token reaches.
     """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
@@ -242,7 +242,7 @@ class ApiView(ChecksQuery):
     def check_value(
         self, name: str, known: Collection[str], rows: Callable[[dict[str, str]], PagedQuery[Any]]
     ) -> None:
-        """BadInput for a filter's value that is neither `known` nor found: plugins have values of their own.
+        """BadInput for a filter's value that is neither `known` nor stored in `rows`: plugins have values of their own.
 
         `rows`: the user's rows with this value.
         """

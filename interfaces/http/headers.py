@@ -22,7 +22,7 @@ _WAIT = re.compile(r'(?:^|[,\s])wait\s*=\s*"?([0-9]+)"?\s*(?:[;,]|$)', re.IGNORE
 
 
 def etag(basis: int | str, data: Any = None) -> str:
-    """The ETag of a resource with a revision, or with another text (`basis`) that edits are checked against.
+    """The ETag of a resource whose edits are checked against `basis`: its revision, or another text.
 
     `data`: the representation of a resource with fields that change by themselves; its hash follows the basis.
     """

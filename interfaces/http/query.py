@@ -30,7 +30,7 @@ class Parameter:
 
     `known` returns its only values where plugins add some, so that the schema cannot name them.
     `schema` describes a parameter that its reader checks, such as those of pagination.
-    `lookup`: the condition of a queryset for a filter, unless it is the name.
+    `lookup`: the queryset lookup of a filter, by default the parameter's name.
     """
 
     name: str
@@ -157,7 +157,7 @@ class ChecksQuery(APIView):
 
     @property
     def term(self) -> str:
-        """What a list is searched for; empty for no search."""
+        """The term that a list is searched for; empty for no search."""
         return self.parameter(SEARCH) or ""
 
     def wanted(self) -> dict[str, Any]:

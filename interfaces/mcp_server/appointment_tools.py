@@ -11,14 +11,15 @@ from automations.exceptions import BadJob
 from automations.jobs import explain as explanations
 from automations.jobs.choices import CHOICES
 from automations.jobs.edit import NewJob, bind_job, delete_job, skip_slots, update_job
+from automations.models import ScheduleKind
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.conversation_tools import once, session_of
 from interfaces.mcp_server.tools import ADDS, DELETES, READS, SETS, SKIPS, Caller, tool
-from sessions_app.limits.caps import shown_limits
+from sessions_app.spending.caps import shown_caps
 from sessions_app.tokens.reach import limit_of
 
-SCHEDULES = ("every_seconds", "cron_expr", "at")
+SCHEDULES = ("every_seconds", "cron_expr", "at")  # one argument for each ScheduleKind
 
 
 @tool(SCHEDULE, ADDS)
@@ -53,11 +54,11 @@ def _schedule(given: arguments.Schedule) -> dict[str, Any]:
             "tz can only be given with cron_expr; give at with an offset instead", code="bad_schedule"
         )
     if given.every_seconds is not None:
-        return {"kind": "every", "seconds": given.every_seconds}
+        return {"kind": ScheduleKind.EVERY, "seconds": given.every_seconds}
     if given.at is not None:
-        return {"kind": "at", "at": given.at}
+        return {"kind": ScheduleKind.AT, "at": given.at}
     zone = {} if given.tz is None else {"timezone": given.tz}
-    return {"kind": "cron", "expr": given.cron_expr} | zone
+    return {"kind": ScheduleKind.CRON, "expr": given.cron_expr} | zone
 
 
 @tool(READ, READS)
@@ -128,6 +129,6 @@ def _shown(caller: Caller, job_id: str) -> results.Appointment:
         state=found.state,
         enabled=found.enabled,
         next_run_at=found.next_run_at,
-        limits=shown_limits([budget])[0],
+        limits=shown_caps([budget])[0],
         warnings=list(explained.warnings),
     )

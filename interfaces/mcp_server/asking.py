@@ -204,7 +204,7 @@ async def ask_person(caller: Caller, found: Progress, send: Send) -> bool:
 
 
 def _is_settled(caller: Caller, asked: Progress) -> bool:
-    """Whether the question waits no longer. NotFound if the token is not valid any more."""
+    """Whether the question is settled: it waits no longer. NotFound if the token is not valid any more."""
     if lapsed([(caller.right, asked.last.session_id)]):
         raise NotFound("the token is not valid any more")
     return progress_of(caller, asked.first.pk).question_key != asked.question_key

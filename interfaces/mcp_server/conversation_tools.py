@@ -26,7 +26,9 @@ G = TypeVar("G", bound=results.Result)
 
 
 def once(caller: Caller, tool: str, given: Any, shape: type[G], make: Callable[[], G]) -> G:
-    """What `make` returns; with an idempotency key it is made once. IdempotencyMismatch."""
+    """Call `make` and return its result; with an idempotency key, a repeated call gets the first result.
+    IdempotencyMismatch.
+    """
     if given.idempotency_key is None:
         return make()
 

@@ -1,6 +1,6 @@
-"""The stored state of a request to an agent: its turn, the turns that went on after answered questions, its question.
+"""The stored state of a request to an agent: its first turn, the turns after answered questions, the open question.
 
-Nothing of it is kept in a process, so every web process gives the same answer, also after all of them were killed.
+No process keeps any of it, so every web process gives the same answer, also after all of them were killed.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def progress_of(caller: Caller, turn_id: int) -> Progress:
 
 
 def progress_by_handle(caller: Caller, handle: str) -> Progress:
-    """The same, by the id of the task. NotFound."""
+    """The state of the request with this task id. NotFound."""
     session, _, digits = handle.partition(".")
     if digits.isascii() and digits.isdigit() and len(digits) <= len(str(LARGEST_ID)):
         found = progress_of(caller, int(digits))
@@ -116,7 +116,7 @@ def progress_by_handle(caller: Caller, handle: str) -> Progress:
 
 
 def _key_after(turn: Any) -> str:
-    """The idempotency key of the turn that answers this turn's question: so that it is answered once."""
+    """The idempotency key of the turn that answers this turn's question, so that the question is answered once."""
     return f"mcp-answer:{turn.pk}"
 
 

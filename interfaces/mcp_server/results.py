@@ -141,7 +141,7 @@ class ExplainedRun(Result):
     @model_validator(mode="before")
     @classmethod
     def _of_slot(cls, shown: Any) -> Any:
-        """A slot's own `state` says what became of it; here it is the state of its run."""
+        """Use the state of the slot's run as `state`, not the slot's own, which says what became of the slot."""
         if not isinstance(shown, Slot):
             return shown
         return {"scheduled_for": shown.scheduled_for, "state": shown.run_state, "text": shown.text}

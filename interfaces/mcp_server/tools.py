@@ -1,4 +1,4 @@
-"""What a tool is: a function whose docstring and annotations are the description that clients read."""
+"""Makes MCP tools of functions: clients read a function's docstring and annotations as the tool's description."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ class Caller:
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """What a request says of its client, and what it brings along for a call that it repeats.
+    """The abilities of a request's client, and the answers that the client sends with a repeated call.
 
-    `takes_tasks`: it knows the Tasks extension. `asks_people`: it shows questions to a person (elicitation). `elicit`:
-    sends it a question while the request waits. `progress`: tells it that the request goes on.
+    `takes_tasks`: the client knows the Tasks extension. `asks_people`: it shows questions to a person (elicitation).
+    `elicit`: sends the client a question while the request waits. `progress`: tells the client that the request goes
+    on.
     """
 
     caller: Caller

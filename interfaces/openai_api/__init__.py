@@ -1,1 +1,1 @@
-"""The protocol door `openai`: agents as models of an OpenAI-compatible API."""
+"""The OpenAI protocol: agents as models of an OpenAI-compatible API."""

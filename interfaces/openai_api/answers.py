@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What answers a message. `news` comes before the turn's own text; events after `since` tell of the turn.
+    """The answer to a message. `news` comes before the turn's own text; events after `since` tell of the turn.
 
     `page`: address of the session's page, where a person consents.
     """
@@ -73,7 +73,7 @@ class Reply:
         return self.accepted.turn.pk
 
     def below(self, answer: ClientAnswer) -> str:
-        """What follows the answer: where to consent, if it asks for that."""
+        """The text below an answer that asks for consent: where the person consents. Else empty."""
         return CONSENT.format(page=self.page) if answer.asks_consent else ""
 
     def failed(self, status: int, code: str, text: str) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class StreamedAnswer(StreamingHttpResponse):
                 quiet_since = time.monotonic()
 
     async def _items(self, reply: Reply) -> AsyncIterator[list[Item]]:
-        """What the hub tells of the session, until the turn has ended. A reader that was dropped joins again."""
+        """Yield the session's items until the turn has ended. A reader that the hub dropped subscribes again."""
         turn = reply.accepted.turn
         position = Position(session_id=turn.session_id, cursor=reply.since)
         while not await self._has_ended(turn.pk):
@@ -243,7 +243,7 @@ def _follow(text: Transcript, item: Item, turn_id: int) -> str:
 
 
 class Transcript:
-    """The text of a turn as its deltas and snapshots tell it; see "Live text" in docs/api.md."""
+    """The text of a turn, put together from its deltas and snapshots; see "Live text" in docs/api.md."""
 
     def __init__(self) -> None:
         self._of = (0, 0, 0)  # attempt, step, try
@@ -251,7 +251,7 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """All of it, with an empty line between the texts of two model calls, as the finished answer has it."""
+        """The whole text, with an empty line between the texts of two model calls, as the finished answer has it."""
         return "\n\n".join(text.strip() for text in self._steps if text.strip())
 
     def replace(self, snapshot: Mapping[str, Any]) -> None:

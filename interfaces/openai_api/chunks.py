@@ -81,7 +81,7 @@ def usage_of(usage: Mapping[str, Any]) -> dict[str, int]:
 
 
 def news_text(news: Iterable[Message], zone: ZoneInfo) -> str:
-    """What automations have said since, each with its name and local time, before the answer itself."""
+    """The text before an answer: what automations have said since the last one, each with its name and local time."""
     parts = [f"**{_name(each)}** ({_time(each, zone)})\n\n{each.content.strip()}\n\n---\n\n" for each in news]
     return "".join(parts)
 

@@ -1,4 +1,6 @@
-"""Read a request for a chat completion. What we cannot do is refused, unless leaving it out is harmless."""
+"""Read a request for a chat completion. Parameters that this server cannot serve are refused, unless it is harmless to
+ignore them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from sessions_app.sessions.images import MOST_IMAGES, image_in_url, with_note
 if TYPE_CHECKING:
     from agent_core.types import Image
 
-DOOR = "openai"
+PROTOCOL = "openai"
 CHAT_HEADERS = ("X-Rondo-Chat-Id", "X-OpenWebUI-Chat-Id", "X-Conversation-Id")
 CHAT_FIELDS = ("chat_id", "session_id", "conversation_id")  # of `metadata`
 NO_IDS = {"new", "null", "none", "undefined"}  # what front ends send before a chat has an id
@@ -81,7 +83,7 @@ def read_request(request: Request) -> CompletionRequest:
         raise BadParam("stream_options", "`stream_options` must be an object")
     model = _text(data, "model", required=True)
     history = ClientHistory(
-        door=DOOR,
+        protocol=PROTOCOL,
         said=tuple(each.marked for each in messages if each.role == "user"),
         text=messages[-1].text,
         images=_images(messages[-1], len(messages) - 1),
@@ -130,7 +132,7 @@ class _Message:
 
 
 def _images(message: _Message, number: int) -> tuple[Image, ...]:
-    """The images of the new message; those of earlier ones are known."""
+    """The images of the new message. Those of earlier messages are stored already."""
     where = f"messages[{number}].content"
     if len(message.urls) > MOST_IMAGES:
         raise BadParam(where, f"a message may have at most {MOST_IMAGES} images")
@@ -168,7 +170,7 @@ def _message(given: Any, where: str) -> _Message:
 
 
 def _as_text(calls: Any, where: str) -> str:
-    """The calls of the client's own tools."""
+    """The calls of the client's own tools, as text."""
     lines = []
     for call in calls if isinstance(calls, list) else [None]:
         function = call.get("function") if isinstance(call, Mapping) else None

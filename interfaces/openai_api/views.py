@@ -16,7 +16,7 @@ from interfaces.http.base import ApiView, EventStreamRenderer
 from interfaces.http.errors.problems import problem_in
 from interfaces.openai_api.answers import Reply, StreamedAnswer, WholeAnswer
 from interfaces.openai_api.chunks import DONE, Completion, error_body, news_text
-from interfaces.openai_api.requests import DOOR, CompletionRequest, read_request
+from interfaces.openai_api.requests import PROTOCOL, CompletionRequest, read_request
 from interfaces.openai_api.tasks import answer_task
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_answers, client_chats
@@ -33,7 +33,7 @@ MOST_MODELS = 1_000
 LONGEST_SHOWN = 200  # characters of a text with an address
 
 
-class DoorView(ApiView):
+class OpenAIView(ApiView):
     """A view of the OpenAI-compatible API. It accepts tokens only, and is left out of the OpenAPI schema of `/api/`."""
 
     authentication_classes = [TokenAuthentication]
@@ -50,7 +50,7 @@ class DoorView(ApiView):
         return shown
 
 
-class ModelList(DoorView):
+class ModelList(OpenAIView):
     scopes = {"get": READ}
     within_limits = {"get"}
 
@@ -60,7 +60,7 @@ class ModelList(DoorView):
         return JsonResponse({"object": "list", "data": [_model(each) for each in rows]})
 
 
-class ModelDetail(DoorView):
+class ModelDetail(OpenAIView):
     scopes = {"get": READ}
 
     def get(self, _request: Request, name: str) -> JsonResponse:
@@ -77,7 +77,7 @@ def _model(agent: Agent) -> dict[str, Any]:
     }
 
 
-class ChatCompletions(DoorView):
+class ChatCompletions(OpenAIView):
     scopes = {"post": TALK}
     within_limits = {"post"}
     renderer_classes = [JSONRenderer, EventStreamRenderer]
@@ -86,7 +86,7 @@ class ChatCompletions(DoorView):
         """Answer the last message of a chat."""
         given = read_request(request)
         agent = selectors.agent(self.user, given.model, to_ask=True)
-        title = client_chats.chat_title(self.user, agent, DOOR, given.history.key)
+        title = client_chats.chat_title(self.user, agent, PROTOCOL, given.history.key)
         if (text := answer_task(given.shown, title)) is not None:
             return _answer_at_once(given, text)
         if not given.streams:

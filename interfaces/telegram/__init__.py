@@ -1,1 +1,1 @@
-"""The door of Telegram: its bots talk with agents, by long polling and deliveries."""
+"""Telegram: bots talk with agents, by long polling and deliveries."""

@@ -1,7 +1,7 @@
 """Reads the updates of bots in a worker process: each bot in one process at a time, by an advisory lock.
 
-A process that dies loses its locks with its connection, and another one goes on. What it had stored and not confirmed
-comes again, and causes nothing. Errors are waited out; every wait has an end.
+A process that dies loses its locks with its connection, and another one goes on. Updates that it had stored and
+not confirmed come again, and have no second effect. Errors are waited out; every wait has an end.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Poll:
                 await self._wait()
 
     async def _take(self, client: Client, update: Any) -> None:
-        """Store one update, then tell the person what is to be told."""
+        """Store one update, then send the person the reply, if there is one."""
         reply = None
         for number in range(1, TRIES + 1):
             try:
@@ -257,7 +257,7 @@ def _and_close(run: Any, *arguments: Any) -> Any:
 
 
 async def _tell(client: Client, reply: Reply) -> None:
-    """Send what is only a courtesy: if it fails, it is left out."""
+    """Send a reply to the person. If that fails, the reply is dropped."""
     try:
         if reply.press_id:
             await client.answer_press(reply.press_id, reply.text)

@@ -1,6 +1,6 @@
-"""What an update of Telegram causes: a message for a session, an answer to a question, a connected chat.
+"""Handles an update of Telegram: it becomes a message for a session, an answer to a question, or a connected chat.
 
-An update is stored together with what it causes, so that a repeated one causes nothing.
+An update is stored in the transaction of its effect, so that a repeated update has none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class NotServed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What the person is told after the update was stored. With `press_id` it is shown at the pressed button.
+    """The reply to the person after the update was stored. With `press_id` it is shown at the pressed button.
 
     `message_id`: a message whose buttons are removed. `is_typing`: the chat shows that an answer is being written.
     """
@@ -58,7 +58,7 @@ class Reply:
 
 @transaction.atomic
 def handle(bot_id: int, update: Any) -> Reply | None:
-    """Store the update and what it causes, once. NotServed; NotFound if the session was deleted just now."""
+    """Store the update and its effect, once. NotServed; NotFound if the session was deleted just now."""
     served = TelegramBot.objects.filter(pk=bot_id, enabled=True, agent__owner__is_active=True)
     bot = served.select_related("agent").first()
     if bot is None:

@@ -71,7 +71,7 @@ class Screen:
 
 @dataclass(kw_only=True)
 class Answer:
-    """The answer of one turn on a screen. Whatever part of it was not heard while it was made comes with `settle`.
+    """The answer of one turn on a screen. `settle` shows the parts that were not received while the answer was made.
 
     Stored events, such as tool calls, may come before the last pieces of the text before them. Their notes are held
     until the next text, the end, or `show_notes`.

@@ -21,11 +21,11 @@ from django.views.decorators.debug import sensitive_post_parameters
 from interfaces.http.sign_in import limit_password_changes
 from interfaces.web.pages import page, person, person_page
 from sessions_app.exceptions import SessionsError
-from sessions_app.limits.spending import caps_of_user
 from sessions_app.models import ApiToken, Session, TokenScope, Turn
 from sessions_app.models.access import LONGEST_NAME
 from sessions_app.reads import selectors
 from sessions_app.reads.usage import total_of
+from sessions_app.spending.accounts import caps_of_user
 from sessions_app.tokens import issue
 from sessions_app.tokens.issue import NewToken
 
@@ -81,7 +81,7 @@ class PasswordForm(PasswordChangeForm):
 
 
 class TokenForm(forms.Form):
-    """What a new token is called, allows and reaches, and how long it lives."""
+    """The name, scopes, limit and lifetime of a new token."""
 
     name = forms.CharField(
         max_length=LONGEST_NAME, help_text="What will use it, such as “phone” or “backup”."

@@ -129,7 +129,7 @@ def rendered(request: HttpRequest) -> HttpResponse:
 
 @person_page("POST")
 def read(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
-    """The person has seen the conversation up to here."""
+    """Store up to which message the person has seen the conversation."""
     user = person(request)
     seq = whole_number(request.POST.get("seq", "").partition(".")[0], selectors.LARGEST_ID)
     if seq is not None:

@@ -1,4 +1,4 @@
-"""What all pages share: who may see them, their frame, and whether a fragment is asked for."""
+"""Shared parts of all pages: who may see them, their frame, and fragments."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ LARGEST_NUMBER = 2**31 - 1  # that a column of the database holds, such as a rev
 
 @dataclass(frozen=True, kw_only=True)
 class FormResult:
-    """What became of a form, when it was not simply stored.
+    """The result of a form that was not simply stored.
 
-    `typed`: its fields as the person filled them in, if it was refused. `is_conflict`: somebody else changed the values
-    meanwhile. `found`: the result of a test.
+    `typed`: the form's fields as the person filled them in, if it was refused. `is_conflict`: somebody else changed the
+    values meanwhile. `found`: the result of a test.
     """
 
     typed: Mapping[str, Any] | None = None
@@ -92,12 +92,12 @@ def leave_to(request: HttpRequest, url: str) -> HttpResponse:
 
 
 def whole_number(given: str, most: int = LARGEST_NUMBER) -> int | None:
-    """The number that an address or a form has; None if it is none from 0 to `most`."""
+    """The whole number in an address or a form; None if it is not from 0 to `most`."""
     is_number = given.isascii() and given.isdigit() and len(given) <= len(str(most)) and int(given) <= most
     return int(given) if is_number else None
 
 
 def given_revision(request: HttpRequest) -> int:
-    """The revision that the form was made with; one that never was when it is missing."""
+    """The revision that the form was made with; one that never existed if the form has none."""
     number = whole_number(request.POST.get("revision", ""))
     return -1 if number is None else number

@@ -1,4 +1,4 @@
-"""What a conversation shows: its messages, with tools and origin, and what waits or runs.
+"""The contents of a conversation's page: messages with tool calls and origin, and turns that wait or run.
 
 Everything here is data for the templates. Only `content` is shown: what the model saw may hold internal prompts.
 """
@@ -59,8 +59,8 @@ class ShownMessage:
     """One message. `who`: person, agent, automation (an automation's input) or tool (results without their call).
 
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
-    below it, is always shown so. `chips` say where it comes from or what became of it. `run` is the run of an
-    automation. `used` says what its turn used.
+    below it, is always shown so. `chips` are labels that say where the message comes from or what became of it.
+    `run` is the run of an automation; `used` says what its turn used.
     """
 
     id: int

@@ -52,7 +52,7 @@ of_agent = [
     path("connections/", section_form("connections", connections.add_connection), name="add-connection"),
     path("documents/<key:document>/", documents.document_page, name="document"),
     path("heartbeat/", section_form("heartbeat", heartbeat.change_heartbeat), name="agent-heartbeat"),
-    path("spending/", section_form("spending", spending.change_limits), name="agent-spending"),
+    path("spending/", section_form("spending", spending.change_caps), name="agent-spending"),
     path("tools/", section_form("tools", tools.change_allowed), name="agent-tools"),
     path("mcp/test/", section_form("tools", tools.try_server), name="test-mcp-server"),
     path(

@@ -1,4 +1,5 @@
-"""The budgets of a turn: what applies to its calls, what a person reads when one stops it, and what owners are told.
+"""The budgets of a turn: which ones its calls are charged to, what people read when a cap stops a call, what owners are
+told.
 
 `agent_core` calls the hook before each call that a budget applies to. Owners are told of 80 and of 100 percent once in
 each period, by a mailbox update of the agent whose call it was and by a system event.
@@ -22,9 +23,6 @@ from agent_core.exceptions import CapReached, ModelUnavailable
 from agent_core.spending import Account, Amount, Budget, Settle, usd_text
 from sessions_app.connections.edit import agents_using
 from sessions_app.deliveries.system_events import EventName, report_limit
-from sessions_app.limits import spending
-from sessions_app.limits.caps import anew, budget_of, cap_rows, micro_of, words_of
-from sessions_app.limits.spending import CapState
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.metrics import Counted, count
 from sessions_app.models import (
@@ -38,6 +36,9 @@ from sessions_app.models import (
     UserLimits,
 )
 from sessions_app.models.spending import REACHED
+from sessions_app.spending import accounts
+from sessions_app.spending.accounts import CapState
+from sessions_app.spending.caps import anew, budget_of, cap_rows, micro_of, words_of
 
 LONGEST_NAME = 60
 MOST_TOLD = 500  # owners of agents that use one connection of the server
@@ -80,17 +81,17 @@ def register_budgets() -> None:
     """Have model calls count against caps."""
     connections.hooks.reserve = _reserve
     for scope, model in (("agent", Agent), ("connection", Connection), ("user", UserLimits)):
-        register_limits(scope, model)
+        register_caps(scope, model)
 
 
-def register_limits(scope: str, model: type[Model]) -> None:
+def register_caps(scope: str, model: type[Model]) -> None:
     """Say which model stores the caps of a scope, as `limits`."""
     _MODELS[scope] = model
 
 
 def settle_abandoned() -> int:
     """Settle the reservations of dead workers: all that was reserved counts as spent. Returns their number."""
-    found = spending.abandoned()
+    found = accounts.abandoned()
     for reservation in found:
         _settle(reservation, None)
     return len(found)
@@ -101,7 +102,7 @@ def _reserve(account: Account | None, budgets: tuple[Budget, ...], amount: Amoun
     made_by = {"agent": account and account.agent, "turn": account and account.turn, "run": runs[0]}
     caps = [made_by | row for row in cap_rows(budgets, datetime.now(UTC), runs)]
     try:
-        made = spending.reserve(account, amount, caps)
+        made = accounts.reserve(account, amount, caps)
         if isinstance(made, CapState) and not made.is_held:
             count(Counted.CAP_REFUSAL, scope=made.cap["scope"], period=made.cap["period"])
             _note_refusal(account, made)
@@ -127,7 +128,7 @@ def _settle_call(reservation: int, used: Amount | None) -> None:
 
 
 def _settle(reservation: int, used: Amount | None) -> None:
-    for crossed in spending.settle(reservation, used):
+    for crossed in accounts.settle(reservation, used):
         _tell(crossed)
 
 
@@ -145,7 +146,7 @@ def _note_refusal(account: Account | None, refused: CapState) -> None:
         return
     _tell(refused)
     if account is not None and account.automations:
-        spending.mark_stopped(account.owner, account.automations, refused.cap["ends_at"])
+        accounts.mark_stopped(account.owner, account.automations, refused.cap["ends_at"])
 
 
 def _still_stands(cap: Mapping[str, Any]) -> bool:

@@ -52,9 +52,9 @@ LONGEST_LISTING = 5_000_000  # characters of a document with a backing
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentView:
-    """A document with a backing as it is read now.
+    """The current text of a document with a backing.
 
-    `basis` identifies what a reader has seen. It does not change with values that change by themselves.
+    `basis` is a digest of what a reader has seen, without values that change by themselves, such as the next run.
     """
 
     content: str
@@ -169,7 +169,7 @@ def _check_text(name: str, content: str) -> None:
 
 
 def _too_long(name: str, content: str) -> bool:
-    """Whatever can be read can be written back: the part that the backing lists does not count."""
+    """Whether a text is too long. Not counting what the backing lists, so that what was read can be written back."""
     backing = _backings.get(name)
     if len(content) <= LONGEST_DOCUMENT or len(content) > LONGEST_LISTING or backing is None:
         return len(content) > LONGEST_DOCUMENT

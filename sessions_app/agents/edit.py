@@ -21,13 +21,14 @@ from sessions_app.channels.webhook import check_setting
 from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
 from sessions_app.exceptions import AgentExists, BadInput, RevisionConflict
-from sessions_app.limits import quotas, spending
-from sessions_app.limits.caps import merge_limits
+from sessions_app.limits import quotas
 from sessions_app.limits.policies import check_policy
 from sessions_app.mailbox.deposit import moving_undrained
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
 from sessions_app.models.agent import heartbeat_defaults
 from sessions_app.postgres.rows import existing
+from sessions_app.spending import accounts
+from sessions_app.spending.caps import merge_caps
 
 
 class AgentDependent(Protocol):
@@ -88,7 +89,7 @@ def update_agent(
 ) -> Agent:
     """Change settings. Objects are merged; null removes a key, except from `heartbeat`.
 
-    `is_limited`: of the owner's connections, only those exist that the agent uses already.
+    `is_limited`: models may name only connections that the agent uses already.
     BadInput, NotFound; RevisionConflict if `revision` is not the agent's.
     """
     with transaction.atomic():
@@ -108,7 +109,7 @@ def update_agent(
         if toggled:
             announce_change()
         _notify_dependents(agent, zone, heartbeat)
-        spending.forget_stopped(agent.owner_id)
+        accounts.forget_stopped(agent.owner_id)
     return agent
 
 
@@ -122,7 +123,7 @@ def _notify_dependents(agent: Agent, zone: str, heartbeat: dict[str, Any]) -> No
 
 
 def _columns(given: Mapping[str, Any], agent: Agent, reached: frozenset[str] | None = None) -> dict[str, Any]:
-    """Check the given settings, and merge those that are merged with what the agent has. BadInput."""
+    """Return the columns of the given settings, checked; objects are merged into the agent's. BadInput."""
     columns: dict[str, Any] = {}
     for name, value in given.items():
         if name in _MODELS:
@@ -243,7 +244,7 @@ _MERGED: dict[str, Callable[[Agent, Any], Any]] = {
     "heartbeat": lambda agent, value: _heartbeat(agent.heartbeat | dict(value)),
     "policy": lambda agent, value: _policy(agent.policy | dict(value)),
     "model_settings": lambda agent, value: _model_settings(agent.model_settings | dict(value)),
-    "limits": lambda agent, value: merge_limits(agent.limits, value),
+    "limits": lambda agent, value: merge_caps(agent.limits, value),
     "mcp_servers": lambda agent, value: mcp_settings.merge_servers(agent.mcp_servers, value),
     "allow_tools": lambda _agent, value: value,
 }

@@ -22,9 +22,9 @@ class Parcel:
     """One message for one address, as a channel gets it.
 
     `key` is the same in every attempt, so that the receiver can recognize repeats. `secret` is the signing key and must
-    not be sent. `seconds` is the longest that `send` may take, `user` the agent's owner. `about` tells receivers the
-    kind, turn, run, automation… `type` is `message`, `notice` for a text of the server's own, or that of a system
-    event, which has no text: only internal channels get those.
+    not be sent. `seconds` is the longest that `send` may take, `user` the agent's owner. `about` has what receivers are
+    told of its origin: kind, turn, run, automation… `type` is `message`, `notice` for a text of the server's own, or
+    that of a system event, which has no text: only internal channels get those.
     """
 
     key: str
@@ -71,7 +71,7 @@ class Channel(Protocol):
     def check(self, address: str) -> None:
         """Raise BadAddress unless messages can be sent there. Must be quick and use no network: people wait for it.
 
-        Called when the address is given, and again by `explain/` and `doctor`.
+        It is called when a person enters the address, and again by `explain/` and `doctor`.
         """
 
     def place(self, address: str) -> str:

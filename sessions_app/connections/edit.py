@@ -26,9 +26,9 @@ from sessions_app.exceptions import (
     RevisionConflict,
     UnreadableSecret,
 )
-from sessions_app.limits.caps import PERIODS, merge_limits
-from sessions_app.limits.spending import forget_stopped
 from sessions_app.models import Agent, Connection
+from sessions_app.spending.accounts import forget_stopped
+from sessions_app.spending.caps import PERIODS, merge_caps
 
 MOST_CONNECTIONS = 50  # of one owner
 MOST_MODELS = 200
@@ -236,7 +236,7 @@ def _set_limits(row: Connection, value: Any) -> None:
     known = (_PER_MINUTE, *PERIODS)
     if not isinstance(value, Mapping) or value.keys() - set(known):
         raise BadInput(f"limits must be an object; known: {', '.join(known)}", code="bad_limits")
-    row.limits = merge_limits(row.limits, {name: cap for name, cap in value.items() if name != _PER_MINUTE})
+    row.limits = merge_caps(row.limits, {name: cap for name, cap in value.items() if name != _PER_MINUTE})
     most = value.get(_PER_MINUTE, row.requests_per_minute)
     if isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MOST_REQUESTS:
         text = f"limits.requests_per_minute must be a whole number from 0 (no limit) to {MOST_REQUESTS}"

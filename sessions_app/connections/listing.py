@@ -1,4 +1,4 @@
-"""Whether a model will be refused, by what its provider says without a model call: its list of models (rule 11.5).
+"""Finds out whether a provider would refuse a model, by its list of models, without a model call (rule 11.5).
 
 Only what the provider says for sure counts. An outage, a provider without a list, or one that can only be reached
 through a proxy says nothing.
@@ -136,7 +136,7 @@ def _trust() -> ssl.SSLContext:
 
 
 def _refused(answer: HttpAnswer) -> str | None:
-    """What a status says for sure; None: nothing."""
+    """Why the provider refuses, as far as the status says so for sure; None: it says nothing."""
     if answer.status == 401 and not _NO_SCOPE.search(answer.body):
         return f"{REJECTED} (401: invalid API key)"
     return f"{REJECTED} (402: {USED_UP})" if answer.status == 402 else None

@@ -1,4 +1,4 @@
-"""The connections that an agent's models name, as a turn gets them, and why they cannot be used."""
+"""The connections that an agent's models name, in the form of `agent_core`, and why they cannot be used."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from agent_core.models import is_registered
 from agent_core.spending import read_prices
 from sessions_app import encryption
 from sessions_app.exceptions import UnreadableSecret
-from sessions_app.limits.caps import budget_of
 from sessions_app.models import Agent, Connection
+from sessions_app.spending.caps import budget_of
 
 PURPOSE = "connection"  # of encrypted secrets
 WITHHELD = (
@@ -70,7 +70,7 @@ def names_connection(model: str) -> bool:
 
 
 def usable(row: Connection) -> Usable:
-    """The connection as a turn gets it."""
+    """Return the connection in the form of `agent_core`."""
     try:
         secret, fault = encryption.decrypt(row.secret_ciphertext, PURPOSE), ""
     except UnreadableSecret:
@@ -101,9 +101,9 @@ def reach(user_id: int) -> Reach:
 def model_choice(
     agent: Agent, model: str = "", fallback_model: str = "", max_output_tokens: int | None = None
 ) -> dict[str, Any]:
-    """What a turn's request needs to call its models: those given, else the agent's.
+    """Return the fields of TurnRequest that choose the models: the given models, else the agent's.
 
-    It reads rows only if they name a connection. Of two limits of a reply the lower one holds.
+    Rows are read only if a model names a connection. Of two limits of a reply's tokens the lower one holds.
     """
     model, fallback = models_of(agent, model, fallback_model)
     fallback = fallback if is_offered(fallback) else ""
@@ -150,7 +150,7 @@ def refusal(user_id: int, model: str, reached: Container[str] | None = None) -> 
 
 
 def is_model_name(name: str) -> bool:
-    """Whether it may be a model's name. Some providers put it into the path of an address."""
+    """Whether the text may be the name of a model. Some providers put it into the path of an address."""
     return bool(_MODEL.fullmatch(name)) and ".." not in name and "//" not in name
 
 
@@ -160,7 +160,9 @@ def model_warnings(agent: Agent) -> list[str]:
 
 
 def warnings_of(wanted: Sequence[tuple[int, Sequence[str]]]) -> list[list[str]]:
-    """The same of the models of each owner, in their order, with at most one statement for each owner."""
+    """Do what `model_warnings` does for many lists of models, each with its owner; one statement for each owner at
+    most.
+    """
     named: dict[int, set[str]] = {}
     for owner_id, models in wanted:
         named.setdefault(owner_id, set()).update(filter(None, models))

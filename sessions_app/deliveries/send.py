@@ -1,4 +1,4 @@
-"""Send deliveries: of each session and channel the oldest first, each at least once (rule 9.3).
+"""Send deliveries, each at least once; those of one session and channel in order (rule 9.3).
 
 Claim it, send it with no database connection held, settle it. The claim of a sender that dies expires; another sender
 then repeats the delivery with the same key. What cannot be sent ends as a dead letter that people see.
@@ -117,7 +117,7 @@ def _claimed(lane: DeliveryLane, lease: timedelta) -> Delivery | None:
 
 @contextmanager
 def _renewed_claim(delivery: Delivery, lease: timedelta) -> Iterator[None]:
-    """Renew the claim meanwhile: a channel that exceeds its time is slow, not dead, and nobody may send beside it."""
+    """Renew the claim while the block runs, so that nobody else sends the delivery while a slow channel still tries."""
     done = threading.Event()
 
     def renew() -> None:
@@ -139,7 +139,7 @@ def _renewed_claim(delivery: Delivery, lease: timedelta) -> Iterator[None]:
 
 
 def _try(delivery: Delivery) -> Unsent | None:
-    """Send it; returns what went wrong."""
+    """Send the delivery; return what went wrong, None if nothing did."""
     channel = base.sender(delivery.channel)
     if channel is None:  # another worker may have it: settings and plugins do not reach all at the same time
         return Unsent(f"the channel {delivery.channel!r} is not set up")

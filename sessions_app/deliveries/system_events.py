@@ -117,7 +117,7 @@ def report_limit(session_id: uuid.UUID, event: EventName, *, of: str, **data: An
 
 
 def report_dead_letter(delivery: Delivery) -> None:
-    """Observe settled deliveries: report one that was given up. An event that was given up is not reported."""
+    """Report a delivery that was given up, unless it was a system event itself. An observer of settled deliveries."""
     if delivery.state != DeliveryState.FAILED or delivery.event is not None or delivery.session_id is None:
         return
     turn = delivery.message and delivery.message.turn

@@ -1,1 +1,1 @@
-"""What one user may have and do: requests in a time, stored rows and bytes, running turns, and the limits of a turn."""
+"""What one user may have and do: requests, stored rows and bytes, running turns, limits of turns. Money: `spending`."""

@@ -24,7 +24,7 @@ def check_policy(given: Mapping[str, Any]) -> None:
 def policy_of(*given: Mapping[str, Any]) -> TurnPolicy:
     """Return the limits of a turn; later ones take precedence. PolicyError.
 
-    Also bounded here: what is stored may be older than the operator's limit.
+    The time is cut to the operator's limit, which may be newer than a stored policy.
     """
     policy = TurnPolicy().merged(*given)
     return replace(policy, timeout_seconds=min(policy.timeout_seconds, settings.RONDO_TURN_SECONDS))

@@ -1,6 +1,6 @@
-"""How much one user may have.
+"""How much one user may have stored.
 
-Stored bytes are looked at only now and then: each process counts in memory what it stores for a user, and adds up what
+Stored bytes are added up only now and then: each process counts in memory what it stores for a user, and adds up what
 the user has after each CHECKED_EACH bytes. If they are too many, the user is marked for FULL_SECONDS.
 """
 
@@ -117,13 +117,13 @@ def _check_stored(owner_id: int) -> None:
 
 
 def is_full(owner_id: str) -> Exists:
-    """Condition: the user of this column is marked."""
+    """Condition: the user of this column has stored too many bytes, and is marked."""
     key = Concat(Value(FULL), Cast(OuterRef(owner_id), CharField()))
     return Exists(Allowance.objects.filter(key=key, full_at__gt=Now()))
 
 
 def full_text() -> str:
-    """Return the text of a refusal."""
+    """Return the text that a user reads whose storage is full."""
     most = settings.RONDO_MEGABYTES_PER_USER
     return (
         f"your conversations, documents and automations hold more than {most:,} MB, as much as a user may store here;"

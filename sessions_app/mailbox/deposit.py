@@ -211,7 +211,7 @@ def _drop_excess(target_id: uuid.UUID) -> None:
 
 
 def _source(row: MailboxEvent) -> tuple[str, str]:
-    """What reports. Each run of an isolated routine has a session of its own, `job:<id>:<milliseconds>`."""
+    """The kind and id of what reports. All runs of an isolated routine are one source, though each has a session."""
     return row.event_type, re.sub(r":[0-9]+\Z", "", row.source_key)
 
 

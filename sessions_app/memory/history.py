@@ -121,7 +121,7 @@ MESSAGES_BETWEEN = Statement(
 
 
 def read_messages(session_id: uuid.UUID, first: int, last: int, *, most: int) -> list[PlacedMessage]:
-    """Return at most so many messages with these seqs, oldest first."""
+    """Return at most `most` messages whose seq is from `first` to `last`, oldest first."""
     rows = MESSAGES_BETWEEN.all(session_id=session_id, first=first, last=last, most=most)
     as_json = ("parts", "metadata")
     return [
@@ -159,19 +159,20 @@ def fitting_entries(
 ) -> tuple[Entry, ...]:
     """Return the newest messages that fit in `room` tokens, oldest first. Every tool call has a result.
 
-    Those of a turn that a provider rejected would have each later request rejected. One line stands for its input.
+    The messages of a turn that a provider rejected are left out, since each later request would be rejected too. One
+    line stands in their place.
     """
     shown = (each for each in newest_first if each.role == str(Role.USER) or REFUSED not in each.metadata)
     entries = (to_entry(each, images) for each in shown)
     return tuple(with_all_results(_within(entries, room)))
 
 
-def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
+def _within(newest_first: Iterable[Entry], most: int) -> list[Entry]:
     """Return the newest entries that fit, oldest first. A result may be without its call then."""
     kept: list[Entry] = []
     for entry in newest_first:
-        budget -= tokens.of_entry(entry)
-        if budget < 0:
+        most -= tokens.of_entry(entry)
+        if most < 0:
             break
         kept.append(entry)
     return kept[::-1]

@@ -43,7 +43,7 @@ def why_blind(agent: Agent) -> str:
 
 
 def read_images(agent: Agent, newest_first: Iterable[Mapping[str, Any]]) -> dict[str, Image]:
-    """Return the newest images that these metadata of messages name, by id. Without images in them nothing is read."""
+    """Return the newest images, by id, that these metadata of messages name. Nothing is read if they name none."""
     named = (each for metadata in newest_first for each in metadata.get(KEY, ()))
     ids = list(islice(named, MOST_SHOWN))
     if not ids or why_blind(agent):
@@ -67,7 +67,7 @@ def _fitting(ids: Iterable[str], sizes: Mapping[str, int]) -> list[str]:
 
 
 def images_of(metadata: Mapping[str, Any], found: Mapping[str, Image]) -> tuple[Image, ...]:
-    """Of the images that were found, those that a message names."""
+    """Return those images of `found` that the message with this metadata names."""
     if not found:
         return ()
     return tuple(found[each] for each in metadata.get(KEY, ()) if each in found)

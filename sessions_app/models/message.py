@@ -1,6 +1,6 @@
 """Message: one entry of a session's history, and the images in it. Only commits and branches add messages.
 
-ClientChat and ClientMessage: which sessions a chat of another program became, and how far it has come in each.
+ClientChat and ClientMessage: to which sessions the chats of other programs belong, and what they have sent there.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ClientChat(models.Model):
         Session, on_delete=models.CASCADE, primary_key=True, related_name="client_chat"
     )
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="+", db_index=False)
-    door = models.CharField(max_length=32)
+    door = models.CharField(max_length=32)  # the name of the protocol, of `interfaces/protocols.py`
     chat = models.CharField(max_length=64)
     number = models.PositiveIntegerField()
     told = models.JSONField(default=dict)

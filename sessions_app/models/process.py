@@ -89,7 +89,8 @@ EVENTS = "events"
 
 
 class Pruning(models.Model):
-    """One walk. Each walk defines its own `position`; it is stored in the transaction of the batch.
+    """How far a walk of maintenance has come. Each walk defines its own `position`, stored in the transaction of a
+    batch.
 
     `horizon_xid` and `horizon_id` are the greatest cursor of a removed event. Readers before it may miss events.
     """

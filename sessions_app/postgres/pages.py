@@ -88,7 +88,7 @@ class PagedQuery(Generic[M]):
         return self.rows(self.order_by("-place")[:most])
 
     def rows(self, keys: Iterable[Mapping[str, Any]]) -> list[Any]:
-        """Return the rows of these keys in their order, each with its `place`; not those deleted meanwhile."""
+        """Return the rows of these keys, in their order, each with its `place`. Rows deleted meanwhile are missing."""
         places = {key["pk"]: key["place"] for key in keys}
         found = {row.pk: row for row in (self.load or self._load)([*places])} if places else {}
         for row in found.values():
@@ -116,7 +116,7 @@ class PagedQuery(Generic[M]):
 def _value_of(rows: QuerySet[Any], name: str, text: str) -> Func:
     """Return a value of this field as a subquery.
 
-    PostgreSQL shall plan without knowing it: for a time after which a user has no rows it would choose to sort.
+    PostgreSQL plans without knowing the value: for a time after which a user has no rows it would choose to sort.
     """
     field: Any = F(name).resolve_expression(rows.query).output_field
     try:
@@ -140,8 +140,8 @@ def how_many_fit(keys: Iterable[Mapping[str, Any]]) -> int | None:
 def size_of_row(rows: QuerySet[Any]) -> Func:
     """Return an expression for the bytes in the fetched text and JSON columns of a row.
 
-    Not for the number of characters: a long text would have to be unpacked. It is SQL because Django would take half a
-    millisecond for so many expressions.
+    It counts bytes, not characters, for which a long text would have to be unpacked. It is SQL because Django would
+    take half a millisecond for so many expressions.
     """
     names, is_left_out = rows.query.deferred_loading
     fields = [each for each in rows.model._meta.concrete_fields if (each.attname in names) != is_left_out]

@@ -54,7 +54,7 @@ class ConsentAnswer:
 
 
 def read_answer(turn: Turn, session: Session, said: str) -> ConsentAnswer:
-    """Read a person's message as an answer to a question of a chat. It runs no query unless it is a plain yes or no."""
+    """Read a person's message as an answer to a question of a chat. Only for a plain yes or no it runs a query."""
     answer, name = plain_answer(said)
     if not answer or not is_persons(turn):
         return ConsentAnswer()
@@ -117,7 +117,7 @@ def grant(
 ) -> bool:
     """Use a person's yes for exactly this call, once. It is stored, behind the fence, before the call is made.
 
-    In a chat it is the question with `question_id`; in a plan the one that `execution` waited with.
+    The yes is to the question with `question_id` in a chat, or in a plan to the one that `execution` waited with.
     """
     turn = journal.turn
     with transaction.atomic():
@@ -274,7 +274,7 @@ def _shown_beside(session: Session, question: ConsentQuestion) -> Q | None:
 def _has_arrived(turn: Turn, session: Session, question: ConsentQuestion) -> bool:
     """Whether the question had reached the channel that the message comes from. Windows always show it.
 
-    A message that replies to another one there is no answer to it.
+    A message that is a reply to another message of the channel does not answer the question.
     """
     given = turn.input
     route = given.route or {}

@@ -55,7 +55,8 @@ def is_late(question: ConsentQuestion) -> bool:
 
 
 def named_by(turn: Turn, session: Session, said: str) -> tuple[ConsentQuestion, str] | None:
-    """Return the scheduled turn's question that a person's message names, and the answer: yes or no. None: it does not.
+    """Return the scheduled turn's question that a person's message names, and the answer: yes or no. None: it names
+    none.
 
     It runs no query unless the message is a plain yes or no that names a question.
     """

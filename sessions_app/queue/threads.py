@@ -81,7 +81,7 @@ _ADDRESSED = Statement(_addressed, prepared=True)  # each message begins with it
 def addressed_session(session_id: uuid.UUID, owner_id: int | None = None) -> Any:
     """Return an open session with its `target_id`; with `owner_id`, only one of this user.
 
-    `waiting`: how many messages of people wait in the target, at most MOST_WAITING.
+    `waiting`: how many people's messages wait in the target session, counted up to MOST_WAITING.
 
     NotFound; SessionClosed; OwnerInactive; StorageFull.
     """

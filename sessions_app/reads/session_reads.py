@@ -54,9 +54,9 @@ def shown_turns(owner: Any, ids: list[int]) -> list[Any]:
 
 
 def in_state(rows: QuerySet[Session], state: str, owner: Any) -> QuerySet[Session]:
-    """Of a user's sessions, those whose `shown_state` is this one.
+    """Return a user's sessions whose `shown_state` is this one.
 
-    Not by that expression: PostgreSQL would compute it for each of the user's sessions.
+    The condition is not that expression: PostgreSQL would compute it for each of the user's sessions.
     """
     if state not in (ACTIVE, IDLE):
         return rows.filter(state=state)
@@ -129,7 +129,7 @@ def _waiting_size() -> Any:
 
 
 def _of_reply(column: Any) -> Any:
-    """Expression: of the last answer of a turn."""
+    """Expression: this column of the last answer of a turn."""
     said = sa.select(column).where(
         _message.c.turn_id == _speaker, _message.c.role == "assistant", _message.c.content != ""
     )

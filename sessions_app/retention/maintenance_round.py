@@ -106,14 +106,14 @@ _chores: dict[str, Chore] = {}
 
 
 def register_chore(name: str, chore: Chore) -> None:
-    """Register what is done when it is hinted at by name. Several processes may do it at the same time."""
+    """Register a chore: a function that runs when a hint names it. Several processes may run it at the same time."""
     _chores[name] = chore
 
 
 def run_hinted_maintenance(stop: Callable[[], bool], chore: str = "") -> None:
     """Run a round for a hint. Several beats send hints, so walks that were completed lately are left out.
 
-    `chore`: run only this one; an unknown name is of another version of this server.
+    `chore`: run only this one. An unknown name is ignored: a server of another version has sent it.
     """
     if chore:
         load_rules()

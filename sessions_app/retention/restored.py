@@ -1,4 +1,4 @@
-"""What a database holds of another server, after a dump was restored into a new one.
+"""Removes the events of another server after its dump was restored into a new database.
 
 Events are read in the order of their transactions, and each server counts transactions from the beginning. Those of
 the old server would lie in the future of the new one: windows would wait for them, and be sent them much later.

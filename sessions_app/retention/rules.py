@@ -82,7 +82,7 @@ _needing: list[QuerySet[Any]] = []
 
 
 def keep_turns_of(rows: QuerySet[Any]) -> None:
-    """Keep the `turn` of each of these rows of an app above."""
+    """Register rows of an app above whose `turn` must be kept."""
     _needing.append(rows)
 
 

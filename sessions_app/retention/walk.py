@@ -47,7 +47,7 @@ class Walk(Protocol):
 
     @property
     def name(self) -> str:
-        """What it removes, such as `events`."""
+        """The kind of rows that the walk removes, such as `events`."""
 
     def step(self, position: dict[str, Any], limit: int, *, dry: bool) -> WalkStep:
         """Remove old rows among the next ones, in the current transaction; `dry`: only count them."""
@@ -155,7 +155,7 @@ class AgeWalk:
         return WalkStep(removed=len(gone), position={"after": kept - 1 if kept else last})
 
     def _page(self, after: int, limit: int, before: Any) -> list[tuple[int, bool, bool]]:
-        """Return the next ids; whether each is old enough to look at it and the ones after it; whether it may go."""
+        """Return the next ids; whether each is old enough to go on after it; whether it may be removed."""
         rows = self.rows.filter(pk__gt=after).order_by("pk")
         ended = self.ended_at if isinstance(self.ended_at, str) else "ended_instant"
         if ended is not self.ended_at:
@@ -219,7 +219,7 @@ def owner_keys(key: Any) -> Statement:
 
 
 def of_owners(key: Any, beyond: Callable[[Any], Any]) -> Statement:
-    """Select of each of `:owners` the rows that `beyond` selects; it gets a table with the owner's `id`."""
+    """Select, for each of `:owners`, the rows that `beyond` selects. `beyond` gets a table with the owner's `id`."""
     given = sa.func.unnest(sa.bindparam("owners", type_=sa.ARRAY(key.type)))
     owner = given.table_valued(sa.column("id", key.type), name="owner").render_derived()
     rows = beyond(owner).limit(LIMIT).correlate(owner).lateral("beyond")

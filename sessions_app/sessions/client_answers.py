@@ -1,4 +1,4 @@
-"""What a program's chat is answered: the outcome of a turn, and what automations have said since the last one."""
+"""The answer to a program's chat: the outcome of a turn, after what automations have said since the last answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_BRANCHES_READ = 20  # newest sessions of a chat that are asked for such ans
 
 @dataclass(frozen=True, kw_only=True)
 class ClientAnswer:
-    """The outcome of a turn so far. `text`: all that was answered, of a failed turn what it began; `error`: for people.
+    """The outcome of a turn so far. `text`: the answer, of a failed turn the part until then; `error`: why, for people.
 
     `asks_consent`: it ends with a question that only a page or our own API takes a yes to.
     """
@@ -64,12 +64,12 @@ def answer_of(turn_id: int) -> ClientAnswer:
 
 
 def mark_delivered(message_id: int) -> None:
-    """The whole answer was sent: the same history again asks for another answer."""
+    """Mark the answer as sent: the same history, sent again, then asks for another answer."""
     ClientMessage.objects.filter(pk=message_id).update(delivered=True)
 
 
 def mark_news_told(message_id: int) -> None:
-    """The automations' messages before the answer were sent."""
+    """Mark the automations' messages before the answer as sent."""
     ClientMessage.objects.filter(pk=message_id).update(news_told=True)
 
 
@@ -102,7 +102,7 @@ def _untold(chats: QuerySet[ClientChat]) -> list[int]:
 
 
 def _read_news(session_id: uuid.UUID, after: int | None, found: list[int]) -> int:
-    """Add to `found`, and return the seq up to which the session was read. Without `after` all of it is old."""
+    """Add the session's new messages to `found`. Returns the last seq that was read. Without `after` none is new."""
     last = Session.objects.values_list("last_seq", flat=True).get(pk=session_id)
     if after is None:
         return last

@@ -29,7 +29,7 @@ from sessions_app.sessions.images import with_note
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptedMessage:
-    """The message's row, and its turn: a new one, or that of the same message before (`repeated`)."""
+    """An accepted message: its row and its turn. `repeated`: the turn is that of the same message, sent before."""
 
     row: ClientMessage
     turn: Turn
@@ -37,7 +37,7 @@ class AcceptedMessage:
 
 
 def accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> AcceptedMessage:
-    """Queue the last message in the chat's session, or find the turn that it has become before.
+    """Queue the last message in the chat's session, or return the turn of the same message sent before.
 
     HistoryDiverged, SessionBusy, IdempotencyMismatch, TooLarge, and what `receive` raises.
     """
@@ -46,8 +46,8 @@ def accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> Accept
 
 @transaction.atomic
 def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> AcceptedMessage:
-    scope = ClientMessage.objects.filter(chat__agent=agent, chat__door=given.door).order_by("-pk")
-    of = [str(agent.pk), given.door]
+    scope = ClientMessage.objects.filter(chat__agent=agent, chat__door=given.protocol).order_by("-pk")
+    of = [str(agent.pk), given.protocol]
     if (only := selectors.only_session(user)) is not None:
         given, scope, of = (
             replace(given, key=f"only:{only.pk}"),
@@ -55,7 +55,7 @@ def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> Accep
             [*of, str(only.pk)],
         )
     paths = given.paths()
-    _lock(f"{agent.pk} {given.door} {paths[0] if given.key else paths[1]}")
+    _lock(f"{agent.pk} {given.protocol} {paths[0] if given.key else paths[1]}")
     request_key = hashed(*of, given.request_key) if given.request_key else ""
     if (earlier := _earlier(scope, given, paths[-1], request_key)) is not None:
         return earlier
@@ -75,9 +75,9 @@ def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> Accep
 def _earlier(
     scope: QuerySet[ClientMessage], given: ClientHistory, path: str, request_key: str
 ) -> AcceptedMessage | None:
-    """The same message, if it came before and its answer was not delivered. IdempotencyMismatch.
+    """Return the same message, if it came before and its answer was not delivered. IdempotencyMismatch.
 
-    In a chat without a key it counts only if the program says that it repeats: two chats may begin alike.
+    Without a key of the chat, only if the program says that it repeats a request: two chats may begin alike.
     """
     found = scope.filter(request_key=request_key).first() if request_key else None
     if found is not None and found.path != path:
@@ -91,16 +91,16 @@ def _earlier(
     return AcceptedMessage(row=found, turn=found.turn, repeated=True)
 
 
-def chat_title(user: AbstractBaseUser, agent: Agent, door: str, key: str) -> str:
+def chat_title(user: AbstractBaseUser, agent: Agent, protocol: str, key: str) -> str:
     """The title of the chat's newest session; empty if there is none, or without a key."""
     if (only := selectors.only_session(user)) is not None:
         return str(only.title)
     if not key:
         return ""
-    rows = ClientChat.objects.filter(agent=agent, door=door, chat=hashed(key)).order_by("-number")
+    rows = ClientChat.objects.filter(agent=agent, door=protocol, chat=hashed(key)).order_by("-number")
     return rows.values_list("session__title", flat=True).first() or ""
 
 
 def _lock(name: str) -> None:
-    """Until COMMIT, so that of two requests for one chat the second sees what the first stored."""
+    """Lock this name until COMMIT, so that of two requests for one chat the second sees what the first stored."""
     fetch("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"client {name}"])

@@ -35,7 +35,7 @@ class ClientHistory:
     program. `repeats`: the program says that it sends the request again. `request_key`: the Idempotency-Key.
     """
 
-    door: str
+    protocol: str
     said: tuple[str, ...]
     text: str
     images: tuple[Image, ...] = ()
@@ -47,7 +47,7 @@ class ClientHistory:
     request_key: str = ""
 
     def paths(self) -> list[str]:
-        """The hash of the beginning, then one for each message with all before it."""
+        """Return the hash of the empty history, then for each message the hash of the history up to it."""
         found = [hashed("chat", self.key) if self.key else hashed("none", self.end_user)]
         for text in self.said:
             found.append(hashed(found[-1], text))
@@ -55,7 +55,7 @@ class ClientHistory:
 
 
 def messages_after(before: tuple[tuple[str, str], ...], known: int) -> list[tuple[str, str]]:
-    """The messages after the first `known` ones of the person and their answers."""
+    """Return the messages that follow the person's first `known` messages and their answers."""
     found, said = [], 0
     for role, text in before:
         said += role == Role.USER
@@ -146,7 +146,7 @@ def place(
             raise HistoryDiverged(UNIFIED)
     if chat is None:
         name = hashed(given.key) if given.key else secrets.token_hex(16)
-        chat = _new(open_session(agent), given.door, name)
+        chat = _new(open_session(agent), given.protocol, name)
     if selectors.shown_id(user, chat.pk) == chat.pk:  # else its messages are those of another session
         _store_unknown(chat, given, paths, known)
     return chat, _next_position(chat)
@@ -180,7 +180,7 @@ def _last_known(before: QuerySet[ClientMessage], given: ClientHistory) -> tuple[
 
 
 def _same_answer(rows: QuerySet[ClientMessage], given: ClientHistory) -> ClientMessage | None:
-    """The newest message of the chat, if the program has its answer: it left out or changed what it said before."""
+    """Return the chat's newest message if the program has its answer, though it changed earlier messages."""
     newest = rows.filter(chat__chat=hashed(given.key)).first()
     if newest is None or not given.before or given.before[-1][0] != Role.ASSISTANT:
         return None
@@ -224,7 +224,7 @@ def place_in(
         if before.exists() and not _unfollowed(before).exists():
             raise HistoryDiverged(ONE_SESSION)
     chat = ClientChat.objects.filter(session=only.pk).first()
-    chat = chat or _new(only, given.door, hashed(given.key), told=only.last_seq)
+    chat = chat or _new(only, given.protocol, hashed(given.key), told=only.last_seq)
     return chat, _next_position(chat)
 
 
@@ -273,20 +273,20 @@ def _unfollowed(rows: QuerySet[ClientMessage]) -> QuerySet[ClientMessage]:
     return rows.exclude(Exists(later))
 
 
-def _new(session: Session, door: str, name: str, told: int = 0) -> ClientChat:
-    number = _next_number(session.agent_id, door, name)
+def _new(session: Session, protocol: str, name: str, told: int = 0) -> ClientChat:
+    number = _next_number(session.agent_id, protocol, name)
     return ClientChat.objects.create(
         session=session,
         agent_id=session.agent_id,
-        door=door,
+        door=protocol,
         chat=name,
         number=number,
         told={str(session.pk): told},
     )
 
 
-def _next_number(agent_id: int, door: str, name: str) -> int:
-    used = ClientChat.objects.filter(agent=agent_id, door=door, chat=name)
+def _next_number(agent_id: int, protocol: str, name: str) -> int:
+    used = ClientChat.objects.filter(agent=agent_id, door=protocol, chat=name)
     last = used.aggregate(last=Max("number"))["last"]
     return 0 if last is None else last + 1
 

@@ -134,8 +134,8 @@ def _deliveries(user: AbstractBaseUser) -> QuerySet[Any]:
 
 
 def _reached(user: AbstractBaseUser) -> Q:
-    """Condition: what a token reaches. Events go to the agent's address, which one that is limited to a session is not
-    shown.
+    """Condition: deliveries that the token reaches. A token limited to a session is not shown system events, which go
+    to the agent's address.
     """
     of_agent = Q() if limit_of(user).session_id is None else ~Q(channel=SystemEvents.name)
     return in_sessions(user) & of_agent

@@ -53,8 +53,8 @@ Pieces = dict[int, list[Item]]  # pieces of answers by turn
 class Subscription:
     """The bounded queue of one reader. `wake` is called, from any thread, when there are items to take.
 
-    `opened`: the session or agent whose access is checked. `position`: where its next read begins; with an agent there,
-    the reader of a session is closed when unified mode is switched. `live`: it has got all past events, and gets the
+    `opened`: the session or agent whose access is checked. `position`: where its next read begins; if that has an
+    agent, a session's reader is closed when unified mode is switched. `live`: it has got all past events, and gets the
     pieces of running answers.
     """
 
@@ -86,7 +86,7 @@ class Subscription:
         return len(self._items) + items <= QUEUE and self._put - self._taken + size <= LARGEST_QUEUE
 
     def reads(self, topics: set[Topic]) -> bool:
-        """Whether it reads the events of one of these sessions and agents."""
+        """Whether the subscription reads the events of one of these sessions and agents."""
         return self.position.session_id in topics or self.position.agent_id in topics
 
     def put(self, item: Item) -> bool:

@@ -20,9 +20,9 @@ Place = tuple[int, int, int]  # attempt, step and try of a piece of an answer
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One item for the windows that show `about`: a stored event, or one that is only sent.
+    """One item for the windows that show `about`: a stored event, or an event that is sent and never stored.
 
-    Only sent are `delta`, `thought` and `snapshot` with `{turn, attempt, step, try, text}`, a snapshot also with
+    Never stored are `delta`, `thought` and `snapshot` with `{turn, attempt, step, try, text}`, a snapshot also with
     `earlier`; and
     `status` with `{turn, status: "retrying"}` (a try failed), `{turn: null, shows}` (the thread shows that session now,
     and the stream ends) or `{turn: null, events_missed: true}` (read the history again).
@@ -37,7 +37,7 @@ class Item:
     size: int = 0  # bytes of its content, roughly
 
     def ends(self, turn_id: int) -> bool:
-        """Whether it is the end of this turn."""
+        """Whether the item is the end of this turn."""
         return self.event is not None and self.type == EventType.TURN_END and self.event.turn_id == turn_id
 
 
@@ -53,7 +53,9 @@ class _Answer:
     held_until: float = 0.0  # when its end is told even without an announcement, by the monotonic clock
 
     def add(self, place: Place, text: str) -> None:
-        """Add a piece that was said here or later. Another try replaces the text of its call, another attempt all."""
+        """Add a piece of this model call or of a later one. Another try replaces the text of its call, another attempt
+        all.
+        """
         if place[0] > self.place[0]:
             self.text = self.earlier = ""
         elif place[1] > self.place[1]:

@@ -42,7 +42,8 @@ class StreamReader:
     async def read(
         self, position: Position, seconds: float, opened: Topic
     ) -> AsyncGenerator[list[Item], None]:
-        """The items after a position as they come; an empty list at first, and when nothing came for so many seconds.
+        """Yield the items after a position as they come; an empty list at first, and whenever nothing came for
+        `seconds`.
 
         It ends when the subscription is closed. `opened`: the session or agent whose access is checked.
         """
@@ -69,7 +70,9 @@ class StreamReader:
 
 
 async def until_ended(turn: Turn, right: Right, seconds: float, run: Run) -> bool:
-    """Wait at most `seconds`; whether the turn has ended and the client may still see it. TooManyStreams."""
+    """Wait at most `seconds` for a turn's end. Returns whether it has ended and the client may still see it.
+    TooManyStreams.
+    """
     if len(_waiting) >= MOST_WAITING:
         return False
     reader = StreamReader(right)

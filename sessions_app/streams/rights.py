@@ -24,7 +24,8 @@ from sessions_app.tokens.reach import share_of_limited
 class Right:
     """The access of a stream: a user, and the id of a token, or a browser's session with the password hash then.
 
-    `expires_at`: when the token expires. `only`: the session that it is limited to. `is_limited`: to one, or an agent.
+    `expires_at`: when the token expires. `only`: the session to which the token is limited. `is_limited`: the token is
+    limited to a session or an agent.
     """
 
     user_id: int

@@ -68,7 +68,7 @@ def disconnect(agent_id: int, chat_id: int) -> None:
 
 
 def _use_up(bot_id: int, code: str) -> bool:
-    """Of two tries at once the second waits for the first to commit, reads the row again and finds no code."""
+    """Remove the code from the bot's row. Of two tries at once the second waits for the first, and finds no code."""
     if not _CODE.fullmatch(code):
         return False
     valid = TelegramBot.objects.filter(pk=bot_id, code_sha256=hashed(code), code_expires_at__gt=Now())

@@ -34,7 +34,7 @@ _TOKEN = re.compile(r"[0-9]{6,16}:[A-Za-z0-9_-]{30,100}")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedToken:
-    """A token that Telegram knows, and the bot that it is of."""
+    """A token that Telegram accepts, with the id and name of its bot."""
 
     token: str = field(repr=False)
     telegram_id: int

@@ -34,7 +34,7 @@ SESSION_ID = sa.bindparam("session_id", type_=sa.Uuid())
 
 
 def head_of_lane(lane: str) -> Any:
-    """An index probe: the lane's first queued turn that is not a guest."""
+    """Select the lane's first queued turn that is not a guest: one look into an index."""
     turn = _turn.alias()
     return (
         sa.select(turn.c.id, turn.c.queued_at)
@@ -50,7 +50,9 @@ def head_of_lane(lane: str) -> Any:
 
 
 def next_id(*, lock: bool = True) -> Any:
-    """The order: a RUNNING turn, an automation that waited too long, people's messages, automations by slot."""
+    """Select the turn to claim, in this order: a RUNNING one, an automation that waited too long, messages,
+    automations.
+    """
     running = _turn.alias()
     started = sa.select(running.c.id).where(
         running.c.session_id == SESSION_ID, running.c.state == sa.literal_column("'running'")

@@ -294,7 +294,7 @@ def _new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[
 
 
 def _of_input(metadata: dict[str, Any], result: TurnResult) -> dict[str, Any]:
-    """Without the images of a failed turn: a model that refused them would refuse each later turn."""
+    """Return the input's metadata, for a failed turn without images: a model may refuse them in each later turn."""
     if result.ending is not Ending.FAILED:
         return metadata
     return {name: value for name, value in metadata.items() if name != images.KEY}
@@ -362,7 +362,7 @@ def _new_events(end: _End) -> list[Event]:
 
 
 def _of_thread(turn: Turn, agent_id: int) -> Event:
-    """Windows of the session that a thread shows learn, without text, that the thread has new messages.
+    """Make an event, without text, for windows of the session that a thread shows: the thread has new messages.
 
     The event names no turn, because the thread's turn may be deleted while the shown session is kept.
     """

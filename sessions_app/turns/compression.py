@@ -1,7 +1,7 @@
-"""Compression: the older messages of a conversation over its budget become task state (rule 7.6).
+"""Compression: the older messages of a long conversation become task state (rule 7.6).
 
 The model is asked after the turn's answer. The result is a journal step of its own and is stored with the turn's
-commit. If it fails nothing changes; the context stays within its budget anyway (`history.fitting_entries`).
+commit. If it fails nothing changes; requests stay short enough anyway (`history.fitting_entries`).
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ def _note_failure(prepared: Prepared) -> None:
 
 
 def _is_long(prepared: Prepared) -> bool:
-    """Whether there are more messages than the window, and they exceed half the tokens or the number that is shown."""
+    """Whether there are more messages than the window, and they fill half of the tokens of a request, or exceed the
+    number that is shown.
+    """
     session = prepared.session
     count = session.last_seq - session.window_from_seq + 1
     if session.type in BACKGROUND or count <= settings.RONDO_WINDOW_MESSAGES:

@@ -23,7 +23,7 @@ from agent_core.mcp.offer import NOTHING, Offer
 from agent_core.policy import TurnPolicy
 from agent_core.strategies import STRATEGIES, ContextInput, DueTask
 from agent_core.tool_spec import ToolSpec
-from agent_core.turn import budget
+from agent_core.turn import request_size
 from agent_core.turn.endings import error_detail_for
 from agent_core.turn.transcript import said_so_far
 from agent_core.types import Ending, Entry, Role, Step, StepKind, TurnRequest, TurnResult, Usage
@@ -128,7 +128,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
     tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
     offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
-    fixed = tokens.of_text(system_prompt) + budget.of_tools(offered)
+    fixed = tokens.of_text(system_prompt) + request_size.of_tools(offered)
     asked, room, seen = _fitted(read, shown, fixed, kind.runs_shown)
     permit = permit_of(turn, steps, seen, person_waits=kind.interactive, shown_foreign=shown.foreign)
     return Prepared(
@@ -165,10 +165,10 @@ def _read_for(turn: Turn, kind: Kind) -> Context:
 
 
 def _model_choice(turn: Turn, read: Context) -> dict[str, Any]:
-    """The turn's models, else the agent's, and the account that pays. Now the budget is that of the first model."""
+    """The models of the turn, else of the agent, and the account. Requests in this thread get the first one's limit."""
     agent, given = read.session.agent, turn.input
     choice = model_choice(agent, given.model, given.fallback_model, given.max_output_tokens)
-    budget.use_model(choice["model"], choice["connections"])
+    request_size.use_model(choice["model"], choice["connections"])
     return choice | {"account": account_of(turn, agent, read.user_limits)}
 
 
@@ -210,7 +210,7 @@ def prepare_skip(turn: Turn, journal: Journal, skip: NothingToDo) -> tuple[Prepa
 
 
 def _without_request(turn: Turn, journal: Journal, trigger: Trigger) -> Prepared:
-    """What `commit` needs of a turn that asks no model any more. Its session is read with its agent."""
+    """Return what `commit` needs to end a turn that asks no model any more."""
     session = turn.session
     return Prepared(
         turn=turn,
@@ -279,7 +279,7 @@ def _render(
 
 
 def _updates(turn: Turn, read: Context, answer: str | None) -> mailbox.ShownUpdates:
-    """The updates that the turn is shown. They wait for a turn that has a model, and are not shown to strangers."""
+    """The updates that the turn shows to its model: none in a turn without a model or in a stranger's turn."""
     shows = read.has_mail and kind_of(turn).is_message and answer is None and stranger_of(turn) is None
     return mailbox.updates_to_show(read.session.pk) if shows else NO_MAIL
 
@@ -287,7 +287,7 @@ def _updates(turn: Turn, read: Context, answer: str | None) -> mailbox.ShownUpda
 def _with_current_trigger(
     kind: Kind, turn: Turn, session: Session, before: PromptStep, answer: str | None
 ) -> PromptStep:
-    """If no model was shown the message, use the trigger of this attempt: its route may have changed."""
+    """Return step 0 with the trigger of this attempt, if no model was shown the message: its route may have changed."""
     if not kind.trigger_only or answer is None:
         return before
     return replace(before, trigger=kind.trigger(turn, session))
@@ -301,7 +301,7 @@ def _fitted(
     messages = history.without_old_runs(read.messages, runs_shown)
     found = images.read_images(read.session.agent, (metadata, *(each.metadata for each in messages)))
     asked = Entry(role=Role.USER, content=shown.message, images=images.images_of(metadata, found))
-    room = budget.room(fixed + tokens.of_entry(asked))
+    room = request_size.room(fixed + tokens.of_entry(asked))
     seen = history.fitting_entries(messages, room, found)
     return asked, room, seen
 
@@ -320,7 +320,7 @@ def _instructions(read: Context) -> str:
 
 
 def _offer(agent: Agent, policy: TurnPolicy, only: Sequence[str] | None) -> Offer:
-    """Ask the agent's MCP servers for their tools; with `only`, those that have one of these."""
+    """Ask the agent's MCP servers for their tools; with `only`, just the servers that have one of these tools."""
     servers = mcp_servers.servers(agent)
     if only is not None:
         named = {name.partition(tools.SEPARATOR)[0] for name in only if tools.SEPARATOR in name}
@@ -401,7 +401,7 @@ CONTEXT = Statement(_select_context, prepared=True)
 def read_context(session_id: uuid.UUID, *, of_home: str | None = None, most: int = history.WINDOW) -> Context:
     """Read the context of a turn, with at most `most` messages. NotFound if the session is gone.
 
-    `of_home`: only those of turns with this home, so that nothing crosses from one home to another.
+    `of_home`: only messages of turns with this home, so that nothing goes from one home to another.
     """
     of_turns = None if of_home is None else json.dumps(TurnInput(home=of_home).to_json())
     row = CONTEXT.first(session_id=session_id, most=most, of_turns=of_turns)

@@ -71,7 +71,7 @@ def run_engine(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent,
 def _with_questions(
     prepared: Prepared, ports: JournalPorts, story: Generator[TurnEvent, None, TurnResult]
 ) -> Generator[TurnEvent, None, TurnResult]:
-    """Run the turn, and add what a scheduled one asks its owner."""
+    """Run the turn. To the answer of a scheduled turn, add the questions to its owner."""
     return unattended_answer.with_questions(prepared, ports, (yield from story))
 
 
@@ -89,7 +89,7 @@ def _chat(
 
 @dataclass(frozen=True, kw_only=True)
 class _Start:
-    """How a planned turn starts: with a request, or with a result that needs no model.
+    """How a planned turn starts: with a request to the planner, or with a result that needs no model.
 
     `answered`: the id of the question that the message answers, and the answer: yes, no or empty.
     """
@@ -127,7 +127,7 @@ class PlanPorts(JournalPorts):
 
     @contextmanager
     def _briefly_connected(self) -> Iterator[None]:
-        """A transaction between two model calls, during which the connection is in the pool."""
+        """A transaction between two model calls. Before and after it the turn holds no connection."""
         try:
             with transaction.atomic():
                 yield

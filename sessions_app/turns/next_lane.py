@@ -40,7 +40,7 @@ def _own() -> Any:
 def _another() -> Any:
     """Select another waiting session of the owner, which may have been refused for want of room.
 
-    It is the one whose last hint is oldest, and now counts as hinted at, so that the next search finds another one.
+    The session whose last hint is oldest is chosen and counts as hinted at, so that the next search finds another one.
     PostgreSQL checks `is_silent` again on the locked row: of two searches at once the second one finds another, too.
     """
     here = _session.alias("here")

@@ -43,7 +43,7 @@ UNSTORED, UNSTORED_TEXT = "commit_failed", "It could not be stored."
 
 
 class Runner(Protocol):
-    """What runs turns: a worker process."""
+    """A worker process, as it runs turns."""
 
     @property
     def id(self) -> uuid.UUID:

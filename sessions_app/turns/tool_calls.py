@@ -62,7 +62,7 @@ class ToolContext:
 
     @property
     def user(self) -> str:
-        """The agent's owner, whose shares the call uses."""
+        """The id of the agent's owner, against whose limits the call counts."""
         return str(self.agent.owner_id)
 
 
@@ -247,5 +247,5 @@ class JournalPorts:
 
 
 def _storable(text: str) -> str:
-    """Cut to the limit, and remove what PostgreSQL cannot store: NUL and unpaired surrogates."""
+    """Return the text cut to the limit, without what PostgreSQL cannot store: NUL and unpaired surrogates."""
     return text[:OUTPUT_LIMIT].replace("\x00", "").encode(errors="replace").decode()

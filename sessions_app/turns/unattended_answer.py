@@ -56,7 +56,9 @@ def answer_of(prepared: Prepared) -> tuple[ConsentQuestion, str] | None:
 def run_answer(
     prepared: Prepared, question: ConsentQuestion, answer: str, given: dict[str, Any], control: TurnControl
 ) -> Events:
-    """Make the call of a yes, and have the model tell its result. Otherwise say in the server's words why not."""
+    """Make the call of a yes, and have the model tell its result. If the call may not be made, answer why, in the
+    server's words.
+    """
     if not consent.may_say(answer, prepared.turn, question):
         return _said(NOT_MADE.format(why="the agent's owner must answer"))
     if answer == "no":

@@ -49,7 +49,9 @@ RETURNING (SELECT COALESCE(SUM(o.slots), 0) FROM sessions_app_worker o
 
 
 class WorkerProcess:
-    """One per process. Call `start` before the first hint, `begin_stop` when told to stop, and `end` at the end."""
+    """The worker of this process. Call `start` before the first hint, `begin_stop` when told to stop, and `end` at the
+    end.
+    """
 
     def __init__(self, queues: Iterable[str], slots: int) -> None:
         self.id = uuid.uuid4()

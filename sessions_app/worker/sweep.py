@@ -47,7 +47,7 @@ _COLUMNS = ("session_id", "lane", "id", "hinted_at", "queued_at")
 
 
 def _waiting_sessions() -> Statement:
-    """Sessions with queued turns, no running turn and no recent hint. Stamps and returns them.
+    """Find sessions with queued turns, no running turn and no recent hint, and store that they are hinted at now.
 
     Agents take turns. An agent gets no more hints than its owner has room for.
     """

@@ -18,7 +18,6 @@ from automations.models import CronJob, RunRecord, RunState
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.connections.edit import add_connection
 from sessions_app.hooks.edit import NewHook, add_hook
-from sessions_app.limits.spending import set_user_limits
 from sessions_app.models import (
     Allowance,
     ConsentQuestion,
@@ -43,6 +42,7 @@ from sessions_app.models import (
     TurnStep,
     Worker,
 )
+from sessions_app.spending.accounts import set_user_caps
 from tests.automations.jobs.made import new
 from tests.conftest import Person, new_person
 
@@ -177,7 +177,7 @@ def fill(person: Person) -> dict[str, Any]:
                 session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="<b>later</b>"
             )
         ).message,
-        "userlimits": set_user_limits(person.user.pk, {"day": {"usd": "1.00"}}),
+        "userlimits": set_user_caps(person.user.pk, {"day": {"usd": "1.00"}}),
         "spending": Spending.objects.create(key=f"agent:{uuid.uuid4()}:day:2026-11-28"),
         "reservation": Reservation.objects.create(tokens=1, micro_usd=2, caps=[{"key": "agent:1:run:x"}]),
         "allowance": Allowance.objects.create(

@@ -61,7 +61,7 @@ def test_failed_sign_ins_lock_an_account_for_that_address_only(boss: User) -> No
     assert "Too many attempts with a password" in answers[-1].content.decode()
     assert attempt("right").status_code == 429  # the right one helps nobody there
     page = Client().post("/sign-in/", {"username": "boss", "password": "right"}, REMOTE_ADDR=FAR)
-    assert page.status_code == 429, "at the other door"
+    assert page.status_code == 429, "at the other page"
     assert attempt("right", address=HOME).status_code == 302  # the real one comes in from elsewhere
     pass_time(timedelta(minutes=1))
     assert attempt("wrong").status_code == 429  # trying on does not make it longer

@@ -1,4 +1,4 @@
-"""The AG-UI door over HTTP, read with the event models of the protocol's own package."""
+"""AG-UI over HTTP, read with the event models of the protocol's own package."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ def test_what_is_no_run_is_refused_and_opens_nothing(ada: Caller) -> None:
     for_each(rows, check)
 
 
-def test_a_door_needs_a_token_and_an_own_agent(ada: Caller, bob: Caller, nobody: Any) -> None:
+def test_a_thread_needs_a_token_and_an_own_agent(ada: Caller, bob: Caller, nobody: Any) -> None:
     body = {"threadId": "t", "runId": "r", "messages": []}
     assert nobody.post("/ag-ui/demo/", body, content_type="application/json").status_code == 401
     ada.agent("other")

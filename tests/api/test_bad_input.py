@@ -362,7 +362,7 @@ LOCAL = (
 
 @pytest.mark.rule("3.5")
 def test_no_form_of_a_local_address_is_stored_anywhere(ada: Caller, session: str) -> None:
-    doors = (
+    requests = (
         ("post", "/api/sessions/", lambda url: {"agent": "demo", "channel": "webhook", "address": url}),
         ("post", "/api/agents/demo/hooks/", lambda url: {"name": "x", "channel": "webhook", "address": url}),
         ("patch", "/api/agents/demo/", lambda url: {"events_url": url}),
@@ -380,7 +380,7 @@ def test_no_form_of_a_local_address_is_stored_anywhere(ada: Caller, session: str
     )
     taken = [
         (host, path)
-        for verb, path, body in doors
+        for verb, path, body in requests
         for host in LOCAL
         if getattr(ada, verb)(path, body(f"http://{host}:8000/v1")).status_code != 400
     ]

@@ -31,8 +31,8 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi import checks
 
-from interfaces.doors import VERSION_HEADER
 from interfaces.http.server.bodies import BODILESS
+from interfaces.protocols import VERSION_HEADER
 from sessions_app.models import Agent, Event, Turn
 from sessions_app.models.turn import OPEN_STATES
 from tests.api.conftest import Caller, Site, made, new_caller

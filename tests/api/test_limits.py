@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.limits.caps import period_of
 from sessions_app.models import Agent, Spending, Turn
+from sessions_app.spending.caps import period_of
 from tests.api.conftest import Caller, made, problem
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.1")]

@@ -1,6 +1,6 @@
-"""A model provider that refuses, breaks off or changes its mind, and a worker that dies: through every door.
+"""A model provider that refuses, breaks off or changes its mind, and a worker that dies: through every protocol.
 
-The client of each door sees the error that its protocol has for it, and the turn says what has happened.
+The client of each protocol sees the error that its protocol has for it, and the turn says what has happened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SAYS = "Once upon a time there was a long answer."
 
 @dataclass(kw_only=True)
 class Heard:
-    """What the client of a door got: an answer, or an error in the form of its protocol with its code."""
+    """What the client of a protocol got: an answer, or an error in the form of its protocol with its code."""
 
     answer: str = ""
     error: str = ""
@@ -67,7 +67,7 @@ def by_ag_ui(ada: Chatter, text: str) -> Heard:
 
 
 Ask = Callable[[Chatter, str], Heard]
-DOORS: dict[str, Ask] = {
+PROTOCOLS: dict[str, Ask] = {
     "openai, streamed": by_stream,
     "openai, whole": whole,
     "ag-ui": by_ag_ui,
@@ -75,19 +75,19 @@ DOORS: dict[str, Ask] = {
 STREAMS = {"openai, streamed", "ag-ui"}
 
 
-def _only_with_all(door: str) -> tuple[pytest.MarkDecorator, ...]:
-    return () if door == "openai, streamed" else (pytest.mark.full,)
+def _only_with_all(protocol: str) -> tuple[pytest.MarkDecorator, ...]:
+    return () if protocol == "openai, streamed" else (pytest.mark.full,)
 
 
-@pytest.fixture(params=[pytest.param(each, marks=_only_with_all(each)) for each in DOORS])
-def door(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=[pytest.param(each, marks=_only_with_all(each)) for each in PROTOCOLS])
+def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def failed(ada: Chatter, door: str, text: str, code: str, words: str) -> Heard:
+def failed(ada: Chatter, protocol: str, text: str, code: str, words: str) -> Heard:
     """The client gets the error that the turn ended with, and the conversation shows it; nothing is done twice."""
     Agent.objects.update(policy={"max_attempts": 1})
-    heard = DOORS[door](ada, text)
+    heard = PROTOCOLS[protocol](ada, text)
     turn = Turn.objects.get()
     assert (turn.state, turn.error_code, turn.attempt) == (TurnState.FAILED, code, 1)
     assert words in turn.error
@@ -100,41 +100,41 @@ def failed(ada: Chatter, door: str, text: str, code: str, words: str) -> Heard:
     return heard
 
 
-def test_a_provider_that_refuses_the_key(ada: Chatter, door: str) -> None:
+def test_a_provider_that_refuses_the_key(ada: Chatter, protocol: str) -> None:
     ada.site.model.fail_with(401, {"error": {"message": f"Incorrect API key provided: {KEY}"}})
-    failed(ada, door, "hello", "model_auth", "401: invalid API key")
+    failed(ada, protocol, "hello", "model_auth", "401: invalid API key")
 
 
-def test_a_provider_that_breaks_off_in_the_middle(ada: Chatter, door: str) -> None:
-    heard = failed(ada, door, f"[[drop]] [[reply:{SAYS}]]", "model_unavailable", "")
+def test_a_provider_that_breaks_off_in_the_middle(ada: Chatter, protocol: str) -> None:
+    heard = failed(ada, protocol, f"[[drop]] [[reply:{SAYS}]]", "model_unavailable", "")
     begun = Message.objects.get(metadata__partial=True).content
     assert begun
     assert SAYS.startswith(begun)
-    if door in STREAMS:
+    if protocol in STREAMS:
         assert heard.answer.startswith(begun.strip())
     assert Turn.objects.get().usage.get("output_tokens", 0) == 0
 
 
-def test_a_provider_that_changes_its_mind_in_the_middle(ada: Chatter, door: str) -> None:
+def test_a_provider_that_changes_its_mind_in_the_middle(ada: Chatter, protocol: str) -> None:
     Agent.objects.update(policy={"backoff_seconds": 0.01})
     ada.site.model.answer_with(ModelReply(text="One thing or other."), ModelReply(text="Something else."))
-    heard = DOORS[door](ada, "[[drop:x1]] hello")
+    heard = PROTOCOLS[protocol](ada, "[[drop:x1]] hello")
     # the stream of `/v1` ends where the answer begins anew, before the turn does
     until(lambda: Turn.objects.get().finished_at, what="the turn is over")
     turn = Turn.objects.get()
     assert (turn.state, turn.attempt) == (TurnState.SUCCEEDED, 1)
     assert Message.objects.get(role="assistant").content == "Something else."
-    if door == "openai, streamed":  # what was sent cannot be taken back
+    if protocol == "openai, streamed":  # what was sent cannot be taken back
         assert heard.code == "answer_restarted"
     else:
         assert heard == Heard(answer="Something else.")
 
 
 @pytest.mark.rule("1.9")
-def test_a_worker_that_is_killed_in_the_middle(ada: Chatter, door: str) -> None:
+def test_a_worker_that_is_killed_in_the_middle(ada: Chatter, protocol: str) -> None:
     model = ada.site.model
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(DOORS[door], ada, f"[[pause:killed]] [[reply:{SAYS}]]")
+        asked = pool.submit(PROTOCOLS[protocol], ada, f"[[pause:killed]] [[reply:{SAYS}]]")
         until(lambda: model.held.get("killed"), what="the model is in the middle of its answer")
         ada.site.worker.kill()
         model.release("killed")

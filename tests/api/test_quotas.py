@@ -29,7 +29,7 @@ from tests.agent_core.planner.plans import says
 from tests.api.conftest import Caller, for_each, problem
 from tests.automations.messages import a_worker
 from tests.conftest import new_person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]

@@ -197,16 +197,16 @@ def test_a_limit_hides_everything_else(places: Places, tokens: dict[str, Caller]
     for_each(product(("agent", "session"), operations()), check)
 
 
-def test_a_door_needs_its_scope_and_talks_within_reach(places: Places, tokens: dict[str, Caller]) -> None:
-    def check(door: str) -> None:
-        method = door.partition(" ")[0]
+def test_a_route_needs_its_scope_and_talks_within_reach(places: Places, tokens: dict[str, Caller]) -> None:
+    def check(route: str) -> None:
+        method = route.partition(" ")[0]
         for scope, allowed in ALLOWED.items():
-            answer = knock(tokens[scope], door, places.here)
+            answer = knock(tokens[scope], route, places.here)
             assert answer.status_code == (200 if method == "GET" or "talk" in allowed else 403), scope
         for limit in ("agent", "session"):
             reached = [places.here, places.beside] if limit == "agent" else [places.here]
             for place in (places.here, places.beside, places.away):
-                answer = knock(tokens[limit], door, place)
+                answer = knock(tokens[limit], route, place)
                 assert answer.status_code == (404 if place is places.away else 200), (limit, place.secret)
                 assert not [word for word in places.words_outside(*reached) if word in answer.words]
                 assert bool(answer.talked_in) is (method == "POST" and answer.status_code == 200)
@@ -216,9 +216,9 @@ def test_a_door_needs_its_scope_and_talks_within_reach(places: Places, tokens: d
     for_each(["GET /v1/models/{name}", "POST /v1/chat/completions", "POST /ag-ui/{name}/"], check)
 
 
-def knock(caller: Caller, door: str, place: Place) -> Any:
-    """Say something by a door; `talked_in` of the answer: the sessions that have got a turn. It is taken back."""
-    method, path = door.split()
+def knock(caller: Caller, route: str, place: Place) -> Any:
+    """Say something by a route; `talked_in` of the answer: the sessions that have got a turn. It is taken back."""
+    method, path = route.split()
     said = [{"id": "m1", "role": "user", "content": "hello"}]
     body = {"model": place.agent, "stream": True, "messages": said}
     if "ag-ui" in path:
@@ -311,7 +311,7 @@ def test_every_operation_declares_its_scope() -> None:
 
 
 def _views(patterns: Any) -> Iterator[type[ApiView]]:
-    """The views of the API and of the other doors."""
+    """The views of the API and of the protocols."""
     for each in patterns:
         if not isinstance(each, URLPattern):
             yield from _views(each.url_patterns)

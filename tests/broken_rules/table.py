@@ -193,8 +193,8 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         "tests/agent_core/turn/test_resume.py",
         Break("3.2", "a resumed turn counts its calls anew", "_Turn._recount", returns("None")),
     ),
-    "agent_core.turn.budget": (
-        "tests/agent_core/turn/test_budget.py",
+    "agent_core.turn.request_size": (
+        "tests/agent_core/turn/test_request_size.py",
         Break("7.6", "a request is as long as its history", "fit_call", returns("call")),
     ),
     "agent_core.planner.run": (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from config import env
-from interfaces.doors import DOORS
+from interfaces.protocols import PROTOCOLS
 from tests.packaging.page import blocks
 from tests.up import ROOT, run
 
@@ -24,13 +24,13 @@ def test_the_page_names_every_file_of_deploy() -> None:
     assert [name for name in names if f"deploy/{name}" not in text] == []
 
 
-def test_the_proxy_passes_every_body_that_a_door_takes() -> None:
+def test_the_proxy_passes_every_body_that_a_protocol_takes() -> None:
     text = (DEPLOY / "nginx.conf").read_text()
     usual, *places = re.split(r"^    location ~ ", text, flags=re.MULTILINE)
     sizes = [(place.split(" {")[0], _megabytes(place)) for place in places]
-    for door in DOORS.values():
-        found = [size for pattern, size in sizes if re.search(pattern, f"/{door.prefix}")]
-        assert (found or [_megabytes(usual)])[0] > door.megabytes, door.prefix
+    for protocol in PROTOCOLS.values():
+        found = [size for pattern, size in sizes if re.search(pattern, f"/{protocol.prefix}")]
+        assert (found or [_megabytes(usual)])[0] > protocol.megabytes, protocol.prefix
 
 
 def _megabytes(text: str) -> int:

@@ -35,7 +35,7 @@ from sessions_app.permits import MOST_ALLOWED, check_allowed_tools
 from tests.agent_core.planner.plans import RESPOND, ask, plan, says, tool
 from tests.automations.turn_kinds.test_isolated import job_of as isolated
 from tests.conftest import Person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside, call, during, makes
 from tests.sessions_app.turns.test_receive import automation
 from tests.stories.test_whose_words import System

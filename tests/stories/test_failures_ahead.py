@@ -20,7 +20,7 @@ from sessions_app.models import MailboxEvent
 from tests.agent_core.tools.test_fetch import Site, site  # noqa: F401 - a fixture
 from tests.automations.jobs.made import EVERY, new
 from tests.conftest import Person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.fleet import Fleet, until
 from tests.inside import Inside
 

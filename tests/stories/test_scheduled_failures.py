@@ -38,7 +38,7 @@ from tests.automations.jobs import made
 from tests.automations.test_message_deliveries import Chat, deliver_all
 from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import new_person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside, begun, call, listening, makes
 from tests.races import in_thread
 

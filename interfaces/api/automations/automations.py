@@ -24,12 +24,12 @@ from automations.jobs.edit import (
     update_job,
 )
 from automations.jobs.explain import explain
-from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
+from automations.models import CatchUp, ExecutionMode, Overlap, RunState, ScheduleKind, Source
 from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from automations.selectors import STATES
 from interfaces.api.automations.health import ATTENTION, ATTENTIONS, AttentionOrNull, HealthOut
-from interfaces.api.limits import Caps, LimitsIn
+from interfaces.api.caps import Caps, LimitsIn
 from interfaces.api.shared import DELIVERIES, InSession, Revised, SentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -59,16 +59,19 @@ from sessions_app import permits
 from sessions_app.reads.selectors import agent, shown_id
 from sessions_app.tokens.reach import limit_of
 
-_KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "cron": ({"expr": {"type": "string", "example": "0 9 * * *"}, "timezone": {"type": "string"}}, ["expr"]),
-    "every": ({"seconds": {"type": "integer", "minimum": 1}}, ["seconds"]),
-    "at": ({"at": {"type": "string", "format": "date-time"}}, ["at"]),
+_KINDS: dict[ScheduleKind, tuple[dict[str, Any], list[str]]] = {
+    ScheduleKind.CRON: (
+        {"expr": {"type": "string", "example": "0 9 * * *"}, "timezone": {"type": "string"}},
+        ["expr"],
+    ),
+    ScheduleKind.EVERY: ({"seconds": {"type": "integer", "minimum": 1}}, ["seconds"]),
+    ScheduleKind.AT: ({"at": {"type": "string", "format": "date-time"}}, ["at"]),
 }
 SCHEDULE_SHAPE = {
     "oneOf": [
         {
             "type": "object",
-            "properties": {"kind": {"type": "string", "enum": [kind]}, **properties},
+            "properties": {"kind": {"type": "string", "enum": [kind.value]}, **properties},
             "required": ["kind", *required],
             "additionalProperties": False,
         }

@@ -13,7 +13,7 @@ from automations.models import ExecutionMode, Source
 from automations.routines import reads
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
 from interfaces.api.automations.automations import RunOut, ScheduledOut, TimeoutSeconds
-from interfaces.api.limits import Caps, LimitsIn
+from interfaces.api.caps import Caps, LimitsIn
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (

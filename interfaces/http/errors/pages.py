@@ -13,11 +13,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from automations.schedules.slots import ScheduleError
-from interfaces.doors import is_for_programs
 from interfaces.http.errors.codes import status_of
 from interfaces.http.headers import is_fragment
 from interfaces.http.server.headers import current_id
 from interfaces.http.throttle import count_page
+from interfaces.protocols import is_for_programs
 from sessions_app.exceptions import SessionsError
 
 PROBES = {"/healthz", "/readyz", "/metrics"}  # asked by machines, and never limited
@@ -73,7 +73,9 @@ def wants_page(request: HttpRequest) -> bool:
 
 
 def limit_pages(get_response: Any) -> Any:
-    """Middleware: refuses pages beyond the rate limit, which they share with the API. DRF counts what is of the API."""
+    """Middleware: refuses pages beyond the rate limit, which they share with the API. Requests to the API are counted
+    by DRF.
+    """
 
     def answer(request: HttpRequest) -> Any:
         if is_for_programs(request.path) or request.path in PROBES or not (wait := count_page(request)):
@@ -86,7 +88,7 @@ def limit_pages(get_response: Any) -> Any:
 
 
 class PageErrors:
-    """Middleware: answers what a page refused with the text of the refusal."""
+    """Middleware: turns a page's refusal into a page with its text."""
 
     def __init__(self, get_response: Any) -> None:
         self._get_response = get_response
@@ -105,7 +107,7 @@ class PageErrors:
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """The page of a refusal; None for all else, and for the API, whose errors DRF answers."""
+        """The page of a refusal; None for other errors, and for the API, whose errors DRF answers."""
         if is_for_programs(request.path):
             return None
         if isinstance(error, SessionsError | ScheduleError):

@@ -21,11 +21,11 @@ from rest_framework import exceptions as drf
 
 from agent_core.text.formats import status_phrase
 from automations.schedules.slots import ScheduleError
-from interfaces.doors import API, API_VERSION, VERSION_HEADER, is_for_programs
 from interfaces.http.errors.codes import BODY, CODES, FIELDS, PROBLEM, code_of, problem_body, status_of
 from interfaces.http.errors.pages import error_page, wants_page
 from interfaces.http.fields import MOST_ERRORS
 from interfaces.http.server.bodies import longest_body, too_large
+from interfaces.protocols import API, API_VERSION, VERSION_HEADER, is_for_programs
 from sessions_app.exceptions import SessionsError
 
 log = structlog.get_logger(__name__)
@@ -56,7 +56,7 @@ def unlogged(response: HttpResponse) -> HttpResponse:
 
 
 def problem_in(body: Mapping[str, Any], status: int, like: HttpResponse | None = None) -> HttpResponse:
-    """An error in the form of a door's protocol. `like`: the API's own answer, whose headers it has, too."""
+    """An error in the form of a protocol. `like`: the API's own answer, whose headers are copied."""
     given = {} if like is None else like.headers
     headers = {name: given[name] for name in ("WWW-Authenticate", "Retry-After", "Allow") if name in given}
     return unlogged(JsonResponse(body, status=status, headers=headers))
@@ -175,7 +175,7 @@ def _field_errors(detail: Any, path: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def api_problems(get_response: Any) -> Any:
-    """Django middleware: under /api/ and at the doors, errors outside of views are problems, too."""
+    """Django middleware: under /api/ and the protocols' addresses, errors outside of views are problems, too."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         if not is_for_programs(request.path):

@@ -13,9 +13,9 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction
 
 from agent_core.text.formats import status_phrase
-from interfaces.doors import API_VERSION, VERSION_HEADER
 from interfaces.http.errors.codes import CODES, PROBLEM
 from interfaces.http.fields import MOST_ERRORS
+from interfaces.protocols import API_VERSION, VERSION_HEADER
 
 if TYPE_CHECKING:  # rest_framework imports this module while it is loaded
     from interfaces.http.base import ApiView

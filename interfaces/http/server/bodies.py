@@ -15,14 +15,16 @@ from typing import Any
 
 from django.core.exceptions import RequestAborted
 
-from interfaces.doors import API, DOORS, is_for_programs
 from interfaces.http.client_address import network_of
 from interfaces.http.server.headers import path_in
+from interfaces.protocols import API, PROTOCOLS, is_for_programs
 
-LONGEST_BODY = 1024 * 1024  # bytes, of programs; some doors take more
+LONGEST_BODY = 1024 * 1024  # bytes, of programs; some protocols take more
 LONGEST_FORM = 2 * LONGEST_BODY
 # by path prefix
-LONGEST = {API: LONGEST_BODY} | {f"/{each.prefix}": each.megabytes * LONGEST_BODY for each in DOORS.values()}
+LONGEST = {API: LONGEST_BODY} | {
+    f"/{each.prefix}": each.megabytes * LONGEST_BODY for each in PROTOCOLS.values()
+}
 BODILESS = {"GET", "HEAD", "OPTIONS"}
 FORM = b"application/x-www-form-urlencoded"  # pages send nothing else, and parsing other types is expensive
 BODY_SECONDS = 30.0  # until the whole body has arrived
@@ -93,7 +95,7 @@ def longest_body(path: str) -> int:
 
 
 def too_large(longest: int) -> str:
-    """What is wrong with a longer body."""
+    """The text that refuses a longer body."""
     most = f"A request body may have at most {longest} bytes."
     return most if longest else "A request with this method has no body."
 

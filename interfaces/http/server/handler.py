@@ -27,10 +27,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import set_script_prefix
 from prometheus_client import Counter, Histogram
 
-from interfaces.doors import API, is_for_programs
 from interfaces.http.errors.problems import plain_text, problem, server_busy
 from interfaces.http.server.bodies import Bodies, Body, Refused
 from interfaces.http.server.headers import path_in
+from interfaces.protocols import API, is_for_programs
 from sessions_app.exceptions import NoThreadFree
 from sessions_app.postgres.connection import count_wait, time_limit
 

@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 
-from interfaces.doors import API, API_VERSION, FOR_PROGRAMS, VERSION_HEADER, is_for_programs
+from interfaces.protocols import API, API_VERSION, FOR_PROGRAMS, VERSION_HEADER, is_for_programs
 
 POLICY = "Content-Security-Policy"
 _SHARED = "base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -40,7 +40,7 @@ EXPOSED_HEADERS = (
     *("ETag", "Location", "Preference-Applied", "Retry-After", "RateLimit", "RateLimit-Policy"),
     *("WWW-Authenticate", "Allow", "X-Should-Retry", REQUEST_ID, VERSION_HEADER),
 )
-CORS_SECONDS = 3600  # that a browser keeps the answer to a preflight request
+CORS_SECONDS = 3600  # that a browser keeps the answer to a CORS preflight request
 
 COMPRESSED = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 
@@ -132,7 +132,7 @@ class CompressPages(GZipMiddleware):
 
 
 def allow_origins(app: Any, origins: Sequence[str]) -> Any:
-    """The application with CORS: scripts of these sites may use the API and the doors with a token.
+    """The application with CORS: scripts of these sites may use the API and the protocols with a token.
 
     Cookies are not accepted from there (no `Access-Control-Allow-Credentials`), so a page of another site never acts
     with a browser's session. Pages have no CORS. It is ASGI middleware, since a script must be able to read refusals

@@ -13,14 +13,14 @@ from automations.exceptions import BadJob, JobNotFound, RunNotFailed
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule
 from automations.jobs.explain import explain
 from automations.jobs.failing import try_again
-from automations.models import CronJob, RunRecord, RunState
+from automations.models import CronJob, RunRecord, RunState, ScheduleKind
 from automations.runs.describe import when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.terminal.command import choose_agent, choose_session, errors_in_one_line, plain
-from sessions_app.limits.caps import limits_text
 from sessions_app.models import Session
 from sessions_app.sessions.open import primary_session
+from sessions_app.spending.caps import caps_text
 
 MOST_LISTED = 200
 LONGEST_NAME = 30  # characters in the list
@@ -96,7 +96,7 @@ def _list(options: dict[str, Any]) -> Iterator[str]:
 
 def _money(job: CronJob, used: selectors.RunsUsage) -> str:
     """Its caps, and what its runs of the last 30 days cost."""
-    caps = f"; limits: {limits_text(job.limits)}" if job.limits else ""
+    caps = f"; limits: {caps_text(job.limits)}" if job.limits else ""
     cost = f"; runs in 30 days: {used.runs}, ${used.usd}, ${used.usd_per_run} a run" if used.runs else ""
     return caps + cost
 
@@ -119,7 +119,7 @@ def _add(options: dict[str, Any]) -> Iterator[str]:
         job = bind_job(given)
         yield f"Added {job.pk}: {job.name}"
         if job.limits:
-            yield f"Limits: {limits_text(job.limits)}"
+            yield f"Limits: {caps_text(job.limits)}"
     yield f"Runs {shown.words}:"
     yield from (f"  {instant:%a %Y-%m-%d %H:%M:%S %Z}" for instant in shown.next)
     yield from (f"Warning: {text}" for text in shown.warnings)
@@ -162,11 +162,11 @@ def _schedule(options: dict[str, Any]) -> dict[str, Any]:
             "--timezone belongs to --cron; an --at may have an offset, such as 2031-05-01T09:00+02:00"
         )
     if options["every"] is not None:
-        given: dict[str, Any] = {"kind": "every", "seconds": options["every"]}
+        given: dict[str, Any] = {"kind": ScheduleKind.EVERY, "seconds": options["every"]}
     elif options["at"] is not None:
-        given = {"kind": "at", "at": options["at"]}
+        given = {"kind": ScheduleKind.AT, "at": options["at"]}
     else:
-        given = {"kind": "cron", "expr": options["cron"]}
+        given = {"kind": ScheduleKind.CRON, "expr": options["cron"]}
     return given | ({"timezone": options["timezone"]} if options["timezone"] else {})
 
 

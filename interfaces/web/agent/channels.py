@@ -106,7 +106,7 @@ def _asked_for(request: HttpRequest) -> dict[str, Any] | None:
 
 
 def _state(message: ScheduledMessage) -> dict[str, Any]:
-    """`state` is the delivery's, once there is one; `is_open`: it can still change by itself."""
+    """The state of a test message: its delivery's, once there is one. `is_open`: it can still change by itself."""
     sent = message.sent_message_id
     delivery = Delivery.objects.filter(message_id=sent).first() if sent else None
     is_open = message.status == MessageStatus.PENDING

@@ -29,7 +29,7 @@ SPANS = (("24 hours", timedelta(hours=24)), ("30 days", timedelta(days=30)))
 
 
 def change_heartbeat(request: HttpRequest, agent: Agent) -> None:
-    """Switch the heartbeat, change its interval and its active hours."""
+    """Switch the heartbeat on or off, change its interval and its active hours."""
     seconds = dict(UNITS).get(request.POST.get("unit", ""), 60)
     given = {
         "enabled": request.POST.get("enabled") == "yes",

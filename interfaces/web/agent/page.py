@@ -1,4 +1,4 @@
-"""The agents of a person: their list, the page of one with its sections, and what becomes of their forms."""
+"""The list of a person's agents, and the page of an agent: its sections, and the results of their forms."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def agent_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def section_form(anchor: str, change: Change) -> View:
-    """The view of a form of a section. What is refused is shown there again, with what was typed."""
+    """Return the view of a section's form. A refused form is shown again in its section, as it was typed."""
 
     @sensitive_post_parameters("secret", "token")
     @person_page("POST")

@@ -40,7 +40,7 @@ def change_model(request: HttpRequest, agent: Agent) -> None:
 
 
 def _setting(typed: str) -> Any:
-    """A setting as it was typed; None removes it. What is no number is refused later."""
+    """The value of a setting from the typed text; None removes it. A text that is no number is refused later."""
     for read in (int, float):
         with suppress(ValueError):
             return read(typed)

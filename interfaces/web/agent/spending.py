@@ -9,12 +9,12 @@ from django.http import HttpRequest
 from interfaces.web.pages import FormResult, given_revision, person
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import BadInput
-from sessions_app.limits.caps import AMOUNTS, MOST_TOKENS, PERIODS, WORDS, budget_of, shown_limits
 from sessions_app.models import Agent, Turn
 from sessions_app.reads.usage import total_of
+from sessions_app.spending.caps import AMOUNTS, MOST_TOKENS, PERIODS, WORDS, budget_of, shown_caps
 
 
-def change_limits(request: HttpRequest, agent: Agent) -> None:
+def change_caps(request: HttpRequest, agent: Agent) -> None:
     """Change the caps; an empty field removes one."""
     limits = {
         period: {name: _typed(request, f"{period}_{name}", period) for name in AMOUNTS} for period in PERIODS
@@ -33,7 +33,7 @@ def _typed(request: HttpRequest, field: str, period: str) -> Any:
 
 def spending(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
     """The caps with what is spent, and the cost of the last 30 days."""
-    [limits] = shown_limits([budget_of("agent", agent.pk, agent.limits, zone=agent.timezone)])
+    [limits] = shown_caps([budget_of("agent", agent.pk, agent.limits, zone=agent.timezone)])
     rows = []
     for period in PERIODS:
         cap = limits.get(period, {})

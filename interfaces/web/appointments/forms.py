@@ -1,4 +1,6 @@
-"""The forms of appointments: how often, in the words of people, to a schedule of the API and back."""
+"""The forms of appointments. They turn people's words for how often something runs into a schedule of the API, and
+back.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from automations.scheduled_messages import LONGEST_TEXT
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until
 from sessions_app.agents.edit import LONGEST_MODEL
-from sessions_app.limits.caps import PERIODS, WORDS
+from sessions_app.spending.caps import PERIODS, WORDS
 
 
 class Repeat(TextChoices):
@@ -77,7 +79,7 @@ class MomentInput(forms.DateTimeInput):
     """The seconds are shown if there are any, so that a form sends them back as they were."""
 
     def format_value(self, value: Any) -> str | None:
-        """As browsers want it; what was typed stays."""
+        """The time in the form of browsers; a typed text stays as it is."""
         if not isinstance(value, datetime):
             return value or None
         return value.strftime(f"{LOCAL}:%S" if value.second else LOCAL)
@@ -163,9 +165,9 @@ def _schedule_json(given: dict[str, Any]) -> dict[str, Any]:
     """The API's JSON of a schedule that the form has checked."""
     match given["repeat"]:
         case Repeat.ONCE:
-            return {"kind": "at", "at": wall_time(given["at"])}
+            return {"kind": ScheduleKind.AT, "at": wall_time(given["at"])}
         case Repeat.EVERY:
-            return {"kind": "every", "seconds": given["count"] * int(given["unit"])}
+            return {"kind": ScheduleKind.EVERY, "seconds": given["count"] * int(given["unit"])}
         case Repeat.CRON:
             expr = given["expr"]
         case repeat:
@@ -176,7 +178,7 @@ def _schedule_json(given: dict[str, Any]) -> dict[str, Any]:
             }
             expr = f"{given['time'].minute} {given['time'].hour} {days.get(repeat, '* * *')}"
     zone = {"timezone": given["timezone"]} if given["timezone"] else {}
-    return {"kind": "cron", "expr": expr, **zone}
+    return {"kind": ScheduleKind.CRON, "expr": expr, **zone}
 
 
 def schedule_fields(job: CronJob) -> dict[str, Any]:
@@ -265,7 +267,7 @@ class AutomationForm(ScheduleForm):
     gate_pointer = _line("Only this JSON value counts", LONGEST_POINTER, {"placeholder": "/items/0", **PLAIN})
 
     def values(self) -> dict[str, Any]:
-        """What `bind_job` and `update_job` take."""
+        """The values of the form as `bind_job` and `update_job` take them."""
         given, end = self.cleaned_data, self.cleaned_data["ends_at"]
         found = {name: given[name] or WHEN_EMPTY.get(name, given[name]) for name in SAME}
         return found | {
@@ -305,7 +307,7 @@ class ChangeForm(AutomationForm):
         return found | schedule_fields(job) | choice_fields(job)
 
     def changes(self) -> dict[str, Any]:
-        """Those of the values that differ from the stored ones, so that nothing else is replaced."""
+        """The values that differ from the stored ones, so that nothing else is replaced."""
         until = self.cleaned_data["paused_until"]
         values = self.values() | {"paused_until": wall_time(until) if until else None}
         changed = {*self.changed_data, *(["schedule"] if self.is_replanned() else [])}
@@ -339,7 +341,7 @@ class RoutineForm(ScheduleForm):
         return found | {"title": job.name, "instructions": job.message} | schedule_fields(job)
 
     def changes(self) -> dict[str, Any]:
-        """What `update_routine` takes: those of the values that differ from the stored ones."""
+        """The values that differ from the stored ones, as `update_routine` takes them."""
         given = self.cleaned_data
         own = set(self.changed_data) - ScheduleForm.base_fields.keys()
         found = {name: _plain(given[name]) if name in TEXTS else given[name] for name in own}

@@ -1,4 +1,4 @@
-"""What was and what comes in all conversations of a person: a lane of today and a week of days. Read only."""
+"""The page of past and coming slots in all conversations of a person: a time line of today and a week. Read only."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def week(request: HttpRequest) -> HttpResponse:
 
 
 def _lane(entries: Iterable[Entry], now: datetime) -> dict[str, Any]:
-    """The slots of today by their place in the day. It is drawn for a week that has today in it."""
+    """The slots of today by their place in the day, for the time line of a week that has today in it."""
     today = [entry for entry in entries if entry.at.date() == now.date()]
     halves = [_half(today, now, number) for number in (0, 1)]
     return {"halves": halves, "slots_today": len(today), "width": HALF}
@@ -65,7 +65,7 @@ def _half(today: Sequence[Entry], now: datetime, number: int) -> dict[str, Any]:
 
 
 def _marks(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
-    """The slots at one place of the lane are one mark."""
+    """The marks of the time line: slots at one place share a mark."""
     places: dict[int, list[Entry]] = {}
     for entry in entries:
         places.setdefault(_x_of(entry.at), []).append(entry)
@@ -74,7 +74,7 @@ def _marks(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
 
 
 def _spans(today: Iterable[Entry], number: int) -> Iterator[dict[str, Any]]:
-    """Many slots of one appointment."""
+    """The spans of the time line: each stands for many slots of one appointment."""
     for entry in today:
         if entry.until is None:
             continue

@@ -20,15 +20,15 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import update_routine
 from sessions_app import metrics
 from sessions_app.agents.edit import update_agent
-from sessions_app.limits.caps import cap_rows
-from sessions_app.limits.spending import reserve
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Allowance, Counter, MailboxEvent, Message, Spending, Turn
+from sessions_app.spending.accounts import reserve
+from sessions_app.spending.caps import cap_rows
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.turn_kinds.test_heartbeat import DAY, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.inside import Inside, call, during
-from tests.sessions_app.limits.test_calls import PLENTY, cap, says
+from tests.sessions_app.spending.test_calls import PLENTY, cap, says
 
 pytestmark = pytest.mark.rule("11.1")
 

@@ -24,7 +24,7 @@ from sessions_app.worker.sweep import ToolHung
 from tests.automations.jobs.made import DAILY, new
 from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import Person, new_person
-from tests.doors import caller
+from tests.deletion import caller
 
 pytestmark = pytest.mark.rule("4.5")
 

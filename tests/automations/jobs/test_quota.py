@@ -1,4 +1,4 @@
-"""The quota of a user: automations, routines and scheduled messages, whatever agent, session or door makes them."""
+"""The quota of a user: automations, routines and messages to come, whatever agent, session or interface makes them."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_a_user_has_a_quota_of_appointments(person: Person, settings: Any) -> No
         (lambda: write_document(other.pk, "HEARTBEAT.md", heartbeat)): TooManyRoutines,
     }
     before = list(CronJob.objects.order_by("pk").values())
-    for door, error in over.items():
+    for make, error in over.items():
         with pytest.raises(error, match="you have 3 enabled automations and routines"):
-            door()
+            make()
     assert list(CronJob.objects.order_by("pk").values()) == before
     new(new_person("bob").session())  # another user's
     update_job(first.pk, {"name": "changed"})
@@ -80,9 +80,9 @@ def test_a_user_has_few_appointments_within_a_minute(person: Person) -> None:
         (lambda: routine(person, "1s")): TooManyRoutines,
         (lambda: update_routine(slow_routine.pk, {"schedule": "1s"})): TooManyRoutines,
     }
-    for door, error in over.items():
+    for make, error in over.items():
         with pytest.raises(error, match="with an interval of less than 60 s"):
-            door()
+            make()
     update_routine(fast.pk, {"schedule": "1s"})  # it is one of them already
     new(new_person("bob").session(), schedule=FAST)
 

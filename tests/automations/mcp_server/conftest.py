@@ -106,7 +106,7 @@ class Human:
 
 
 @dataclass(kw_only=True)
-class Door:
+class McpCaller:
     """The MCP server of a site, for one user."""
 
     url: str
@@ -152,22 +152,22 @@ class Door:
         return str(found.content[0].text)
 
 
-def door_of(site: Site, name: str, **agent: Any) -> Door:
+def caller_of(site: Site, name: str, **agent: Any) -> McpCaller:
     user = User.objects.create_user(name)
     token = token_of(user)
     with site.client(token) as http:
         made = http.post("/api/agents/", json={"name": "demo", "model": "openai-chat:test"} | agent)
         assert made.status_code == 201, made.text
-    return Door(url=site.url, token=token, user=user)
+    return McpCaller(url=site.url, token=token, user=user)
 
 
 @pytest.fixture
-def ada(site: Site) -> Door:
+def ada(site: Site) -> McpCaller:
     """Has an agent on the model server."""
-    return door_of(site, "ada")
+    return caller_of(site, "ada")
 
 
 @pytest.fixture
-def bob(site: Site) -> Door:
+def bob(site: Site) -> McpCaller:
     """Somebody else."""
-    return door_of(site, "bob")
+    return caller_of(site, "bob")

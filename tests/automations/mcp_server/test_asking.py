@@ -17,14 +17,14 @@ from automations.models import CronJob, RunRecord, RunState
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Session, Turn
 from tests.api.conftest import Site
-from tests.automations.mcp_server.conftest import Door
+from tests.automations.mcp_server.conftest import McpCaller
 from tests.fleet import until
 from tests.tokens import token_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 
-def test_tools_are_listed_and_described(ada: Door) -> None:
+def test_tools_are_listed_and_described(ada: McpCaller) -> None:
     async def work(client: Client) -> Any:
         return await client.list_tools()
 
@@ -40,14 +40,14 @@ def test_tools_are_listed_and_described(ada: Door) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_short_answer_comes_with_the_call(ada: Door, mode: str) -> None:
+def test_a_short_answer_comes_with_the_call(ada: McpCaller, mode: str) -> None:
     found = ada.call("ask", {"message": "hello [[reply:How are you]]"}, mode=mode)
     assert (found["state"], found["answer"]) == ("succeeded", "How are you")
     assert ada.call("get_answer", {"turn": found["turn"]}, mode=mode)["answer"] == "How are you"
 
 
 @pytest.mark.rule("3.6")
-def test_an_answer_that_is_not_whole_says_so(ada: Door) -> None:
+def test_an_answer_that_is_not_whole_says_so(ada: McpCaller) -> None:
     async def work(client: Client) -> Any:
         return await client.call_tool("ask", {"message": "hello [[ends:length]][[reply:Half]]"})
 
@@ -56,7 +56,7 @@ def test_an_answer_that_is_not_whole_says_so(ada: Door) -> None:
     assert found.content[0].text == f"Half\n\n({NOTES[Ended.LENGTH]})"
 
 
-def test_a_long_answer_is_read_later_by_its_turn(ada: Door, site: Site) -> None:
+def test_a_long_answer_is_read_later_by_its_turn(ada: McpCaller, site: Site) -> None:
     found = ada.call("ask", {"message": "[[hold:a]] [[reply:At last]]", "wait_seconds": 0})
     assert (found["state"], found["answer"]) == ("working", None)
     site.model.release("a")
@@ -65,7 +65,7 @@ def test_a_long_answer_is_read_later_by_its_turn(ada: Door, site: Site) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_progress_is_told_and_an_aborted_request_leaves_the_turn_alone(
-    ada: Door, site: Site, mode: str
+    ada: McpCaller, site: Site, mode: str
 ) -> None:
     told: list[str | None] = []
     heard = asyncio.Event()
@@ -88,7 +88,7 @@ def test_progress_is_told_and_an_aborted_request_leaves_the_turn_alone(
     assert (found["turn"], found["answer"]) == (turn.pk, "At last")
 
 
-def test_a_message_that_is_sent_twice_with_one_key_is_one_turn(ada: Door) -> None:
+def test_a_message_that_is_sent_twice_with_one_key_is_one_turn(ada: McpCaller) -> None:
     given = {"message": "hello [[reply:Hi]]", "idempotency_key": "k1"}
     first, second = ada.call("ask", given), ada.call("ask", given)
     assert first == second
@@ -106,12 +106,12 @@ def test_a_message_that_is_sent_twice_with_one_key_is_one_turn(ada: Door) -> Non
     assert Turn.objects.filter(session__owner=ada.user).count() == 4
 
 
-def test_a_provider_that_refuses_is_an_error_of_the_tool_and_of_the_turn(ada: Door) -> None:
+def test_a_provider_that_refuses_is_an_error_of_the_tool_and_of_the_turn(ada: McpCaller) -> None:
     assert "rejected the request" in ada.refused("ask", {"message": "[[fail:400]]"})
     assert Turn.objects.get().state == "failed"
 
 
-def test_a_turn_is_stopped(ada: Door, site: Site) -> None:
+def test_a_turn_is_stopped(ada: McpCaller, site: Site) -> None:
     found = ada.call("ask", {"message": "[[pause:b]] [[reply:One two three]]", "wait_seconds": 0})
     ada.call("stop", {"turn": found["turn"]})
     until(lambda: Turn.objects.get().state == "cancelled")
@@ -120,7 +120,7 @@ def test_a_turn_is_stopped(ada: Door, site: Site) -> None:
     assert ada.call("stop", {"turn": found["turn"]})["state"] == "cancelled"  # again: no error, no change
 
 
-def test_conversations_are_opened_listed_and_read(ada: Door) -> None:
+def test_conversations_are_opened_listed_and_read(ada: McpCaller) -> None:
     [agent] = ada.call("list_agents")["agents"]
     given = {"title": "Trip", "idempotency_key": "open"}
     opened = ada.call("open_session", given)["id"]
@@ -133,7 +133,7 @@ def test_conversations_are_opened_listed_and_read(ada: Door) -> None:
     assert agent["primary_session"] in ids
 
 
-def test_what_belongs_to_somebody_else_does_not_exist(ada: Door, bob: Door) -> None:
+def test_what_belongs_to_somebody_else_does_not_exist(ada: McpCaller, bob: McpCaller) -> None:
     opened = ada.call("open_session", {})["id"]
     turn = ada.call("ask", {"session": opened, "message": "hello"})["turn"]
     job = ada.call("schedule", {"session": opened, "message": "tea", "every_seconds": 3600})["id"]
@@ -180,7 +180,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_bad_arguments_are_refused_and_nothing_is_stored(ada: Door) -> None:
+def test_bad_arguments_are_refused_and_nothing_is_stored(ada: McpCaller) -> None:
     before = Turn.objects.count(), CronJob.objects.count(), Session.objects.count()
 
     async def work(client: Client) -> list[Any]:
@@ -195,7 +195,7 @@ def test_bad_arguments_are_refused_and_nothing_is_stored(ada: Door) -> None:
 
 
 @pytest.mark.rule("11.1")
-def test_an_automation_is_scheduled_with_caps_and_shows_what_it_used(ada: Door) -> None:
+def test_an_automation_is_scheduled_with_caps_and_shows_what_it_used(ada: McpCaller) -> None:
     given = {"message": "tea", "every_seconds": 3600}
     made = ada.call("schedule", given | {"limits": {"run": {"tokens": 9}, "day": {"usd": "0.5"}}})
     assert made["limits"]["run"] == {"tokens": 9}
@@ -217,7 +217,7 @@ def test_an_automation_is_scheduled_with_caps_and_shows_what_it_used(ada: Door) 
     assert (shown["usd"], shown["usd_per_run"]) == ("0.060000", "0.020000")
 
 
-def test_the_next_runs_are_skipped_once_with_a_key(ada: Door) -> None:
+def test_the_next_runs_are_skipped_once_with_a_key(ada: McpCaller) -> None:
     given = {"message": "tea", "cron_expr": "0 9 * * *", "tz": "Europe/Berlin", "idempotency_key": "tea"}
     made = ada.call("schedule", given)
     assert ada.call("schedule", given) == made
@@ -243,7 +243,7 @@ def test_the_next_runs_are_skipped_once_with_a_key(ada: Door) -> None:
     assert "not_found" in ada.refused("cancel_appointment", here)
 
 
-def test_the_mailbox_is_read_without_acknowledging_it(ada: Door) -> None:
+def test_the_mailbox_is_read_without_acknowledging_it(ada: McpCaller) -> None:
     session = Session.objects.get(agent__owner=ada.user, key="unified:default")
     deposit(
         session.pk, NewUpdate(event_type="job_completed", summary="The report is ready.", source_key="job:x")

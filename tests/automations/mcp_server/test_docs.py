@@ -16,7 +16,7 @@ from mcp.client.stdio import stdio_client
 
 from config.mcp_bridge import mcp_parser
 from interfaces.mcp_server.server import TOOLS
-from tests.automations.mcp_server.conftest import Door
+from tests.automations.mcp_server.conftest import McpCaller
 from tests.docs.pages import blocks, checkout, section
 from tests.up import ROOT, clean_environ, run
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, py
 
 
 @pytest.fixture
-def folder(ada: Door, tmp_path: Path) -> Path:
+def folder(ada: McpCaller, tmp_path: Path) -> Path:
     """A folder with the data folder of an `up`."""
     return checkout(tmp_path, ada.url, ada.token)
 

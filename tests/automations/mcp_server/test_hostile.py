@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from config.installation import VERSION
 from sessions_app.models import Turn
 from tests.api.conftest import Site, start_web
-from tests.automations.mcp_server.conftest import Door
+from tests.automations.mcp_server.conftest import McpCaller
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -20,12 +20,12 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 LEGACY = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
-def post(door: Door, body: Any, **headers: str) -> httpx2.Response:
+def post(caller: McpCaller, body: Any, **headers: str) -> httpx2.Response:
     """A POST as it stands."""
-    sent = LEGACY | {"Authorization": f"Bearer {door.token}"}
+    sent = LEGACY | {"Authorization": f"Bearer {caller.token}"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx2.post(f"{door.url}/mcp", content=content, headers=sent, timeout=30)
+    return httpx2.post(f"{caller.url}/mcp", content=content, headers=sent, timeout=30)
 
 
 def call(method: str, **params: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def ask(message: str = "hello") -> dict[str, Any]:
     return call("tools/call", name="ask", arguments={"message": message, "wait_seconds": 0})
 
 
-def test_without_a_token_there_is_nothing(ada: Door) -> None:
+def test_without_a_token_there_is_nothing(ada: McpCaller) -> None:
     for value in ("", "Bearer", f"Bearer {'0' * 40}", f"Basic {ada.token}"):
         answer = post(ada, ask(), Authorization=value)
         assert answer.status_code == 401, value
@@ -48,7 +48,7 @@ def test_without_a_token_there_is_nothing(ada: Door) -> None:
     assert not Turn.objects.exists()
 
 
-def test_a_browsers_sign_in_is_not_accepted(ada: Door, site: Site) -> None:
+def test_a_browsers_sign_in_is_not_accepted(ada: McpCaller, site: Site) -> None:
     from django.test import Client
 
     client = Client()
@@ -57,7 +57,7 @@ def test_a_browsers_sign_in_is_not_accepted(ada: Door, site: Site) -> None:
     assert post(ada, ask(), Authorization="", Cookie=f"sessionid={cookie}").status_code == 401
 
 
-def test_pages_of_other_sites_are_refused(ada: Door) -> None:
+def test_pages_of_other_sites_are_refused(ada: McpCaller) -> None:
     for origin in ("http://evil.example", "null", "http://127.0.0.1", f"{ada.url}.evil.example", "file://"):
         assert post(ada, ask(), Origin=origin).status_code == 403, origin
     assert post(ada, ask(), Host="evil.example").status_code == 400
@@ -86,7 +86,7 @@ BODIES: list[tuple[bytes, int]] = [
 ]
 
 
-def test_bodies_that_are_no_request_are_refused(ada: Door) -> None:
+def test_bodies_that_are_no_request_are_refused(ada: McpCaller) -> None:
     assert [post(ada, body).status_code for body, _ in BODIES] == [status for _, status in BODIES]
     assert post(ada, ask("x" * (1024 * 1024))).status_code == 413
     assert post(ada, ask(), Content_Type="text/plain").status_code == 400
@@ -105,31 +105,31 @@ UNSERVED: list[tuple[Any, int]] = [
 ]
 
 
-def test_requests_that_are_not_served_are_errors(ada: Door) -> None:
+def test_requests_that_are_not_served_are_errors(ada: McpCaller) -> None:
     for request, code in UNSERVED:
         assert post(ada, request).json()["error"]["code"] == code, request
     assert not Turn.objects.exists()
 
 
-def test_the_header_and_the_body_must_agree_on_the_revision(ada: Door) -> None:
+def test_the_header_and_the_body_must_agree_on_the_revision(ada: McpCaller) -> None:
     version = {"MCP_Protocol_Version": "2026-07-28", "Mcp_Method": "tools/list"}
     assert post(ada, call("tools/list"), **version).status_code == 400  # no envelope
     assert post(ada, call("tools/list"), MCP_Protocol_Version="2999-01-01").status_code == 400
     assert "tools" in post(ada, call("tools/list"), MCP_Protocol_Version="2025-06-18").json()["result"]
 
 
-def test_there_is_nothing_to_get_or_delete(ada: Door) -> None:
+def test_there_is_nothing_to_get_or_delete(ada: McpCaller) -> None:
     for method in ("GET", "DELETE", "PUT", "HEAD"):
         answer = httpx2.request(method, f"{ada.url}/mcp", headers={"Authorization": f"Bearer {ada.token}"})
         assert answer.status_code == 405, method
         assert answer.headers["Allow"] == "POST"
 
 
-def test_requests_count_toward_the_limit_of_the_api(ada: Door, tmp_path: Any) -> None:
+def test_requests_count_toward_the_limit_of_the_api(ada: McpCaller, tmp_path: Any) -> None:
     url, web = start_web(tmp_path, RONDO_THROTTLE="3/h")
     try:
-        door = Door(url=url, token=ada.token, user=ada.user)
-        answers = [post(door, call("ping")) for _ in range(4)]
+        caller = McpCaller(url=url, token=ada.token, user=ada.user)
+        answers = [post(caller, call("ping")) for _ in range(4)]
     finally:
         web.kill()
     assert [each.status_code for each in answers] == [200, 200, 200, 429]
@@ -137,7 +137,7 @@ def test_requests_count_toward_the_limit_of_the_api(ada: Door, tmp_path: Any) ->
     assert answers[-1].json()["error"]["code"] == -32600
 
 
-def test_no_answer_shows_the_token(ada: Door) -> None:
+def test_no_answer_shows_the_token(ada: McpCaller) -> None:
     for body in (call("nothing", token=ada.token), ask("\x00"), b"{"):
         assert ada.token not in post(ada, body).text.replace(
             json.dumps(body) if isinstance(body, dict) else "", ""

@@ -13,7 +13,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, ExecutionState, Turn
 from tests.api.conftest import Site
-from tests.automations.mcp_server.conftest import Door, Human
+from tests.automations.mcp_server.conftest import Human, McpCaller
 from tests.automations.mcp_server.test_hostile import post
 from tests.fleet import until
 from tests.plugins import calls
@@ -36,7 +36,9 @@ def erased(site: Site, name: str) -> int:
 
 
 @pytest.mark.parametrize("allow", [True, False])
-def test_consent_is_asked_at_the_client_and_counts_for_its_call(ada: Door, site: Site, allow: bool) -> None:
+def test_consent_is_asked_at_the_client_and_counts_for_its_call(
+    ada: McpCaller, site: Site, allow: bool
+) -> None:
     disk = f"disk-{allow}"
     site.model.answer_with(
         erase(disk), ModelReply(text="May I?"), *([erase(disk)] if allow else []), ModelReply(text="Done.")
@@ -51,7 +53,7 @@ def test_consent_is_asked_at_the_client_and_counts_for_its_call(ada: Door, site:
     site.model.forget_script()
 
 
-def test_clients_of_earlier_revisions_are_asked_within_their_request(ada: Door, site: Site) -> None:
+def test_clients_of_earlier_revisions_are_asked_within_their_request(ada: McpCaller, site: Site) -> None:
     site.model.answer_with(
         erase("early"), ModelReply(text="May I?"), erase("early"), ModelReply(text="Gone.")
     )
@@ -79,7 +81,7 @@ def test_clients_of_earlier_revisions_are_asked_within_their_request(ada: Door, 
 
 @pytest.mark.parametrize("words", ["yes", "ok", "yes #{id}", "是"])
 @pytest.mark.parametrize("engine", [Engine.CHAT, Engine.PLANNER])
-def test_words_of_a_program_are_never_consent(ada: Door, site: Site, words: str, engine: str) -> None:
+def test_words_of_a_program_are_never_consent(ada: McpCaller, site: Site, words: str, engine: str) -> None:
     name = f"words-{engine}-{words[:5]}".replace(" ", "-")
     Agent.objects.update(engine=engine)
     if engine == Engine.CHAT:
@@ -103,7 +105,7 @@ def test_words_of_a_program_are_never_consent(ada: Door, site: Site, words: str,
     assert not ConsentQuestion.objects.filter(state=ConsentState.GRANTED).exists()
 
 
-def test_a_question_is_answered_by_its_id_in_earlier_revisions(ada: Door) -> None:
+def test_a_question_is_answered_by_its_id_in_earlier_revisions(ada: McpCaller) -> None:
     Agent.objects.update(engine=Engine.PLANNER)
     found = ada.call("ask", {"message": COLOUR}, mode="legacy")
     assert (found["state"], found["question"]["text"]) == ("input_required", "Which colour?")
@@ -116,7 +118,7 @@ def test_a_question_is_answered_by_its_id_in_earlier_revisions(ada: Door) -> Non
     assert Turn.objects.count() == before + 1
 
 
-def test_a_question_that_a_person_dismisses_stays_open_and_one_declined_does_not(ada: Door) -> None:
+def test_a_question_that_a_person_dismisses_stays_open_and_one_declined_does_not(ada: McpCaller) -> None:
     Agent.objects.update(engine=Engine.PLANNER)
     ada.call("ask", {"message": COLOUR}, human=Human(answers=[ElicitResult(action="decline")]))
     assert ExecutionState.objects.get().status == "cancelled", "declined is given up"
@@ -129,7 +131,7 @@ def test_a_question_that_a_person_dismisses_stays_open_and_one_declined_does_not
     assert later["state"] == "succeeded"
 
 
-def test_a_malformed_consent_is_refused_and_changes_nothing(ada: Door, site: Site) -> None:
+def test_a_malformed_consent_is_refused_and_changes_nothing(ada: McpCaller, site: Site) -> None:
     contents: list[dict[str, Any]] = [{}, {"allow": "true"}, {"allow": 1}, {"answer": "yes"}, {"allow": None}]
     for number, content in enumerate(contents, 1):
         site.model.answer_with(erase("malformed"), ModelReply(text="May I?"))
@@ -141,7 +143,7 @@ def test_a_malformed_consent_is_refused_and_changes_nothing(ada: Door, site: Sit
     assert erased(site, "malformed") == 0
 
 
-def test_a_state_of_somebody_else_or_of_nothing_is_refused(ada: Door, bob: Door) -> None:
+def test_a_state_of_somebody_else_or_of_nothing_is_refused(ada: McpCaller, bob: McpCaller) -> None:
     turn = ada.call("ask", {"message": "hello"})
     handle = f"{turn['session']}.{turn['turn']}"
     before = Turn.objects.count()
@@ -160,7 +162,7 @@ def test_a_state_of_somebody_else_or_of_nothing_is_refused(ada: Door, bob: Door)
     assert Turn.objects.count() == before
 
 
-def test_an_answer_given_in_a_window_goes_on_with_the_request(ada: Door, site: Site) -> None:
+def test_an_answer_given_in_a_window_goes_on_with_the_request(ada: McpCaller, site: Site) -> None:
     site.model.answer_with(
         erase("window"), ModelReply(text="May I?"), erase("window"), ModelReply(text="Gone.")
     )

@@ -15,7 +15,7 @@ from mcp.client.stdio import stdio_client
 
 from agent_core.llm.protocol import ModelReply
 from tests.api.conftest import Site
-from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient
+from tests.automations.mcp_server.conftest import Human, McpCaller, TasksOfClient
 from tests.automations.mcp_server.test_questions import accept, erase, erased
 from tests.up import ROOT, clean_environ, free_port, run
 
@@ -46,13 +46,13 @@ def ask(message: str) -> Any:
     return work
 
 
-def named(door: Door) -> dict[str, str]:
-    return {"RONDO_URL": door.url, "RONDO_TOKEN": door.token}
+def named(caller: McpCaller) -> dict[str, str]:
+    return {"RONDO_URL": caller.url, "RONDO_TOKEN": caller.token}
 
 
 @pytest.mark.long("it starts the command of the MCP server")
 @pytest.mark.rule("3.5")
-def test_tasks_and_questions_pass_through(ada: Door, site: Site, tmp_path: Path) -> None:
+def test_tasks_and_questions_pass_through(ada: McpCaller, site: Site, tmp_path: Path) -> None:
     site.model.answer_with(
         erase("stdio"), ModelReply(text="May I?"), erase("stdio"), ModelReply(text="Gone.")
     )
@@ -85,7 +85,7 @@ def test_without_a_server_the_command_says_what_to_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_stored_token_goes_to_its_own_server_only(ada: Door, tmp_path: Path) -> None:
+def test_a_stored_token_goes_to_its_own_server_only(ada: McpCaller, tmp_path: Path) -> None:
     (tmp_path / ".rondo").mkdir()
     (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))
     environ = clean_environ() | {"RONDO_URL": f"http://127.0.0.1:{free_port()}"}
@@ -95,7 +95,7 @@ def test_a_stored_token_goes_to_its_own_server_only(ada: Door, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("what", ["server", "token"])
-def test_a_server_that_refuses_or_is_away_ends_the_request(ada: Door, tmp_path: Path, what: str) -> None:
+def test_a_server_that_refuses_or_is_away_ends_the_request(ada: McpCaller, tmp_path: Path, what: str) -> None:
     wrong = {"server": {"RONDO_URL": f"http://127.0.0.1:{free_port()}"}, "token": {"RONDO_TOKEN": "0" * 40}}
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": hello})

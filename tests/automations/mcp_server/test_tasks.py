@@ -14,7 +14,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.text.formats import utc_text
 from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, Turn
 from tests.api.conftest import Site, start_web
-from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient, task_request
+from tests.automations.mcp_server.conftest import Human, McpCaller, TasksOfClient, task_request
 from tests.automations.mcp_server.test_questions import COLOUR, accept, erase, erased
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
@@ -28,35 +28,35 @@ async def begun(client: Client, message: str, **more: Any) -> Any:
     return await client.session.call_tool("ask", {"message": message} | more, allow_claimed=True)
 
 
-def begin(door: Door, message: str, **more: Any) -> str:
+def begin(caller: McpCaller, message: str, **more: Any) -> str:
     async def work(client: Client) -> Any:
         return await begun(client, message, **more)
 
-    task = door.talk(work, tasks=True)
+    task = caller.talk(work, tasks=True)
     assert (task.result_type, task.status) == ("task", "working")
     return str(task.task_id)
 
 
-def get(door: Door, task_id: str) -> Any:
-    return door.talk(lambda client: task_request(client.session, "get", task_id), tasks=True)
+def get(caller: McpCaller, task_id: str) -> Any:
+    return caller.talk(lambda client: task_request(client.session, "get", task_id), tasks=True)
 
 
-def update(door: Door, task_id: str, **responses: ElicitResult) -> None:
+def update(caller: McpCaller, task_id: str, **responses: ElicitResult) -> None:
     given = {key: each.model_dump(by_alias=True, mode="json") for key, each in responses.items()}
 
     async def work(client: Client) -> Any:
         return await task_request(client.session, "update", task_id, EmptyResult, input_responses=given)
 
-    door.talk(work, tasks=True)
+    caller.talk(work, tasks=True)
 
 
-def finish(door: Door, task_id: str) -> Any:
+def finish(caller: McpCaller, task_id: str) -> Any:
     """The result, once the task has ended."""
-    return door.talk(lambda client: TasksOfClient().poll(client.session, task_id), tasks=True)
+    return caller.talk(lambda client: TasksOfClient().poll(client.session, task_id), tasks=True)
 
 
 def refusal(
-    door: Door, method: str, task_id: str, *, tasks: bool = True, mode: Any = "auto", **more: Any
+    caller: McpCaller, method: str, task_id: str, *, tasks: bool = True, mode: Any = "auto", **more: Any
 ) -> int:
     """The code of the error."""
 
@@ -65,11 +65,11 @@ def refusal(
             await task_request(client.session, method, task_id, **more)
         return error.value.code
 
-    code: int = door.talk(work, tasks=tasks, mode=mode)
+    code: int = caller.talk(work, tasks=tasks, mode=mode)
     return code
 
 
-def test_a_client_with_tasks_gets_a_handle_at_once_and_the_answer_by_it(ada: Door, site: Site) -> None:
+def test_a_client_with_tasks_gets_a_handle_at_once_and_the_answer_by_it(ada: McpCaller, site: Site) -> None:
     task_id = begin(ada, "[[hold:t1]] [[reply:At last]]")
     assert get(ada, task_id).status == "working"
     site.model.release("t1")
@@ -83,13 +83,13 @@ def test_a_client_with_tasks_gets_a_handle_at_once_and_the_answer_by_it(ada: Doo
     assert (ended.created_at, ended.last_updated_at) == times
 
 
-def test_a_turn_that_failed_is_a_completed_task_with_an_error(ada: Door) -> None:
+def test_a_turn_that_failed_is_a_completed_task_with_an_error(ada: McpCaller) -> None:
     result = finish(ada, begin(ada, "[[fail:400]]"))
     assert result.is_error
     assert "rejected the request" in result.content[0].text
 
 
-def test_a_cancelled_task_stops_its_turn(ada: Door, site: Site) -> None:
+def test_a_cancelled_task_stops_its_turn(ada: McpCaller, site: Site) -> None:
     task_id = begin(ada, "[[pause:t2]] [[reply:One two three]]")
 
     async def cancel(client: Client) -> Any:
@@ -103,7 +103,7 @@ def test_a_cancelled_task_stops_its_turn(ada: Door, site: Site) -> None:
 
 
 @pytest.mark.rule("3.5")
-def test_a_question_of_a_task_is_input_required_and_answered_once(ada: Door, site: Site) -> None:
+def test_a_question_of_a_task_is_input_required_and_answered_once(ada: McpCaller, site: Site) -> None:
     site.model.answer_with(erase("task"), ModelReply(text="May I?"), erase("task"), ModelReply(text="Gone."))
     task_id = begin(ada, "erase it")
     until(lambda: ConsentQuestion.objects.exists() and Turn.objects.get().state == "succeeded")
@@ -127,7 +127,7 @@ def test_a_question_of_a_task_is_input_required_and_answered_once(ada: Door, sit
 
 
 @pytest.mark.rule("3.5")
-def test_an_answer_to_an_earlier_question_does_not_answer_the_next(ada: Door, site: Site) -> None:
+def test_an_answer_to_an_earlier_question_does_not_answer_the_next(ada: McpCaller, site: Site) -> None:
     site.model.answer_with(
         erase("one"), ModelReply(text="May I?"), erase("one"), erase("two"), ModelReply(text="And that?")
     )
@@ -145,7 +145,7 @@ def test_an_answer_to_an_earlier_question_does_not_answer_the_next(ada: Door, si
     site.model.forget_script()
 
 
-def test_a_plan_that_asks_goes_on_as_the_same_task(ada: Door) -> None:
+def test_a_plan_that_asks_goes_on_as_the_same_task(ada: McpCaller) -> None:
     Agent.objects.update(engine=Engine.PLANNER)
     human = Human(answers=[accept(answer="blue")])
     found = ada.call("ask", {"message": COLOUR}, tasks=True, human=human)
@@ -154,7 +154,7 @@ def test_a_plan_that_asks_goes_on_as_the_same_task(ada: Door) -> None:
     assert Turn.objects.filter(content="blue", state="succeeded").exists()
 
 
-def test_tasks_of_somebody_else_and_of_nothing_are_not_found(ada: Door, bob: Door) -> None:
+def test_tasks_of_somebody_else_and_of_nothing_are_not_found(ada: McpCaller, bob: McpCaller) -> None:
     task_id = begin(ada, "hello")
     session, _, turn = task_id.partition(".")
     finish(ada, task_id)
@@ -168,37 +168,37 @@ def test_tasks_of_somebody_else_and_of_nothing_are_not_found(ada: Door, bob: Doo
     assert refusal(ada, "list", task_id) == -32601
 
 
-def test_tasks_need_the_extension(ada: Door) -> None:
+def test_tasks_need_the_extension(ada: McpCaller) -> None:
     task_id = begin(ada, "hello")
     assert refusal(ada, "get", task_id, tasks=False) == -32021
     assert refusal(ada, "get", task_id, tasks=False, mode="legacy") == -32601
     finish(ada, task_id)
 
 
-def opened(person: Person, fleet: Fleet, name: str) -> tuple[Door, Process]:
+def opened(person: Person, fleet: Fleet, name: str) -> tuple[McpCaller, Process]:
     """A web process of this test, and its MCP server."""
     folder: Path = fleet.folder / name
     folder.mkdir()
     url, web = start_web(folder)
     fleet.processes.append(web)
     token = token_of(person.user)
-    return Door(url=url, token=token, user=person.user), web
+    return McpCaller(url=url, token=token, user=person.user), web
 
 
 @pytest.mark.full
 def test_a_task_outlives_its_worker_and_every_web_process(
     person_with_server: Person, model_server: Any, fleet: Fleet
 ) -> None:
-    door, web = opened(person_with_server, fleet, "first")
+    caller, web = opened(person_with_server, fleet, "first")
     dying = fleet.worker()
-    task_id = begin(door, "[[hold:long]] [[reply:After all]]")
+    task_id = begin(caller, "[[hold:long]] [[reply:After all]]")
     until(lambda: model_server.held.get("long"))
     dying.kill()
-    assert get(door, task_id).status == "working"
+    assert get(caller, task_id).status == "working"
     web.kill()
-    door, _web = opened(person_with_server, fleet, "again")
-    assert get(door, task_id).status == "working"
+    caller, _web = opened(person_with_server, fleet, "again")
+    assert get(caller, task_id).status == "working"
     model_server.release("long")
     fleet.worker()
-    assert finish(door, task_id).content[0].text == "After all"
+    assert finish(caller, task_id).content[0].text == "After all"
     assert Turn.objects.get().attempt == 2

@@ -15,41 +15,41 @@ from sessions_app.models import Agent, ApiToken, Session, Turn
 from sessions_app.sessions.open import open_session
 from sessions_app.tokens.issue import revoke_tokens
 from tests.api.conftest import Site
-from tests.automations.mcp_server.conftest import Door, task_request
+from tests.automations.mcp_server.conftest import McpCaller, task_request
 from tests.fleet import until
 from tests.tokens import new_token
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.rule("10.6")]
 
 
-def door(ada: Door, *scopes: str, **limits: Any) -> Door:
+def caller(ada: McpCaller, *scopes: str, **limits: Any) -> McpCaller:
     return replace(ada, token=new_token(ada.user, *scopes, **limits))
 
 
-def tools(one: Door) -> set[str]:
+def tools(one: McpCaller) -> set[str]:
     return {each.name for each in one.talk(lambda client: client.list_tools()).tools}
 
 
-def test_a_token_is_offered_and_allowed_the_tools_of_its_scopes(ada: Door) -> None:
-    reader, talker = door(ada, "read"), door(ada, "talk")
+def test_a_token_is_offered_and_allowed_the_tools_of_its_scopes(ada: McpCaller) -> None:
+    reader, talker = caller(ada, "read"), caller(ada, "talk")
     reads = {name for name, tool in TOOLS.items() if tool.scope == "read"}
     assert tools(reader) == reads
     assert tools(talker) == reads | {"ask", "answer_question", "stop", "open_session"}
-    assert tools(door(ada, "talk", "schedule")) == tools(ada) == set(TOOLS)
+    assert tools(caller(ada, "talk", "schedule")) == tools(ada) == set(TOOLS)
     given = {"message": "tea", "every_seconds": 3600}
     assert "insufficient_scope" in reader.refused("ask", {"message": "hello"})
     assert "insufficient_scope" in talker.refused("schedule", given)
     assert not Turn.objects.exists()
     assert not CronJob.objects.filter(session__isnull=False).exists()
-    assert door(ada, "schedule").call("schedule", given)["state"] == "scheduled"
+    assert caller(ada, "schedule").call("schedule", given)["state"] == "scheduled"
 
 
-def test_a_limited_token_reaches_its_own_conversation_only(ada: Door) -> None:
+def test_a_limited_token_reaches_its_own_conversation_only(ada: McpCaller) -> None:
     agent = Agent.objects.get(owner=ada.user)
     here, beside = open_session(agent, title="here"), open_session(agent, title="beside")
     other = ada.call("schedule", {"message": "tea", "every_seconds": 3600, "session": str(beside.pk),
                                   "idempotency_key": "k"})  # fmt: skip
-    mine = door(ada, "manage", session=Session.objects.get(pk=here.pk))
+    mine = caller(ada, "manage", session=Session.objects.get(pk=here.pk))
     assert mine.call("list_agents")["agents"] == []
     assert [each["title"] for each in mine.call("list_sessions")["sessions"]] == ["here"]
     assert mine.call("ask", {"message": "[[reply:yes]]"})["session"] == str(here.pk)  # where it is at home
@@ -69,11 +69,11 @@ def test_a_limited_token_reaches_its_own_conversation_only(ada: Door) -> None:
     assert Turn.objects.filter(session=beside.pk).count() == 0
 
 
-def test_a_token_that_reads_answers_no_question_by_the_way(ada: Door, site: Site) -> None:
+def test_a_token_that_reads_answers_no_question_by_the_way(ada: McpCaller, site: Site) -> None:
     """The state of an answered round is taken by get_answer, too, which needs only `read`."""
     turn = ada.call("ask", {"message": "[[reply:yes]]"})["turn"]
     handle = f"{Turn.objects.get(pk=turn).session_id}.{turn}"
-    reader = door(ada, "read")
+    reader = caller(ada, "read")
 
     async def resume(client: Any) -> Any:
         return await client.session.call_tool("get_answer", {"turn": turn}, request_state=handle)
@@ -90,8 +90,8 @@ def test_a_token_that_reads_answers_no_question_by_the_way(ada: Door, site: Site
     assert "insufficient_scope" in reader.talk(cancel, tasks=True)
 
 
-def test_a_call_that_waits_ends_with_its_token(ada: Door, site: Site) -> None:
-    talker = door(ada, "talk")
+def test_a_call_that_waits_ends_with_its_token(ada: McpCaller, site: Site) -> None:
+    talker = caller(ada, "talk")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(talker.refused, "ask", {"message": "[[hold:m]] x", "wait_seconds": 50})
         until(lambda: site.metric("rondo_event_subscribers") == 1, 10)

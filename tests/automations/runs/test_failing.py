@@ -33,7 +33,7 @@ from tests.automations.turn_kinds.test_bound import fire
 from tests.automations.turn_kinds.test_heartbeat import routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside, Reply, call, listening, makes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.2")]

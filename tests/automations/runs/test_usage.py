@@ -16,7 +16,7 @@ from sessions_app.reads.usage import SHARED, usage_of
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.turn_kinds.test_heartbeat import DAY, routine
 from tests.inside import Inside, call
-from tests.sessions_app.limits.test_calls import USED, priced, says
+from tests.sessions_app.spending.test_calls import USED, priced, says
 
 __all__ = ["priced"]
 pytestmark = [pytest.mark.rule("11.1"), pytest.mark.usefixtures("priced")]

@@ -9,13 +9,13 @@ from django.urls import reverse
 
 from agent_core.types import Usage
 from automations.models import CronJob
-from sessions_app.limits.spending import set_user_limits
 from sessions_app.models import Agent
+from sessions_app.spending.accounts import set_user_caps
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.web.test_addresses import signed_in
 from tests.conftest import Person
 from tests.inside import Inside
-from tests.sessions_app.limits.test_calls import PLENTY, says
+from tests.sessions_app.spending.test_calls import PLENTY, says
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.1")]
 
@@ -69,7 +69,7 @@ def test_caps_in_dollars_are_set_in_the_form_of_an_automation(inside: Inside) ->
 
 
 def test_an_account_shows_its_caps_and_what_all_agents_used(inside: Inside) -> None:
-    set_user_limits(inside.person.user.pk, {"month": {"usd": "12.50"}})
+    set_user_caps(inside.person.user.pk, {"month": {"usd": "12.50"}})
     answer = signed_in(inside.person).get("/account/")
     assert "$12.50" in answer.content.decode()
     assert answer.context["used"].calls == 0

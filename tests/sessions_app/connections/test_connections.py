@@ -27,7 +27,7 @@ from sessions_app.telegram.bots import CheckedToken, add_bot, token_of
 from tests.api.conftest import problem
 from tests.automations.jobs.made import new
 from tests.conftest import Person, new_person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside
 from tests.model_server import ModelServer
 

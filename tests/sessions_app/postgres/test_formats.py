@@ -13,7 +13,7 @@ from psycopg import sql
 
 from sessions_app.postgres.connection import connect_directly
 from tests.conftest import Person
-from tests.doors import caller
+from tests.deletion import caller
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.0")]
 

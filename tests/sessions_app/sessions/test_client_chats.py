@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.4")]
 
 def send(inside: Inside, *said: str, heard: str = "") -> AcceptedMessage:
     """What the program of a chat without an id sends."""
-    history = ClientHistory(door="openai", said=said, text=said[-1], heard=heard)
+    history = ClientHistory(protocol="openai", said=said, text=said[-1], heard=heard)
     return accept(inside.person.user, inside.person.agent, history)
 
 

@@ -1,4 +1,4 @@
-"""A delete meets all that may come between its steps (rule 4.11), through both doors, on connections of their own.
+"""A delete meets all that may come between its steps (rule 4.11), through both interfaces, on connections of their own.
 
 After each race the session is whole or gone, and nothing is left without what it belongs to.
 """
@@ -38,7 +38,7 @@ from sessions_app.sessions.delete import delete_session
 from tests.admin.conftest import make_job
 from tests.chaos.test_locks import connected
 from tests.conftest import Person, new_person
-from tests.doors import BLOCKED, BUSY, DELETED, GONE, Door, caller, door_of
+from tests.deletion import BLOCKED, BUSY, DELETED, GONE, Interface, caller, interface_of
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
 from tests.races import KEY_SHARE, SHARE, UPDATE, gate, in_thread, orphans
@@ -52,8 +52,8 @@ PAST = "2026-01-01T00:00:00Z"
 
 
 @pytest.fixture(params=["api", pytest.param("admin", marks=pytest.mark.full)])
-def door(request: pytest.FixtureRequest, person: Person) -> Door:
-    return door_of(request.param, person)
+def interface(request: pytest.FixtureRequest, person: Person) -> Interface:
+    return interface_of(request.param, person)
 
 
 @pytest.fixture(autouse=True)
@@ -115,12 +115,16 @@ def nothing_is_left_of(session: Session) -> bool:
     return state(session) is None
 
 
-def test_a_job_bound_after_the_look_blocks_a_delete_unless_jobs_go_along(door: Door, person: Person) -> None:
+def test_a_job_bound_after_the_look_blocks_a_delete_unless_jobs_go_along(
+    interface: Interface, person: Person
+) -> None:
     for together, outcome in ((False, BLOCKED), (True, DELETED)):
         session = person.session()
         with gate(session, SHARE) as held:
             held.start(partial(bind, person, session))
-            held.start(partial(door.delete, session, together=together))  # it has looked, and found nothing
+            held.start(
+                partial(interface.delete, session, together=together)
+            )  # it has looked, and found nothing
             assert held.open() == [201, outcome]
         if together:
             assert nothing_is_left_of(session)
@@ -129,10 +133,10 @@ def test_a_job_bound_after_the_look_blocks_a_delete_unless_jobs_go_along(door: D
             assert CronJob.objects.get().session_id == session.pk
 
 
-def test_who_comes_after_the_session_was_closed_binds_nothing(door: Door, person: Person) -> None:
+def test_who_comes_after_the_session_was_closed_binds_nothing(interface: Interface, person: Person) -> None:
     session = person.session()
     with gate(session, SHARE) as held:
-        held.start(partial(door.delete, session))
+        held.start(partial(interface.delete, session))
         held.start(partial(bind, person, session))  # it has seen the session open
         deleted, status = held.open()
     assert deleted == DELETED
@@ -140,41 +144,41 @@ def test_who_comes_after_the_session_was_closed_binds_nothing(door: Door, person
     assert nothing_is_left_of(session)
 
 
-def test_an_accepted_message_is_deleted_and_a_later_one_refused(door: Door, person: Person) -> None:
+def test_an_accepted_message_is_deleted_and_a_later_one_refused(interface: Interface, person: Person) -> None:
     session = person.session()
     with gate(session, UPDATE) as held:
         held.start(partial(send, person, session))  # at its COMMIT
-        held.start(partial(door.delete, session))
+        held.start(partial(interface.delete, session))
         assert held.open() == [202, DELETED]
     assert nothing_is_left_of(session)
     other = person.session()
     with gate(other, KEY_SHARE) as held:
-        held.start(partial(door.delete, other))  # closed, and about to remove the rows
+        held.start(partial(interface.delete, other))  # closed, and about to remove the rows
         assert send(person, other) == 409
         assert held.open() == [DELETED]
     assert send(person, other) == 404
     assert nothing_is_left_of(other)
 
 
-def test_a_batch_of_beat_that_came_first_leaves_nothing_behind(door: Door, person: Person) -> None:
+def test_a_batch_of_beat_that_came_first_leaves_nothing_behind(interface: Interface, person: Person) -> None:
     session, other = person.session(), person.session()
     due(session)
     kept = due(other)
     with gate(session, UPDATE) as held:
         held.start(fire_due_jobs)  # at its COMMIT, with the clocks locked
-        held.start(partial(door.delete, session, together=True))
+        held.start(partial(interface.delete, session, together=True))
         fired, deleted = held.open()
     assert (fired.claimed, fired.queued, deleted) == (2, 2, DELETED)
     assert nothing_is_left_of(session)
     assert RunRecord.objects.get().job_id == kept.pk
 
 
-def test_a_later_beat_batch_skips_a_session_being_deleted(door: Door, person: Person) -> None:
+def test_a_later_beat_batch_skips_a_session_being_deleted(interface: Interface, person: Person) -> None:
     session, other = person.session(), person.session()
     due(session)
     kept = due(other)
     with gate(session, KEY_SHARE) as held:
-        held.start(partial(door.delete, session, together=True))  # it holds the clock
+        held.start(partial(interface.delete, session, together=True))  # it holds the clock
         assert fire_due_jobs().queued == 1
         assert held.open() == [DELETED]
     assert nothing_is_left_of(session)
@@ -182,13 +186,13 @@ def test_a_later_beat_batch_skips_a_session_being_deleted(door: Door, person: Pe
 
 
 def test_slots_due_while_turns_are_stopping_are_skipped_without_fault(
-    door: Door, person: Person, monkeypatch: pytest.MonkeyPatch
+    interface: Interface, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delete, "LOCK_WAIT", 1.0)
     session = person.session()
     job = due(session)
     with held_by_a_worker(session):
-        thread, came = in_thread(partial(door.delete, session, together=True))
+        thread, came = in_thread(partial(interface.delete, session, together=True))
         until(lambda: state(session) == SessionState.DELETING)
         fire_due_jobs()
         thread.join(30)
@@ -198,7 +202,7 @@ def test_slots_due_while_turns_are_stopping_are_skipped_without_fault(
     assert (run.state, run.reason, job.enabled, job.fault) == ("skipped", "session_closed", True, "")
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     assert fire_due_jobs().queued == 1
-    assert door.delete(session, together=True) == DELETED
+    assert interface.delete(session, together=True) == DELETED
     assert nothing_is_left_of(session)
 
 
@@ -212,15 +216,17 @@ def waits_for_a_retry(session: Session) -> RunRecord:
     return run
 
 
-def test_a_run_waiting_for_a_retry_goes_along_also_if_it_is_queued_now(door: Door, person: Person) -> None:
+def test_a_run_waiting_for_a_retry_goes_along_also_if_it_is_queued_now(
+    interface: Interface, person: Person
+) -> None:
     session, other = person.session(), person.session()
     for each in (session, other):
         waits_for_a_retry(each)
-    assert door.delete(other) == BLOCKED
-    assert door.delete(other, together=True) == DELETED
+    assert interface.delete(other) == BLOCKED
+    assert interface.delete(other, together=True) == DELETED
     with gate(session, UPDATE) as held:
         held.start(partial(queue_due_retries, 10))  # it has the clock, and waits for the session
-        held.start(partial(door.delete, session, together=True))
+        held.start(partial(interface.delete, session, together=True))
         hints, deleted = held.open()
     assert deleted == DELETED
     assert len(hints) <= 1  # it was queued, or gave up because the session was closed by then
@@ -229,29 +235,31 @@ def test_a_run_waiting_for_a_retry_goes_along_also_if_it_is_queued_now(door: Doo
     assert nothing_is_left_of(other)
 
 
-def test_concurrent_edits_and_deletes_find_a_job_intact_or_gone(door: Door, person: Person) -> None:
+def test_concurrent_edits_and_deletes_find_a_job_intact_or_gone(interface: Interface, person: Person) -> None:
     session = person.session()
     job = due(session)
     fire_due_jobs()
     user = caller(person)
     with gate(session, KEY_SHARE) as held:
-        held.start(partial(door.delete, session, together=True))
+        held.start(partial(interface.delete, session, together=True))
         held.start(lambda: user.patch(f"/api/automations/{job.pk}/", {"enabled": False}).status_code)
         held.start(lambda: caller(person).delete(f"/api/automations/{job.pk}/").status_code)
         assert held.open() == [DELETED, 404, 404]
     assert nothing_is_left_of(session)
 
 
-def test_a_late_delete_undoes_no_other(door: Door, person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_delete_undoes_no_other(
+    interface: Interface, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = person.session()
     since = Session.objects.filter(pk=session.pk).values_list("deleting_since", flat=True)
     with held_by_a_worker(session):
         monkeypatch.setattr(delete, "LOCK_WAIT", 1.0)
-        first, came = in_thread(partial(door.delete, session))
+        first, came = in_thread(partial(interface.delete, session))
         until(lambda: trying() == 2)  # the worker, and the first delete: it knows how long it will
         monkeypatch.setattr(delete, "LOCK_WAIT", 30.0)
         before = since.get()
-        second, came_second = in_thread(partial(door.delete, session))
+        second, came_second = in_thread(partial(interface.delete, session))
         until(lambda: since.get() != before)
         first.join(30)
         assert came == [BUSY]
@@ -262,11 +270,11 @@ def test_a_late_delete_undoes_no_other(door: Door, person: Person, monkeypatch: 
     assert nothing_is_left_of(session)
 
 
-def test_a_delete_presumed_dead_deletes_nothing_when_it_resumes(door: Door, person: Person) -> None:
+def test_a_delete_presumed_dead_deletes_nothing_when_it_resumes(interface: Interface, person: Person) -> None:
     session = person.session()
     job = bound(session)
     with held_by_a_worker(session):
-        thread, came = in_thread(partial(door.delete, session, together=True))
+        thread, came = in_thread(partial(interface.delete, session, together=True))
         until(lambda: state(session) == SessionState.DELETING)
         at_work = person.session()
         Session.objects.filter(pk=at_work.pk).update(state=SessionState.DELETING, deleting_since=Now())
@@ -282,14 +290,16 @@ def test_a_delete_presumed_dead_deletes_nothing_when_it_resumes(door: Door, pers
     assert Turn.objects.get().session_id == session.pk
 
 
-def test_deliveries_outlive_their_session_and_what_was_not_sent_is_closed(door: Door, person: Person) -> None:
+def test_deliveries_outlive_their_session_and_what_was_not_sent_is_closed(
+    interface: Interface, person: Person
+) -> None:
     session, other = person.session(), person.session()
     for each in (session, other):
         turn = receive(each.pk, MessageInput(content="x"))
         Message.objects.create(session=each, seq=1, role="assistant", content="y", turn=turn)
         _waits, sent = handed_over(each, 2, address="42", next_attempt_at=PAST)
         Delivery.objects.filter(pk=sent.pk).update(state="sent", ended_at=PAST, next_attempt_at=None)
-    assert door.delete(session) == DELETED
+    assert interface.delete(session) == DELETED
     assert nothing_is_left_of(session)
     closed, sent = Delivery.objects.filter(session_key=session.key).order_by("id")
     assert (closed.state, closed.reason, closed.next_attempt_at) == ("closed", "session_deleted", None)
@@ -312,7 +322,9 @@ def everything_of(agent: Agent) -> dict[str, int]:
     return {name: found.count() for name, found in rows.items() if found.exists()}
 
 
-def test_deleting_an_agent_removes_its_queue_and_spares_other_agents(door: Door, person: Person) -> None:
+def test_deleting_an_agent_removes_its_queue_and_spares_other_agents(
+    interface: Interface, person: Person
+) -> None:
     neighbour = new_person("bob")
     for each in (person.session(), person.session(), neighbour.session()):
         due(each)
@@ -320,24 +332,24 @@ def test_deleting_an_agent_removes_its_queue_and_spares_other_agents(door: Door,
     update_agent(person.agent.pk, {"unified_session": True})
     fire_due_jobs()
     before = everything_of(neighbour.agent)
-    assert door.delete(person.agent) == BLOCKED
-    assert door.delete(person.agent, together=True) == DELETED
+    assert interface.delete(person.agent) == BLOCKED
+    assert interface.delete(person.agent, together=True) == DELETED
     assert everything_of(person.agent) == {}
     assert everything_of(neighbour.agent) == before
 
 
-def test_a_new_session_is_refused_or_blocks_its_agents_delete(door: Door, person: Person) -> None:
+def test_a_new_session_is_refused_or_blocks_its_agents_delete(interface: Interface, person: Person) -> None:
     def open_another() -> int:
         return int(caller(person).post("/api/sessions/", {"agent": "demo"}).status_code)
 
     session = person.session()
     with gate(session, KEY_SHARE) as held:
-        held.start(partial(door.delete, person.agent))  # it holds the agent
+        held.start(partial(interface.delete, person.agent))  # it holds the agent
         held.start(open_another)
         deleted, status = held.open()
     assert (deleted, status) == (DELETED, 404)
     another = new_person("bob", unified_session=True)
-    theirs = door_of("api", another)
+    theirs = interface_of("api", another)
     session = another.session()
     with gate(session, SHARE) as held:
         held.start(partial(theirs.delete, another.agent))  # it has read which sessions there are
@@ -347,28 +359,30 @@ def test_a_new_session_is_refused_or_blocks_its_agents_delete(door: Door, person
     assert theirs.delete(another.agent) == DELETED
 
 
-def test_concurrent_agent_and_session_deletes_leave_nothing(door: Door, person: Person) -> None:
+def test_concurrent_agent_and_session_deletes_leave_nothing(interface: Interface, person: Person) -> None:
     session = person.session()
     due(session)
     with gate(session, SHARE) as held:
-        held.start(partial(door.delete, person.agent, together=True))
-        held.start(partial(door_of("api", person).delete, person.agent, together=True))
-        held.start(partial(door_of("admin", person).delete, session, together=True))
+        held.start(partial(interface.delete, person.agent, together=True))
+        held.start(partial(interface_of("api", person).delete, person.agent, together=True))
+        held.start(partial(interface_of("admin", person).delete, session, together=True))
         came = held.open()
     assert DELETED in came
     assert set(came) <= {DELETED, GONE, BUSY}
     if Agent.objects.exists():  # the session was deleted under both
-        assert door.delete(person.agent, together=True) == DELETED
+        assert interface.delete(person.agent, together=True) == DELETED
     assert everything_of(person.agent) == {}
 
 
-def test_an_agent_delete_removes_legacy_jobs_even_while_beat_fires(door: Door, person: Person) -> None:
+def test_an_agent_delete_removes_legacy_jobs_even_while_beat_fires(
+    interface: Interface, person: Person
+) -> None:
     session = person.session()
     legacy = bound(session)
     CronJob.objects.filter(pk=legacy.pk).update(session=None, session_key="cron:old", deliver=False)
     JobClock.objects.update(next_run_at=Now())
     with gate(session, KEY_SHARE) as held:
-        held.start(partial(door.delete, person.agent))
+        held.start(partial(interface.delete, person.agent))
         assert fire_due_jobs().claimed == 0, "its clock is locked"
         assert held.open() == [DELETED]
     assert everything_of(person.agent) == {}
@@ -420,10 +434,10 @@ def test_running_turns_stop_and_commit_before_the_session_is_deleted(
     assert fire_due_jobs().queued == 1
     until(lambda: model_server.held.get("h"))
     receive(session.pk, MessageInput(content="waits behind it"))
-    door = door_of("api", person_with_server)
-    assert door.delete(session) == BLOCKED
+    interface = interface_of("api", person_with_server)
+    assert interface.delete(session) == BLOCKED
     assert RunRecord.objects.get().state == "running"
-    assert door.delete(session, together=True) == DELETED
+    assert interface.delete(session, together=True) == DELETED
     assert nothing_is_left_of(session)
     [last] = [line for line in worker.text().splitlines() if "turn_end" in line]
     assert "state=cancelled" in last
@@ -443,7 +457,7 @@ def test_a_turn_claimed_while_the_session_closes_is_also_stopped(
         fleet.worker(concurrency=64)
         until(claiming)
         locks_of_worker = lock_connections()
-        held.start(partial(door_of("api", person_with_server).delete, session), waits=False)
+        held.start(partial(interface_of("api", person_with_server).delete, session), waits=False)
         # the delete has asked the running turns to stop before it asks for the lock
         until(lambda: lock_connections(answered=True) - locks_of_worker)
         assert state(session) == SessionState.DELETING

@@ -1,4 +1,4 @@
-"""A long conversation: older messages become task state, within the budget, and nothing is deleted."""
+"""A long conversation: older messages become task state, requests stay short enough, and nothing is deleted."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_live_state_request_does_not_see_held_task_state(inside: Inside) -> No
     assert "the automation at nine" in shown(inside, -1)[0]
 
 
-def test_a_thousand_messages_stay_within_the_budget(person: Person) -> None:
+def test_a_thousand_messages_stay_within_the_limit_of_tokens(person: Person) -> None:
     session = long_session(person, 1000, size=2000)
     messages = read_context(session.pk).messages
     assert len(messages) == 100, "what is read does not grow with the history"

@@ -11,7 +11,7 @@ from agent_core.types import EMPTY, NOTES, Ended
 from interfaces.web.transcript import ENDED, newest
 from sessions_app.deliveries.send import _parcel
 from sessions_app.models import Delivery, Message, Turn
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside, call
 
 pytestmark = pytest.mark.rule("3.6")

@@ -35,7 +35,7 @@ from sessions_app.sessions.open import primary_session
 from tests.admin.conftest import make_job
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import new_person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside, begun, call, makes
 from tests.mcp_servers import Docs
 from tests.model_server import ModelServer
@@ -113,7 +113,7 @@ def test_the_next_turn_works_whatever_the_model_has_said(
 
 @pytest.mark.rule("7.6")
 def test_a_talk_longer_than_the_context_goes_on(inside: Inside, server: ModelServer, settings: Any) -> None:
-    """Later turns know the limit: what leaves the history becomes task state, as within the server's own budget."""
+    """Later turns know the limit: what leaves the history becomes task state, as within the server's own limit."""
     server.most_characters, settings.RONDO_WINDOW_MESSAGES = 24_000, 10
     session = home(inside)
     for number in range(14):

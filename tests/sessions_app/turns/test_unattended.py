@@ -27,7 +27,7 @@ from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.automations.turn_kinds.test_isolated import job_of, ran
 from tests.conftest import new_person
-from tests.doors import caller
+from tests.deletion import caller
 from tests.inside import Inside, call, during, makes
 from tests.sessions_app.test_permits import stop
 from tests.stories.test_main_job import due

@@ -16,13 +16,13 @@ from django.db import connection
 
 from automations.models import CronJob
 from sessions_app.agents import budgets
-from sessions_app.limits.caps import PERIODS, RUN, micro_of
 from sessions_app.models import Agent, Connection, MailboxEvent, Reservation, Spending, UserLimits
+from sessions_app.spending.caps import PERIODS, RUN, micro_of
 from tests import warm
 from tests.conftest import new_person
 from tests.fleet import until, usual_environ
 from tests.races import UPDATE, gate, waiting
-from tests.sessions_app.limits import spender
+from tests.sessions_app.spending import spender
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

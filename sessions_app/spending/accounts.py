@@ -1,4 +1,6 @@
-"""The accounts of caps: reserve before a model call, settle after it. Each is one statement, in a commit of its own."""
+"""The accounts of spending: reserve the most that a model call can cost, and settle what it did cost.
+
+Each of both is one statement, in a commit of its own."""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from django.db.models import CharField, Exists, OuterRef, Q, Value
 from django.db.models.functions import Cast, Concat, Now
 
 from agent_core.spending import Account, Amount
-from sessions_app.limits.caps import budget_of, merge_limits, shown_limits
 from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
 from sessions_app.models.spending import REACHED
+from sessions_app.spending.caps import budget_of, merge_caps, shown_caps
 
 RESERVE = "SELECT * FROM rondo_reserve(%s, %s, %s, %s, %s)"
 SETTLE = "SELECT * FROM rondo_settle(%s, %s, %s)"
@@ -71,7 +73,7 @@ _STOPPED = "budget:"
 
 
 def mark_stopped(owner_id: int, automations: Iterable[str], until: str) -> None:
-    """Mark these automations until a time, in ISO format."""
+    """Mark these automations as stopped by a cap until a time in ISO format, so that firing skips them."""
     rows = [
         Allowance(key=f"{_STOPPED}{owner_id}:{each}", full_at=datetime.fromisoformat(until))
         for each in automations
@@ -82,13 +84,13 @@ def mark_stopped(owner_id: int, automations: Iterable[str], until: str) -> None:
 
 
 def is_stopped(owner_id: str, automation: str) -> Exists:
-    """Condition: the automation of these columns is marked."""
+    """Condition: the automation of these columns is marked as stopped by a cap."""
     key = Concat(Value(_STOPPED), Cast(OuterRef(owner_id), CharField()), Value(":"), OuterRef(automation))
     return Exists(Allowance.objects.filter(key=key, full_at__gt=Now()))
 
 
 def stopped_until(owner_id: int, automation: str) -> datetime | None:
-    """Return the end of an automation's mark; None without one."""
+    """Return until when a cap stops an automation; None if none does."""
     marks = Allowance.objects.filter(key=f"{_STOPPED}{owner_id}:{automation}", full_at__gt=Now())
     return marks.values_list("full_at", flat=True).first()
 
@@ -101,16 +103,16 @@ def forget_stopped(owner_id: int | None) -> None:
 
 
 def caps_of_user(user_id: int) -> dict[str, Any]:
-    """Return the caps of a user as `shown_limits` does."""
+    """Return the caps of a user as `shown_caps` does."""
     stored = UserLimits.objects.filter(pk=user_id)
-    return next(iter(shown_limits(budget_of("user", user_id, each.limits) for each in stored)), {})
+    return next(iter(shown_caps(budget_of("user", user_id, each.limits) for each in stored)), {})
 
 
-def set_user_limits(user_id: int, limits: object) -> UserLimits:
+def set_user_caps(user_id: int, limits: object) -> UserLimits:
     """Merge caps into those of a user; null removes one. BadInput."""
     with transaction.atomic():
         stored, _ = UserLimits.objects.select_for_update().get_or_create(user_id=user_id)
-        stored.limits = merge_limits(stored.limits, limits)
+        stored.limits = merge_caps(stored.limits, limits)
         stored.save(update_fields=["limits"])
         forget_stopped(user_id)
     return stored

@@ -1,11 +1,11 @@
-"""A protocol door that is off is neither imported nor addressed."""
+"""A protocol that is not served is neither imported nor addressed."""
 
 import os
 import sys
 
 import pytest
 
-from interfaces.doors import DOORS, doors
+from interfaces.protocols import PROTOCOLS, read_protocols
 from tests.up import run
 
 LOOK = """
@@ -19,16 +19,16 @@ print(*(str(each.pattern) for each in get_resolver().url_patterns))
 """
 
 
-def test_an_unknown_door_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_protocol_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"must be none or some of .*openai.*, not soap"):
-        doors("openai,soap")
+        read_protocols("openai,soap")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", DOORS)
-def test_a_door_that_is_off_is_not_imported_and_has_no_address(name: str) -> None:
-    others = ",".join(other for other in DOORS if other != name) or "none"
-    package, prefix = DOORS[name].urls.rpartition(".")[0], DOORS[name].prefix
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_protocol_that_is_off_is_not_imported_and_has_no_address(name: str) -> None:
+    others = ",".join(other for other in PROTOCOLS if other != name) or "none"
+    package, prefix = PROTOCOLS[name].urls.rpartition(".")[0], PROTOCOLS[name].prefix
     modules, addresses = _look(name)
     assert package in modules
     assert prefix in addresses
@@ -38,7 +38,7 @@ def test_a_door_that_is_off_is_not_imported_and_has_no_address(name: str) -> Non
 
 
 def _look(served: str) -> tuple[list[str], list[str]]:
-    """The modules and the addresses of a fresh process that serves these doors."""
+    """The modules and the addresses of a fresh process that serves these protocols."""
     environ = {**os.environ, "RONDO_DOORS": served, "DJANGO_SETTINGS_MODULE": "config.settings"}
     modules, addresses = run(sys.executable, "-c", LOOK, env=environ, check=True).stdout.splitlines()[-2:]
     return modules.split(), addresses.split()

@@ -22,8 +22,8 @@ from agent_core.connections import connection_of
 from agent_core.prices import price_of_call
 from agent_core.text.formats import utc_text
 from automations.gates.registry import gate_of
+from automations.jobs.edit import PREFLIGHT
 from automations.jobs.explain import undeliverable
-from automations.jobs.preflight import PREFLIGHT
 from automations.models import CronJob, JobPreflight, ScheduleKind
 from automations.runs.describe import when
 from automations.runs.report import NAMESPACE, report_to_home
@@ -32,11 +32,11 @@ from sessions_app import flags
 from sessions_app.agents.budgets import budgets_of, subject_of
 from sessions_app.connections.listing import ModelLists
 from sessions_app.connections.usable import models_of, usable_connections
-from sessions_app.limits.caps import WORDS, anew, used_up
-from sessions_app.limits.spending import stopped_until
 from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import Priority, UserLimits
 from sessions_app.retention.maintenance_round import register_chore
+from sessions_app.spending.accounts import stopped_until
+from sessions_app.spending.caps import WORDS, anew, used_up
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ def _channel(given: Checked) -> Iterable[Problem]:
 
 
 def _zone(given: Checked) -> Iterable[Problem]:
-    """A cron schedule without its zone is set aside by the walk for time zones, which tells it."""
+    """A zone without data on this server. Cron schedules are left to the walk for time zones, which sets them aside."""
     job = given.job
     if job.schedule_kind != ScheduleKind.CRON and fingerprint(job.timezone) is None:
         yield Problem(code="unknown_timezone", text=str(unknown_zone(job.timezone)))
@@ -103,7 +103,7 @@ def _gate(given: Checked) -> Iterable[Problem]:
 
 
 def _budget(given: Checked) -> Iterable[Problem]:
-    """A cap that is used up until after the next slot. A text without amounts, so that it is told once."""
+    """A cap that is used up until after the next slot. The text has no amounts, so that the owner is told once."""
     job, agent, firing = given.job, given.job.agent, given.job.clock.next_run_at
     if firing is None:
         return
@@ -132,7 +132,7 @@ CHECKS: list[Check] = [_models, _channel, _zone, _tools, _gate, _budget]
 
 
 def run_preflight(stop: Callable[[], bool]) -> bool:
-    """Check what is to be checked now. Returns whether there may be more."""
+    """Check the automations that are to be checked now. Returns whether there may be more."""
     if not flags.PREFLIGHT.value:
         return False
     until, lists, ids = time.monotonic() + SECONDS, ModelLists(), _to_check()
@@ -190,7 +190,9 @@ def _locked(job_id: str, *, skip_locked: bool = False) -> CronJob | None:
 
 
 def _store(checked: CronJob, found: Sequence[Problem]) -> None:
-    """Store what was found, and tell what is new. Of a job that was changed meanwhile nothing: it is checked again."""
+    """Store the problems, and tell the owner the new ones. A job that was changed meanwhile is left: it is checked
+    again.
+    """
     with transaction.atomic():
         job = _locked(checked.pk)
         row = JobPreflight.objects.filter(pk=checked.pk).first()
@@ -209,7 +211,7 @@ def _store(checked: CronJob, found: Sequence[Problem]) -> None:
 
 
 def _tell(job: CronJob, problem: Problem) -> None:
-    """Deposit a mail. It replaces an unread one about the same problem of another automation."""
+    """Deposit a mailbox update. It replaces an unread one about the same problem of another automation."""
     same = CronJob.objects.filter(agent=job.agent, preflight__problems__contains=[asdict(problem)])
     more = same.exclude(pk=job.pk).count()
     others = f" and {more} more" if more else ""

@@ -1,6 +1,6 @@
 """A worker that makes priced calls under the caps of its turns, until it ends or is killed.
 
-`python -m tests.sessions_app.limits.spender <log> <plan>`. The plan, in JSON: `kinds`, each the ids of an agent, an
+`python -m tests.sessions_app.spending.spender <log> <plan>`. The plan, in JSON: `kinds`, each the ids of an agent, an
 automation and a connection; `skip` of their calls, `calls` for each kind in turn; `seed`; `deaths`, the share of calls
 in which it kills itself at one of POINTS; `halt`, the point at which it reads the pipe `<log>.pipe`.
 

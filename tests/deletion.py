@@ -1,4 +1,4 @@
-"""The two doors that delete, as real requests: what a person asks for, and in one word what came of it."""
+"""The two interfaces that delete, as real requests: what a person asks for, and in one word what came of it."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class Admin:
         return next(outcome for text, outcome in words.items() if text in said)
 
 
-Door = Api | Admin
+Interface = Api | Admin
 
 
-def door_of(name: str, person: Person) -> Door:
-    """One of the doors by name: `api` or `admin`."""
+def interface_of(name: str, person: Person) -> Interface:
+    """One of the interfaces by name: `api` or `admin`."""
     if name == "api":
         return Api(person=person)
     staff = User.objects.filter(username="root").first() or User.objects.create_superuser("root")

@@ -1,10 +1,10 @@
-"""Cuts a model request to its token budget: system prompt, tools, history and the turn's results together.
+"""Cuts a model request to its limit of tokens: system prompt, tools, history and the turn's results together.
 
 The oldest tool results are shortened first, then the oldest messages are left out, then the newest results are
 shortened. The system prompt and the message to answer stay.
 
-A model whose context is smaller than the budget says so by rejecting a request. This process then keeps a smaller
-budget for that model.
+A model whose context is shorter than the limit rejects the request. This process then keeps a lower limit for that
+model.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from agent_core.llm.protocol import ModelCall
 from agent_core.tool_spec import ToolSpec
 from agent_core.types import Entry, Role
 
-LEAST_SHARE: Final = 4  # history and results always have a quarter of the budget
+LEAST_SHARE: Final = 4  # history and results always have a quarter of the limit
 _SHORT = 60  # tokens that an older result is shortened to
 _SHORTEST = 200  # tokens that each of the newest results keeps
 _MIDDLE = "\n(… {count} characters left out: the request would be too long …)\n"
 
 LEAST_LEARNED: Final = 1000  # tokens; no model's context is shorter
-MOST_LEARNED: Final = 1000  # models with a budget of their own; the one that was learned first goes
+MOST_LEARNED: Final = 1000  # models with a limit of their own; the one that was learned first goes
 
 _learned: OrderedDict[str, int] = OrderedDict()
 _model: ContextVar[str] = ContextVar("model", default="")  # of the turn that this thread runs
@@ -118,7 +118,7 @@ def _fixed(call: ModelCall) -> int:
 
 
 def fit_call(call: ModelCall, key: str | None = None) -> ModelCall:
-    """Return the call, cut to the budget. Its last ``call.kept`` entries stay, and those with ``stays``.
+    """Return the call, cut to the limit. Its last ``call.kept`` entries stay, and those with ``stays``.
 
     `key` as for `limit`.
     """

@@ -12,23 +12,21 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from automations import selectors
-from automations.jobs.edit import update_job
+from automations import preflight, selectors
+from automations.jobs.edit import PREFLIGHT, update_job
 from automations.jobs.explain import explain
-from automations.jobs.preflight import PREFLIGHT
 from automations.models import CronJob, JobClock, JobPreflight
-from automations.retention import preflight
-from automations.retention.preflight import run_preflight
+from automations.preflight import run_preflight
 from automations.retention.zones import ZoneWalk
 from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base as channels
 from sessions_app.connections.edit import add_connection, update_connection
-from sessions_app.limits.caps import period_of
-from sessions_app.limits.spending import mark_stopped
 from sessions_app.models import Agent, Connection, MailboxEvent, Session, Spending
 from sessions_app.retention.maintenance_round import run_hinted_maintenance
 from sessions_app.retention.walk import prune_batch
+from sessions_app.spending.accounts import mark_stopped
+from sessions_app.spending.caps import period_of
 from tests.agent_core.tools.test_fetch import Site, site  # noqa: F401 - a fixture
 from tests.automations.jobs.made import DAILY, EVERY, code_of, new
 from tests.automations.schedules.zone_folder import ZoneFolder, zone_folder

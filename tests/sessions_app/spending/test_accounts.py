@@ -10,10 +10,10 @@ import pytest
 from django.db import IntegrityError
 
 from agent_core.spending import Account, Amount, Budget
-from sessions_app.limits import spending
-from sessions_app.limits.caps import DAY, MONTH, PERIODS, RUN, cap_rows
-from sessions_app.limits.spending import CapState
 from sessions_app.models import Reservation, Spending
+from sessions_app.spending import accounts
+from sessions_app.spending.accounts import CapState
+from sessions_app.spending.caps import DAY, MONTH, PERIODS, RUN, cap_rows
 from tests.races import UPDATE, gate
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.1")]
@@ -40,7 +40,7 @@ def sums(*names: str) -> list[int]:
 
 def test_a_call_is_reserved_in_all_caps_or_in_none() -> None:
     wide, narrow = caps(1_000), caps(50, scopes=("user",))
-    refused = spending.reserve(account(), Amount(tokens=60), [*wide, *narrow])
+    refused = accounts.reserve(account(), Amount(tokens=60), [*wide, *narrow])
     assert isinstance(refused, CapState)
     assert refused.cap["scope"] == "user"
     assert not refused.is_held
@@ -50,33 +50,33 @@ def test_a_call_is_reserved_in_all_caps_or_in_none() -> None:
 
 def test_room_that_others_have_reserved_is_only_held() -> None:
     given = caps(100)
-    first = spending.reserve(account(), Amount(tokens=80), given)
+    first = accounts.reserve(account(), Amount(tokens=80), given)
     assert isinstance(first, int)
-    second = spending.reserve(account(), Amount(tokens=80), given)
+    second = accounts.reserve(account(), Amount(tokens=80), given)
     assert isinstance(second, CapState)
     assert second.is_held
-    spending.settle(first, Amount(tokens=20))
-    assert isinstance(spending.reserve(account(), Amount(tokens=80), given), int)
+    accounts.settle(first, Amount(tokens=20))
+    assert isinstance(accounts.reserve(account(), Amount(tokens=80), given), int)
 
 
 def test_two_calls_at_one_instant_do_not_both_get_the_last_room() -> None:
     given = caps(100)
-    assert isinstance(spending.reserve(account(), Amount(tokens=0), given), int)
+    assert isinstance(accounts.reserve(account(), Amount(tokens=0), given), int)
     row = Spending.objects.order_by("key").first()
     assert row is not None
     with gate(row, UPDATE) as held:
         for _ in range(2):
-            held.start(lambda: spending.reserve(account(), Amount(tokens=60), given))
+            held.start(lambda: accounts.reserve(account(), Amount(tokens=60), given))
         came = held.open()
     assert sorted(isinstance(each, CapState) for each in came) == [False, True]
 
 
 def test_a_reservation_is_settled_once_and_a_late_settlement_changes_nothing() -> None:
-    made = spending.reserve(account(), Amount(tokens=80), caps(100))
+    made = accounts.reserve(account(), Amount(tokens=80), caps(100))
     assert isinstance(made, int)
-    assert spending.abandoned() == [made], "no such turn runs"
-    spending.settle(made, None)
-    assert spending.settle(made, Amount(tokens=1)) == []
+    assert accounts.abandoned() == [made], "no such turn runs"
+    accounts.settle(made, None)
+    assert accounts.settle(made, Amount(tokens=1)) == []
     assert sums("spent_tokens", "reserved_tokens") == [80, 0]
 
 
@@ -90,11 +90,11 @@ def test_caps_that_are_nearly_spent_are_named_for_the_day_and_not_for_the_run(
     """They are named until it is stored that they were told."""
     found = []
     for each in tokens:
-        made = spending.reserve(
+        made = accounts.reserve(
             account(), Amount(tokens=each), [row for row in caps(100) if row["period"] != MONTH]
         )
         assert isinstance(made, int)
-        crossed = spending.settle(made, None)
+        crossed = accounts.settle(made, None)
         assert {each.cap["period"] for each in crossed} <= {DAY}
         found += [each.percent for each in crossed]
     assert found == percents
@@ -102,8 +102,8 @@ def test_caps_that_are_nearly_spent_are_named_for_the_day_and_not_for_the_run(
 
 def test_a_model_without_a_price_counts_tokens_only() -> None:
     given = caps(None, 10)
-    assert isinstance(spending.reserve(account(), Amount(tokens=10, micro_usd=11), given), CapState)
-    assert isinstance(spending.reserve(account(), Amount(tokens=10**9), given), int)
+    assert isinstance(accounts.reserve(account(), Amount(tokens=10, micro_usd=11), given), CapState)
+    assert isinstance(accounts.reserve(account(), Amount(tokens=10**9), given), int)
 
 
 def test_the_database_refuses_negative_sums() -> None:

@@ -1,4 +1,4 @@
-"""The budget of a request: all of it counts, the oldest observations give way first (rule 7.6)."""
+"""The size of a request: all of it counts, the oldest observations give way first (rule 7.6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from agent_core.connections import hooks
 from agent_core.llm import tokens
 from agent_core.llm.protocol import ModelCall
-from agent_core.turn import budget
+from agent_core.turn import request_size
 from agent_core.types import Entry, Role
 from tests.agent_core.fakes import (
     Ports,
@@ -36,7 +36,9 @@ TOOL = spec("look", description="Looks.")
 def limited() -> Iterator[None]:
     before = hooks.context_tokens
     hooks.context_tokens = lambda: LIMIT
-    budget.use_model("", ())  # not the one of the last turn in this thread, which may have a smaller context
+    request_size.use_model(
+        "", ()
+    )  # not the one of the last turn in this thread, which may have a smaller context
     yield
     hooks.context_tokens = before
 
@@ -46,7 +48,7 @@ def looked(number: int, output: str) -> tuple[Entry, Entry]:
 
 
 def size(call: ModelCall) -> int:
-    spent = tokens.of_text(call.system_prompt) + budget.of_tools(call.tools)
+    spent = tokens.of_text(call.system_prompt) + request_size.of_tools(call.tools)
     return spent + sum(map(tokens.of_entry, call.entries))
 
 
@@ -59,9 +61,9 @@ def test_the_oldest_observations_give_way_first_and_say_so() -> None:
         entry for number in range(6) for entry in looked(number, f"result {number}: " + "word " * 2000)
     ]
     fitting = call_of(user("go"), *looked(1, "word " * 1000))
-    assert budget.fit_call(fitting) is fitting
+    assert request_size.fit_call(fitting) is fitting
     call = call_of(user("go"), *entries, kept=len(entries) + 1)
-    cut = budget.fit_call(call)
+    cut = request_size.fit_call(call)
     assert size(cut) <= LIMIT
     assert len(cut.entries) == len(call.entries)
     outputs = [result.output for entry in cut.entries for result in entry.results]
@@ -77,7 +79,7 @@ def test_the_oldest_messages_are_dropped_and_results_keep_their_call() -> None:
         *looked(1, "short"),
         *(user(f"{n} " + "word " * 1000) for n in range(8)),
     ]
-    cut = budget.fit_call(call_of(*past, user("now"), kept=1))
+    cut = request_size.fit_call(call_of(*past, user("now"), kept=1))
     assert size(cut) <= LIMIT
     assert cut.entries[-1].content == "now"
     assert cut.entries[0].role is not Role.TOOL
@@ -87,15 +89,15 @@ def test_the_oldest_messages_are_dropped_and_results_keep_their_call() -> None:
 def test_what_was_held_stays_however_long_the_past_is() -> None:
     held = replace(user("Fact: the cat is Tom"), stays=True)
     past = [user(f"{n} " + "word " * 1000) for n in range(12)]
-    cut = budget.fit_call(call_of(held, *past, user("now"), kept=1))
+    cut = request_size.fit_call(call_of(held, *past, user("now"), kept=1))
     assert size(cut) <= LIMIT
     assert cut.entries[0] is held
     assert cut.entries[1:-1] == tuple(past[-len(cut.entries) + 2 :])
-    assert budget.fit_call(call_of(held, user("short"), user("now"), kept=1)).entries[0] is held
+    assert request_size.fit_call(call_of(held, user("short"), user("now"), kept=1)).entries[0] is held
 
 
 def test_the_newest_observations_are_cut_in_the_end() -> None:
-    cut = budget.fit_call(call_of(user("go"), *looked(1, "begin " + "word " * 30_000 + "end"), kept=3))
+    cut = request_size.fit_call(call_of(user("go"), *looked(1, "begin " + "word " * 30_000 + "end"), kept=3))
     assert size(cut) <= LIMIT
     output = cut.entries[-1].results[0].output
     assert output.startswith("begin word")
@@ -104,7 +106,7 @@ def test_the_newest_observations_are_cut_in_the_end() -> None:
 
 def test_a_long_system_prompt_leaves_a_quarter_to_the_rest() -> None:
     past = [user(f"{n} " + "word " * 200) for n in range(40)]
-    cut = budget.fit_call(call_of(*past, system="word " * 20_000))
+    cut = request_size.fit_call(call_of(*past, system="word " * 20_000))
     assert LIMIT // 8 < sum(map(tokens.of_entry, cut.entries)) <= LIMIT // 4
 
 

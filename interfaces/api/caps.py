@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from agent_core.spending import Budget
 from interfaces.http.fields import AnyObject, Output
-from sessions_app.limits.caps import budget_of, shown_limits
+from sessions_app.spending.caps import budget_of, shown_caps
 
 LIMITS = (
     "Caps by period, `run`, `day` and `month`: each `{tokens, usd}` with one of both or both; null removes one. Usd is"
@@ -56,7 +56,7 @@ class Caps(serializers.Field[Any, Any, Any, Any]):
         if id(row) not in self._shown:
             whole = getattr(self.parent.parent, "instance", None)
             rows = whole if isinstance(whole, list) and any(each is row for each in whole) else [row]
-            self._shown = dict(zip(map(id, rows), shown_limits(map(self._budget, rows)), strict=True))
+            self._shown = dict(zip(map(id, rows), shown_caps(map(self._budget, rows)), strict=True))
         return self._shown[id(row)]
 
     def _budget(self, row: Any) -> Budget:

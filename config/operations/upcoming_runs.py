@@ -1,4 +1,4 @@
-"""The checks of what is known to stop calls and runs that are to come: used-up caps and problems of automations."""
+"""Checks of what will stop coming runs and calls: problems that preflight found, and used-up caps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from automations.models import JobPreflight
 from config.operations.checks import NAMED, Finding, failed_if_any
-from sessions_app.limits.caps import WORDS, anew, budget_of, used_up
 from sessions_app.models import Connection
+from sessions_app.spending.caps import WORDS, anew, budget_of, used_up
 
 LONGEST_NAME = 60  # characters of an automation's name
 

@@ -25,7 +25,6 @@ from sessions_app.agents.budgets import account_of
 from sessions_app.agents.edit import update_agent
 from sessions_app.connections.usable import usable
 from sessions_app.deliveries.system_events import LIMIT_DATA
-from sessions_app.limits.caps import period_of
 from sessions_app.models import (
     Agent,
     Connection,
@@ -38,6 +37,7 @@ from sessions_app.models import (
     TurnState,
     UserLimits,
 )
+from sessions_app.spending.caps import period_of
 from tests.automations.web.test_addresses import signed_in
 from tests.conftest import new_person
 from tests.inside import MODEL, Inside, call, during, listening

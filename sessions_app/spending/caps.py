@@ -2,6 +2,10 @@
 
 `{"run": {"tokens": 20000, "usd": "0.50"}, "day": {…}, "month": {…}}`: each key is optional. A run is a slot with all
 its attempts, or one message.
+
+Where a new cap goes: a period into `PERIODS` and `period_of`; a subject into `SCOPES`, and into `budgets_of` and
+`register_caps` of `agents/budgets.py`, with a column `limits`; a unit beside tokens and dollars into `_checked` and
+`cap_rows`, `Amount` of `agent_core/spending.py`, `models/spending.py` and the functions of its migration.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
 
 
-def merge_limits(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
+def merge_caps(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
     """Return the stored caps with the given ones merged in; null removes one. BadInput."""
     if not isinstance(given, Mapping):
         raise _bad(f"limits must be an object; known: {', '.join(PERIODS)}")
@@ -42,7 +46,7 @@ def merge_limits(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
 
 
 def replacing(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `merge_limits` needs to replace the stored caps by the given ones."""
+    """Return what `merge_caps` needs to replace the stored caps by the given ones."""
     whole = {
         period: dict.fromkeys(AMOUNTS) | cap if isinstance(cap, dict) else cap
         for period, cap in given.items()
@@ -121,7 +125,7 @@ def micro_of(usd: str | None) -> int | None:
 
 
 def period_of(period: str, zone: str, now: datetime) -> tuple[str, datetime | None]:
-    """Return the name of the current day or month in a zone, and its end in UTC; of a run neither."""
+    """Return the day or month in a zone, such as `2026-11-28`, and its end in UTC; empty and None for a run."""
     if period == RUN:
         return "", None
     try:
@@ -139,7 +143,7 @@ def _midnight(day: Any, clock: ZoneInfo) -> datetime:
     return datetime.combine(day, time(0), clock).astimezone(UTC)
 
 
-def shown_limits(budgets: Iterable[Budget]) -> list[dict[str, Any]]:
+def shown_caps(budgets: Iterable[Budget]) -> list[dict[str, Any]]:
     """Return each budget's caps; those of days and months with what is spent and when they begin anew. One query."""
     rows = [cap_rows([budget], datetime.now(UTC)) for budget in budgets]
     spent = _spent(row for each in rows for row in each if row["ends_at"])
@@ -202,7 +206,7 @@ def words_of(cap: Mapping[str, Any], tokens: int, micro_usd: int) -> str:
     return f"{' and '.join(parts)} {WORDS[cap['period']]}"
 
 
-def limits_text(limits: Mapping[str, Any]) -> str:
+def caps_text(limits: Mapping[str, Any]) -> str:
     """Say which caps are set, such as `$0.50 a run, 20,000 tokens a day`; empty: none."""
     words = {"usd": "${}", "tokens": "{:,} tokens"}
     return ", ".join(
@@ -214,7 +218,7 @@ def limits_text(limits: Mapping[str, Any]) -> str:
 
 
 def anew(cap: Mapping[str, Any]) -> str:
-    """Say when a cap begins anew, by its own clock."""
+    """Say when a cap begins anew, in the zone of its budget."""
     if not cap["ends_at"]:
         return "It begins anew with the next run."
     at = datetime.fromisoformat(cap["ends_at"]).astimezone(ZoneInfo(cap["zone"]))
