@@ -46,6 +46,7 @@ from automations.models.health import health_of
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import ScheduleError
 from sessions_app.exceptions import NotFound
+from sessions_app.limits.spending import end_of_stop
 from sessions_app.models.session import NOBODY
 from sessions_app.postgres.notify import JOBS
 from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
@@ -122,6 +123,7 @@ def with_runs(jobs: QuerySet[CronJob]) -> QuerySet[Any]:
         runs_now=Exists(runs.filter(state=RunState.RUNNING)),
         pending=Exists(runs.filter(state=RunState.QUEUED)),
         owner_is_active=F("agent__owner__is_active"),
+        stopped_until=end_of_stop("agent__owner_id", "pk"),
     )
 
 
@@ -194,6 +196,11 @@ def health_shown(job: Any) -> Health:
         paused_reason=health.paused_reason,
         preflight=tuple(problems_of(job)),
     )
+
+
+def held_until(job: Any) -> datetime | None:
+    """Until when the slots of a row of `with_runs` are skipped: it is slowed down, or a cap has stopped it."""
+    return max(filter(None, (health_shown(job).backoff_until, job.stopped_until)), default=None)
 
 
 def paused_until(job: Any) -> datetime | None:

@@ -50,8 +50,8 @@ from automations.jobs.explain import (
     undeliverable,
     why_paused,
 )
-from automations.models import MessageStatus, RunRecord, ScheduledMessage
-from automations.runs.describe import describe_run
+from automations.models import MessageStatus, RunRecord, RunState, ScheduledMessage
+from automations.runs.describe import Slot, SlotState, describe_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until, problems_of
@@ -89,6 +89,13 @@ class Appointment(Explanation):
     def is_on(self) -> bool:
         """Whether it is neither paused nor paused until a time."""
         return self.enabled and self.paused_until is None
+
+    @property
+    def trouble(self) -> Slot | None:
+        """The last slot that was not skipped, if it failed or needs attention."""
+        run = (each for each in reversed(self.last) if each.run_state != RunState.SKIPPED)
+        last = next(run, None)
+        return last if last and last.state in (SlotState.FAILED, SlotState.ATTENTION) else None
 
 
 def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appointment]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from django.db import transaction
-from django.db.models import CharField, Exists, OuterRef, Value
+from django.db.models import CharField, Exists, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Cast, Concat, Now
 from sqlalchemy.dialects.postgresql import JSONB
 
@@ -128,8 +128,17 @@ def mark_stopped(owner_id: int, automations: Iterable[str], until: str) -> None:
 
 def is_stopped(owner_id: str, automation: str) -> Exists:
     """Condition: the automation of these columns is marked."""
+    return Exists(_marks(owner_id, automation))
+
+
+def end_of_stop(owner_id: str, automation: str) -> Subquery:
+    """Expression: the end of the mark of the automation of these columns."""
+    return Subquery(_marks(owner_id, automation).values("full_at"))
+
+
+def _marks(owner_id: str, automation: str) -> QuerySet[Allowance]:
     key = Concat(Value(_STOPPED), Cast(OuterRef(owner_id), CharField()), Value(":"), OuterRef(automation))
-    return Exists(Allowance.objects.filter(key=key, full_at__gt=Now()))
+    return Allowance.objects.filter(key=key, full_at__gt=Now())
 
 
 def stopped_until(owner_id: int, automation: str) -> datetime | None:

@@ -66,6 +66,22 @@ def test_a_slot_has_one_word_for_its_outcome() -> None:
         assert slot_state(RunRecord(scheduled_for=DAY, **fields)) is expected, fields
 
 
+@pytest.mark.rule("11.2")
+def test_skipped_slots_do_not_hide_the_trouble_of_the_run_before(session: Session, job: CronJob) -> None:
+    last: tuple[dict[str, Any], ...] = (
+        {"state": RunState.FAILED, "reason": "timeout"},
+        {"state": RunState.SKIPPED, "reason": GapReason.BACKOFF},
+        {"state": RunState.SUCCEEDED, "attention": "needs_consent"},
+        {"state": RunState.QUEUED, "finished_at": None},
+    )
+    troubles = []
+    for number, fields in enumerate(last):
+        add_runs_at(job, [DAY + timedelta(days=number)], **{"finished_at": DAY} | fields)
+        trouble = appointments_of(session.owner, session.pk)[0].trouble
+        troubles.append(trouble and trouble.state)
+    assert troubles == [SlotState.FAILED, SlotState.FAILED, SlotState.ATTENTION, None]
+
+
 def test_the_last_slots_come_oldest_first_in_the_zone(person: Person, session: Session, job: CronJob) -> None:
     add_runs(job, 25)
     [shown] = appointments_of(person.user, session.pk)
