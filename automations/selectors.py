@@ -45,6 +45,7 @@ from automations.models import (
 from automations.models.health import health_of
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import ScheduleError
+from sessions_app.connections.prices import Cost
 from sessions_app.exceptions import NotFound
 from sessions_app.limits.spending import end_of_stop
 from sessions_app.models.session import NOBODY
@@ -325,6 +326,13 @@ class RunsUsage:
     output_tokens: int
     usd: str
     usd_per_run: str
+
+    @property
+    def words(self) -> str:
+        """Such as `20 runs that asked the model, 6,612 tokens read, 199 written, $0.42, $0.021 a run`."""
+        tokens = f"{self.input_tokens:,} tokens read, {self.output_tokens:,} written"
+        cost, each = (Cost(dollars=Decimal(usd), is_partial=False) for usd in (self.usd, self.usd_per_run))
+        return f"{self.runs:,} runs that asked the model, {tokens}, {cost}, {each} a run"
 
 
 def usage_of_runs(job_id: str) -> RunsUsage:

@@ -51,6 +51,7 @@ from automations.jobs.explain import (
     why_paused,
 )
 from automations.models import MessageStatus, RunRecord, RunState, ScheduledMessage
+from automations.models.health import FAILING_AFTER, health_of
 from automations.runs.describe import Slot, SlotState, describe_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
@@ -223,10 +224,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if why := why_paused(job):
             yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
             continue
-        run = runs.get(job.ended_run) if has_failed(job) else None
-        if run is not None and _is_current(job, run, now):
-            text = describe_run(run, zone_or_utc(job.timezone))
-            yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
+        yield from _failing(job, runs.get(job.ended_run) if has_failed(job) else None, now)
         known = problems_of(job)
         for each in known:
             since = datetime.fromisoformat(each["since"])
@@ -234,6 +232,17 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if job.clock.next_run_at is not None and not known:
             for text in undeliverable(job.session):
                 yield Notice(what="undeliverable", text=text, at=None, **about_job(job))
+
+
+def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]:
+    """`run`: the last one if it failed; without it the last ones may lack something."""
+    health = health_of(job)
+    if run is not None and _is_current(job, run, now):
+        text = describe_run(run, zone_or_utc(job.timezone))
+        yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
+    elif run is None and health.failures_in_a_row >= FAILING_AFTER:
+        text = f"{health.failed_text}."
+        yield Notice(what="failing", text=text, at=health.failing_since, **about_job(job))
 
 
 def _is_current(job: Any, run: RunRecord, now: datetime) -> bool:

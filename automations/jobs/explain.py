@@ -246,7 +246,8 @@ def _coming(job: Any, firing: datetime, zone: tzinfo) -> str:
     if held is None or firing >= held:
         return f"Next run: {when(firing, zone)}."
     if held == job.stopped_until:
-        return f"Stopped by a cap until {when(held, zone)}, or until caps or settings change."
+        why = "what is left of a cap is too little for a call"
+        return f"Stopped until {when(held, zone)}, or until caps or settings change: {why}."
     return f"Slowed down: the next run is the first slot from {when(held, zone)} on."
 
 

@@ -15,7 +15,7 @@ from django.db.models.functions import Cast, Concat, Now
 from sqlalchemy.dialects.postgresql import JSONB
 
 from agent_core.spending import Account, Amount, Budget
-from sessions_app.limits.caps import merge_limits, shown_limits
+from sessions_app.limits.caps import caps_in_words, merge_limits
 from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
 from sessions_app.postgres.statements import Statement, table
 
@@ -154,12 +154,12 @@ def forget_stopped(owner_id: int | None) -> None:
     ).delete()
 
 
-def caps_of_user(user_id: int) -> dict[str, Any]:
-    """Return the caps of a user as `shown_limits` does."""
+def caps_of_user(user_id: int) -> dict[str, str]:
+    """Return the caps of a user as `caps_in_words` does."""
     stored = UserLimits.objects.filter(pk=user_id).first()
     if stored is None:
         return {}
-    return shown_limits([Budget(scope="user", subject=str(user_id), name="", limits=stored.limits)])[0]
+    return caps_in_words(Budget(scope="user", subject=str(user_id), name="", limits=stored.limits))
 
 
 def set_user_limits(user_id: int, limits: object) -> UserLimits:
