@@ -13,10 +13,11 @@ from django.http import HttpRequest
 from agent_core.spending import Budget
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm
-from interfaces.admin.panels import Panel, spent_panel
+from interfaces.admin.panels import Panel, spent_panel, used_panel
 from sessions_app.limits.caps import replacing
 from sessions_app.limits.spending import set_user_limits
-from sessions_app.models import Reservation, Spending, UserLimits
+from sessions_app.models import Reservation, Spending, Turn, UserLimits
+from sessions_app.reads.usage import total_of
 
 
 class UserLimitsForm(VerbForm[UserLimits]):
@@ -48,6 +49,7 @@ class UserLimitsAdmin(VerbAdmin[UserLimits]):
 
     def panels(self, obj: UserLimits) -> Iterable[Panel]:
         yield from spent_panel(Budget(scope="user", subject=str(obj.pk), name="", limits=obj.limits))
+        yield used_panel(total_of(Turn.objects.filter(owner_id=obj.pk)).words)
 
 
 @admin.register(Spending)

@@ -15,7 +15,8 @@ from automations.runs.skips import GapReason
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Connection
 from tests.admin.conftest import make_turn
-from tests.automations.web.test_appointments import automation, open_panel, panel, past_run
+from tests.automations.jobs.made import past_run
+from tests.automations.web.test_appointments import automation, open_panel, panel
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.plugins import calls
 from tests.stories.test_main_job import due
