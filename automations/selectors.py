@@ -45,11 +45,13 @@ from automations.models import (
 from automations.models.health import health_of
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import ScheduleError
+from sessions_app.connections.prices import Cost
 from sessions_app.exceptions import NotFound
 from sessions_app.models.session import NOBODY
 from sessions_app.postgres.notify import JOBS
 from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
 from sessions_app.reads.selectors import key_subquery, owned, shown_id, with_deliveries
+from sessions_app.spending.accounts import end_of_stop
 from sessions_app.tokens.reach import in_agents, in_sessions, limit_of
 
 STATES = ("scheduled", "running", "done", "failed")
@@ -122,6 +124,7 @@ def with_runs(jobs: QuerySet[CronJob]) -> QuerySet[Any]:
         runs_now=Exists(runs.filter(state=RunState.RUNNING)),
         pending=Exists(runs.filter(state=RunState.QUEUED)),
         owner_is_active=F("agent__owner__is_active"),
+        stopped_until=end_of_stop("agent__owner_id", "pk"),
     )
 
 
@@ -194,6 +197,11 @@ def health_shown(job: Any) -> Health:
         paused_reason=health.paused_reason,
         preflight=tuple(problems_of(job)),
     )
+
+
+def held_until(job: Any) -> datetime | None:
+    """Until when the slots of a row of `with_runs` are skipped: it is slowed down, or a cap has stopped it."""
+    return max(filter(None, (health_shown(job).backoff_until, job.stopped_until)), default=None)
 
 
 def paused_until(job: Any) -> datetime | None:
@@ -318,6 +326,13 @@ class RunsUsage:
     output_tokens: int
     usd: str
     usd_per_run: str
+
+    @property
+    def words(self) -> str:
+        """Such as `20 runs that asked the model, 6,612 tokens read, 199 written, $0.42, $0.021 a run`."""
+        tokens = f"{self.input_tokens:,} tokens read, {self.output_tokens:,} written"
+        cost, each = (Cost(dollars=Decimal(usd), is_partial=False) for usd in (self.usd, self.usd_per_run))
+        return f"{self.runs:,} runs that asked the model, {tokens}, {cost}, {each} a run"
 
 
 def usage_of_runs(job_id: str) -> RunsUsage:

@@ -22,6 +22,7 @@ from automations.schedules.describe import describe_job
 from automations.schedules.plan import JobPlan, plan_of
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import zone_or_utc
+from automations.selectors import held_until
 from sessions_app.exceptions import BadInput
 
 MOST_ENTRIES = 500
@@ -148,7 +149,8 @@ def _coming(job: Any, since: datetime, until: datetime, now: datetime, zone: tzi
     try:
         plan = plan_of(job, job.clock.runs_started)
         # a due slot is no coming one
-        yield from _planned(job, plan, max(since, now + _TICK, firing), until, zone)
+        begin = max(since, now + _TICK, firing, held_until(job) or since)
+        yield from _planned(job, plan, begin, until, zone)
     except ScheduleError:  # the explanation says so
         return
 

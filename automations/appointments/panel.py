@@ -50,8 +50,9 @@ from automations.jobs.explain import (
     undeliverable,
     why_paused,
 )
-from automations.models import MessageStatus, RunRecord, ScheduledMessage
-from automations.runs.describe import describe_run
+from automations.models import MessageStatus, RunRecord, RunState, ScheduledMessage
+from automations.models.health import FAILING_AFTER, health_of
+from automations.runs.describe import Slot, SlotState, describe_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until, problems_of
@@ -89,6 +90,13 @@ class Appointment(Explanation):
     def is_on(self) -> bool:
         """Whether the appointment is not paused, neither for good nor until a time."""
         return self.enabled and self.paused_until is None
+
+    @property
+    def trouble(self) -> Slot | None:
+        """The last slot that was not skipped, if it failed or needs attention."""
+        run = (each for each in reversed(self.last) if each.run_state != RunState.SKIPPED)
+        last = next(run, None)
+        return last if last and last.state in (SlotState.FAILED, SlotState.ATTENTION) else None
 
 
 def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appointment]:
@@ -216,10 +224,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if why := why_paused(job):
             yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
             continue
-        run = runs.get(job.ended_run) if has_failed(job) else None
-        if run is not None and _is_current(job, run, now):
-            text = describe_run(run, zone_or_utc(job.timezone))
-            yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
+        yield from _failing(job, runs.get(job.ended_run) if has_failed(job) else None, now)
         known = problems_of(job)
         for each in known:
             since = datetime.fromisoformat(each["since"])
@@ -227,6 +232,17 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if job.clock.next_run_at is not None and not known:
             for text in undeliverable(job.session):
                 yield Notice(what="undeliverable", text=text, at=None, **about_job(job))
+
+
+def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]:
+    """`run`: the last one if it failed; without it the last ones may lack something."""
+    health = health_of(job)
+    if run is not None and _is_current(job, run, now):
+        text = describe_run(run, zone_or_utc(job.timezone))
+        yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
+    elif run is None and health.failures_in_a_row >= FAILING_AFTER:
+        text = f"{health.failed_text}."
+        yield Notice(what="failing", text=text, at=health.failing_since, **about_job(job))
 
 
 def _is_current(job: Any, run: RunRecord, now: datetime) -> bool:

@@ -39,7 +39,7 @@ from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
-from automations.selectors import automations, health_shown, paused_until, problems_of, state_at_end, state_of
+from automations.selectors import automations, held_until, paused_until, problems_of, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.connections.usable import models_of, warnings_of
 from sessions_app.limits import running_turns
@@ -47,6 +47,7 @@ from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
 NEXT = 5  # runs
 LAST = 20  # runs of a job
+_TICK = timedelta(milliseconds=1)
 RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
@@ -190,14 +191,17 @@ def _waits(turn: Any, running: Turn | None) -> QueueWait:
 
 
 def _coming_firings(job: Any, now: datetime) -> list[datetime]:
-    """The next firings after now, with jitter, within the end date and the number of runs."""
+    """The next firings that will run, with jitter, within the end date and the number of runs."""
     firing = job.clock.next_run_at
     if firing is None or not job.enabled or takes_no_runs(job):
         return []
     try:
         plan = plan_of(job, job.clock.runs_started)
         slot, runs = firing - plan.jitter, 0
-        if firing <= now:  # all due slots together become one run
+        held = held_until(job)
+        if held is not None and slot < held:  # the slots before are skipped
+            firing = plan.firing_of(plan.slots.next(held - _TICK))
+        elif firing <= now:  # all due slots together become one run
             slot = plan.slots.last(slot, now - plan.jitter) or slot
             runs, firing = 1, plan.firing_of(plan.slots.next(slot), runs=1)
         found: list[datetime] = []
@@ -238,10 +242,13 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
 
 
 def _coming(job: Any, firing: datetime, zone: tzinfo) -> str:
-    backoff = health_shown(job).backoff_until
-    if backoff is not None and firing < backoff:
-        return f"Slowed down: the next run is the first slot from {when(backoff, zone)} on."
-    return f"Next run: {when(firing, zone)}."
+    held = held_until(job)
+    if held is None or firing >= held:
+        return f"Next run: {when(firing, zone)}."
+    if held == job.stopped_until:
+        why = "what is left of a cap is too little for a call"
+        return f"Stopped until {when(held, zone)}, or until caps or settings change: {why}."
+    return f"Slowed down: the next run is the first slot from {when(held, zone)} on."
 
 
 def why_paused(job: Any, runs: Iterable[Any] = ()) -> str:

@@ -58,6 +58,15 @@ def try_again(run_id: str) -> RunRecord:
     return RunRecord.objects.get(pk=run_id)
 
 
+def try_last_again(job_id: str) -> RunRecord:
+    """Try the last run of a job again that was not skipped. What `try_again` raises."""
+    ran = RunRecord.objects.filter(job=job_id).exclude(state=RunState.SKIPPED).order_by("-scheduled_for")
+    last = ran.values_list("pk", flat=True).first()
+    if last is None:
+        raise RunNotFailed
+    return try_again(last)
+
+
 def _open_session(run: RunRecord) -> None:
     """Lock the run's session. A session of this run alone was archived when the run ended; open it again."""
     locked = Session.objects.select_for_update(no_key=True)

@@ -20,7 +20,7 @@ from automations.models import Attention, CronJob, JobHealth, RunRecord, RunStat
 from automations.models.category import Category, category
 from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
 from automations.models.run import CANCELLED_BY_ERROR
-from automations.runs.describe import CURES
+from automations.runs.describe import CURES, NEEDS_LOOK
 from automations.runs.report import report_to_home
 from sessions_app.deliveries.system_events import send_notice
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
@@ -125,7 +125,7 @@ def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
     told.
     """
     cure = CURES.get(run.reason, "")
-    why = run.error.rstrip(".") or "an answer was empty, cut short or not delivered"
+    why = run.error.rstrip(".") or NEEDS_LOOK.get(Attention(run.attention), "it was given up")
     if health.is_slowed and JobHealth.objects.tell(job.pk, Told.SLOWED):
         text = f'"{job.name}": {health.failed_text}, the last one because: {why}.'
         tell(job, "failing", f"{text} It runs at most once an hour until a run succeeds. {cure}".rstrip())

@@ -119,7 +119,7 @@ def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str)
             mend(run.job_id for run in left if run.job_id)
         return
     for run in left:
-        run.reason, run.error = "", ""  # of an earlier attempt
+        run.reason, run.error, run.attention = "", "", attention  # not those of an earlier attempt
         count_failure(run)
 
 

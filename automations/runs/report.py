@@ -90,9 +90,8 @@ def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec) -> None:
     how = "ask for it in a message of your own."
     if target is not None and stranger_of(turn) is None:
         question = unattended.ask(turn, call, spec, target)
-        how = (
-            f"a question on the conversation's page can allow it {unattended.until(question, session.agent)}."
-        )
+        when = unattended.until(question, session.agent)
+        how = f"a question on the conversation's page can allow it until {when}."
     text = f"A scheduled turn wanted to use {asked}, which needs your consent: {how}"
     if has_read_in(turn):
         text = f"{text} {OUTSIDE_TEXT}"

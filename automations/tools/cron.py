@@ -20,7 +20,7 @@ from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, JobKind, RunRecord, RunState, ScheduleKind, Source
 from automations.models.category import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text
-from automations.selectors import paused_until, state_at_end, with_runs
+from automations.selectors import held_until, paused_until, problems_of, state_at_end, with_runs
 from automations.tools.refusals import advice, refuse_unknown
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
@@ -173,7 +173,8 @@ def _line(job: Any) -> str:
         if job.last_status
         else "not run yet"
     )
-    return f"- {job.pk} {job.name!r}: {describe_job(job, job.timezone)}; {ran}; {_following(job)}"
+    problems = "".join(f"; {each['text']}" for each in problems_of(job))
+    return f"- {job.pk} {job.name!r}: {describe_job(job, job.timezone)}; {ran}; {_following(job)}{problems}"
 
 
 def _following(job: Any) -> str:
@@ -184,7 +185,11 @@ def _following(job: Any) -> str:
     if until := paused_until(job):
         return f"paused until {instant_text(until, job.timezone)}"
     if job.clock.next_run_at is not None:
-        return f"next run {instant_text(job.clock.next_run_at, job.timezone)}"
+        held = held_until(job)
+        if held is None or held <= job.clock.next_run_at:
+            return f"next run {instant_text(job.clock.next_run_at, job.timezone)}"
+        why = "stopped by a cap" if held == job.stopped_until else "slowed down, its runs keep failing"
+        return f"{why}: no run before {instant_text(held, job.timezone)}"
     is_open = job.runs_now or job.pending
     return "no further run" if is_open else state_at_end(job, job.last_status)
 

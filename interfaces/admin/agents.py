@@ -16,13 +16,14 @@ from unfold.widgets import UnfoldAdminSelectWidget
 from agent_core.spending import Budget
 from interfaces.admin.base import VerbAdmin, VerbForm
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
-from interfaces.admin.panels import Panel, as_json, cell, link, list_url, spent_panel
+from interfaces.admin.panels import Panel, as_json, cell, link, list_url, spent_panel, used_panel
 from interfaces.http.strict_json import read_json
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.agents.documents import put_document, view_of, write_document
 from sessions_app.agents.edit import new_agent, update_agent
-from sessions_app.models import Agent, Document, Session
+from sessions_app.models import Agent, Document, Session, Turn
 from sessions_app.models.agent import DOCUMENTS
+from sessions_app.reads.usage import total_of
 from sessions_app.sessions.delete import Deletion, delete_agent
 from sessions_app.sessions.dependents import Blocker
 from sessions_app.spending.caps import replacing
@@ -150,6 +151,7 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
         yield from spent_panel(
             Budget(scope="agent", subject=str(obj.pk), name="", limits=obj.limits, zone=obj.timezone)
         )
+        yield used_panel(total_of(Turn.objects.filter(owner_id=obj.owner_id, session__agent=obj)).words)
         documents = Document.objects.filter(agent=obj).order_by("name").defer("content")
         yield Panel(
             title="Documents",

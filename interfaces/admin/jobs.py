@@ -23,11 +23,11 @@ from automations.routines.edit import update_routine
 from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until, state_of
+from automations.selectors import paused_until, state_of, usage_of_runs
 from interfaces.admin.base import VerbAdmin, row_action
 from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.job_form import JobForm
-from interfaces.admin.panels import Panel, cell, instant, label, link, list_url, spent_panel
+from interfaces.admin.panels import Panel, cell, instant, label, link, list_url, spent_panel, used_panel
 from sessions_app.sessions.delete import Deletion
 
 LAST = 20  # runs shown on a job's page
@@ -218,6 +218,8 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
         yield from spent_panel(
             Budget(scope="automation", subject=obj.pk, name="", limits=obj.limits, zone=obj.agent.timezone)
         )
+        if (used := usage_of_runs(obj.pk)).runs:
+            yield used_panel(used.words)
         runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn", "job")
         yield Panel(
             title=f"Last {LAST} runs",

@@ -130,6 +130,11 @@ def delivery_states(row: Any) -> str:
     return ", ".join(f"{each['channel']}: {each['state']}" for each in row.shown_deliveries) or "-"
 
 
+def used_panel(words: str) -> Panel:
+    """What a row's turns or runs used and cost."""
+    return Panel(title="The last 30 days", text=words)
+
+
 def spent_panel(budget: Budget) -> Iterable[Panel]:
     """What is spent of the caps of a row."""
     [shown] = shown_caps([budget])

@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, RangeDateTimeFilter
 
+from automations.jobs.failing import try_again
 from automations.models import RunRecord, RunState, ScheduledMessage
 from automations.runs.describe import CANCELLED, FAILED, GAPS
 from automations.scheduled_messages import cancel_message
@@ -35,10 +36,14 @@ class TimeRange(RangeDateTimeFilter):  # type: ignore[misc]  # it has no annotat
         return queryset
 
 
+def _try_again(run: RunRecord) -> str:
+    return f"waits for attempt {try_again(run.pk).attempt}"
+
+
 @admin.register(RunRecord)
 class RunRecordAdmin(ReadOnlyAdmin[RunRecord]):
     list_display = [
-        "scheduled_for", "of_what", "agent", state_label, delivery_states, "reason", "attention", "attempt", "lag_ms",
+        "scheduled_for", "of_what", "agent", state_label, delivery_states, "reason", "lacks", "attempt", "lag_ms",
         "duration_ms", "answer", "finished_at",
     ]  # fmt: skip
     list_select_related = ["job", "job__agent", "scheduled_message__session__agent"]
@@ -55,6 +60,7 @@ class RunRecordAdmin(ReadOnlyAdmin[RunRecord]):
     )
     ordering = ["-created_at", "-run_id"]
     exclude = ["error_detail"]
+    actions = [row_action("try_again", "Try the selected failed runs again", _try_again)]
     panel_fields = {
         "rendered_prompt": "Rendered prompt",
         "prompt_variables": "Prompt variables",
@@ -64,6 +70,10 @@ class RunRecordAdmin(ReadOnlyAdmin[RunRecord]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[RunRecord]:
         sent = with_deliveries("message__turn_id", OuterRef("turn_id"))
         return super().get_queryset(request).annotate(shown_deliveries=sent)
+
+    @admin.display(description="attention")
+    def lacks(self, obj: RunRecord) -> str:
+        return obj.attention or "-"
 
     @admin.display(description="automation or message")
     def of_what(self, obj: RunRecord) -> str:

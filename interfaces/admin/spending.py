@@ -12,8 +12,9 @@ from django.http import HttpRequest
 
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm
-from interfaces.admin.panels import Panel, spent_panel
-from sessions_app.models import Reservation, Spending, UserLimits
+from interfaces.admin.panels import Panel, spent_panel, used_panel
+from sessions_app.models import Reservation, Spending, Turn, UserLimits
+from sessions_app.reads.usage import total_of
 from sessions_app.spending.accounts import set_user_caps
 from sessions_app.spending.caps import budget_of, replacing
 
@@ -47,6 +48,7 @@ class UserLimitsAdmin(VerbAdmin[UserLimits]):
 
     def panels(self, obj: UserLimits) -> Iterable[Panel]:
         yield from spent_panel(budget_of("user", obj.pk, obj.limits))
+        yield used_panel(total_of(Turn.objects.filter(owner_id=obj.pk)).words)
 
 
 @admin.register(Spending)

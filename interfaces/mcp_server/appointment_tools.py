@@ -11,6 +11,7 @@ from automations.exceptions import BadJob
 from automations.jobs import explain as explanations
 from automations.jobs.choices import CHOICES
 from automations.jobs.edit import NewJob, bind_job, delete_job, skip_slots, update_job
+from automations.jobs.failing import try_last_again
 from automations.models import ScheduleKind
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.mcp_server import arguments, results
@@ -90,6 +91,14 @@ def skip_next(caller: Caller, given: arguments.Skip) -> results.Appointment:
         return _shown(caller, given.job_id)
 
     return once(caller, "skip_next", given, results.Appointment, skipped)
+
+
+@tool(SCHEDULE, ADDS)
+def retry(caller: Caller, given: arguments.OneAutomation) -> results.Appointment:
+    """Try an automation's last run again, if it has failed: another attempt of its slot."""
+    selectors.automation_to_change(caller.user, given.job_id)
+    try_last_again(given.job_id)
+    return _shown(caller, given.job_id)
 
 
 @tool(SCHEDULE, SETS)

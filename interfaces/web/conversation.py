@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -153,7 +153,7 @@ def _state(session: Any, turns: list[transcript.OpenTurn]) -> dict[str, Any]:
         "can_write": can_write(session),
         "turns": turns,
         "running": next((turn for turn in turns if turn.state == "running"), None),
-        "waiting": [_question(each) for each in waiting.shown],
+        "waiting": _questions(waiting.shown),
         "more_waiting": waiting.is_more,
         # that the session works on or that waits for an answer
         "plan": of_session.filter(status__in=[*AT_WORK, *WAITING]).order_by("-updated_at").first(),
@@ -161,10 +161,18 @@ def _state(session: Any, turns: list[transcript.OpenTurn]) -> dict[str, Any]:
     }
 
 
-def _question(asked: dict[str, Any]) -> dict[str, Any]:
-    """The question with its calls as the question itself shows them: names and values to the letter, as pairs."""
-    calls = [call | {"arguments": _shown(call["arguments"])} for call in asked["calls"] or ()]
-    return asked | {"calls": calls}
+def _questions(shown: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The questions with their calls as they show them themselves: names and values to the letter, as pairs.
+
+    Those of scheduled turns also with who asked, and until when they can be answered.
+    """
+    found = [
+        asked | {"calls": [call | {"arguments": _shown(call["arguments"])} for call in asked["calls"] or ()]}
+        for asked in shown
+    ]
+    ids = [asked["question_id"] for asked in found if asked["calls"] and not asked["execution"]]
+    scheduled = question_reads.scheduled(ids)
+    return [asked | scheduled.get(asked["question_id"], {}) for asked in found]
 
 
 def _shown(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:

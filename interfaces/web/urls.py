@@ -54,6 +54,7 @@ of_agent = [
     path("heartbeat/", section_form("heartbeat", heartbeat.change_heartbeat), name="agent-heartbeat"),
     path("spending/", section_form("spending", spending.change_caps), name="agent-spending"),
     path("tools/", section_form("tools", tools.change_allowed), name="agent-tools"),
+    path("mcp/own/", section_form("tools", tools.change_own), name="own-mcp-server"),
     path("mcp/test/", section_form("tools", tools.try_server), name="test-mcp-server"),
     path(
         "channels/<uuid:session_id>/test/", section_form("channels", channels.send_test), name="test-channel"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from agent_core.execution import WAITING
 from sessions_app.exceptions import NotFound
 from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Turn
+from sessions_app.models.turn_input import AUTOMATION_NAME
 from sessions_app.postgres.pages import LARGEST_PAGE
 from sessions_app.postgres.statements import Statement, table
 from sessions_app.tokens.reach import in_sessions
@@ -132,6 +133,15 @@ _NONE = FittingQuestions(shown=[], is_more=False)
 _WAITING = Statement(lambda: _fitting(open_questions(_SESSIONS), "session_id"))
 _CONSENTS = Statement(lambda: _fitting(_consents(), "execution"))
 CONSENT_SIZES = Statement(_sizes)
+
+
+def scheduled(question_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Of these questions, say of those of scheduled turns until when they can be answered, and what asked."""
+    if not question_ids:
+        return {}
+    rows = ConsentQuestion.objects.filter(pk__in=question_ids, expires_at__isnull=False)
+    columns = rows.values_list("pk", "expires_at", f"turn__{AUTOMATION_NAME}")
+    return {pk: {"expires_at": at, "asked_by": name or ""} for pk, at, name in columns}
 
 
 def questions_of(user: AbstractBaseUser, state: str | None = None) -> QuerySet[ConsentQuestion]:

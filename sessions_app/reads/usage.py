@@ -75,6 +75,12 @@ class UsageRow:
         return f"{self.cost.dollars:.6f}"
 
     @property
+    def words(self) -> str:
+        """Such as `12 calls, 6,612 tokens read, 199 written, $0.42`."""
+        tokens = f"{self.input_tokens:,} tokens read, {self.output_tokens:,} written"
+        return f"{self.calls:,} calls, {tokens}, {self.cost}"
+
+    @property
     def unpriced_tokens(self) -> int:
         """Tokens of models without a price."""
         return self.cost.unpriced_tokens

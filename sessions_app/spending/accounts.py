@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import CharField, Exists, OuterRef, Q, Value
+from django.db.models import CharField, Exists, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast, Concat, Now
 
 from agent_core.spending import Account, Amount
 from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
 from sessions_app.models.spending import REACHED
-from sessions_app.spending.caps import budget_of, merge_caps, shown_caps
+from sessions_app.spending.caps import budget_of, caps_in_words, merge_caps
 
 RESERVE = "SELECT * FROM rondo_reserve(%s, %s, %s, %s, %s)"
 SETTLE = "SELECT * FROM rondo_settle(%s, %s, %s)"
@@ -85,8 +85,17 @@ def mark_stopped(owner_id: int, automations: Iterable[str], until: str) -> None:
 
 def is_stopped(owner_id: str, automation: str) -> Exists:
     """Condition: the automation of these columns is marked as stopped by a cap."""
+    return Exists(_marks(owner_id, automation))
+
+
+def end_of_stop(owner_id: str, automation: str) -> Subquery:
+    """Expression: until when a cap stops the automation of these columns."""
+    return Subquery(_marks(owner_id, automation).values("full_at"))
+
+
+def _marks(owner_id: str, automation: str) -> QuerySet[Allowance]:
     key = Concat(Value(_STOPPED), Cast(OuterRef(owner_id), CharField()), Value(":"), OuterRef(automation))
-    return Exists(Allowance.objects.filter(key=key, full_at__gt=Now()))
+    return Allowance.objects.filter(key=key, full_at__gt=Now())
 
 
 def stopped_until(owner_id: int, automation: str) -> datetime | None:
@@ -102,10 +111,10 @@ def forget_stopped(owner_id: int | None) -> None:
     ).delete()
 
 
-def caps_of_user(user_id: int) -> dict[str, Any]:
-    """Return the caps of a user as `shown_caps` does."""
-    stored = UserLimits.objects.filter(pk=user_id)
-    return next(iter(shown_caps(budget_of("user", user_id, each.limits) for each in stored)), {})
+def caps_of_user(user_id: int) -> dict[str, str]:
+    """Return the caps of a user as `caps_in_words` does."""
+    stored = UserLimits.objects.filter(pk=user_id).first()
+    return {} if stored is None else caps_in_words(budget_of("user", user_id, stored.limits))
 
 
 def set_user_caps(user_id: int, limits: object) -> UserLimits:

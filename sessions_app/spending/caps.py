@@ -217,6 +217,20 @@ def caps_text(limits: Mapping[str, Any]) -> str:
     )
 
 
+def caps_in_words(budget: Budget) -> dict[str, str]:
+    """Say of each period's cap what is spent and when it begins anew; of a run which caps are set. One query."""
+    [periods] = shown_caps([budget])
+    found = {}
+    for period, cap in periods.items():
+        found[period] = caps_text({period: cap})
+        if "spent" in cap:
+            row = {"period": period, "tokens": cap.get("tokens"), "micro_usd": micro_of(cap.get("usd"))}
+            row |= {"ends_at": cap["resets_at"], "zone": budget.zone}
+            used = words_of(row, cap["spent"]["tokens"], micro_of(cap["spent"]["usd"]) or 0)
+            found[period] = f"{used} spent. {anew(row)}"
+    return found
+
+
 def anew(cap: Mapping[str, Any]) -> str:
     """Say when a cap begins anew, in the zone of its budget."""
     if not cap["ends_at"]:

@@ -12,11 +12,11 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 
-from automations.models import CronJob, JobClock, RunRecord
+from automations.models import CronJob, JobClock, RunRecord, RunState
 from interfaces.http.strict_json import DEEPEST
 from sessions_app.models import PRIMARY_KEY, Agent, Document, Session, TurnState
 from tests.admin.conftest import act, agent_form, make_job, make_turn, shown, url
-from tests.automations.jobs.made import add
+from tests.automations.jobs.made import add, past_run
 from tests.conftest import Person
 
 CLOCK = {"clock-TOTAL_FORMS": "0", "clock-INITIAL_FORMS": "0"}
@@ -185,6 +185,17 @@ def test_a_waiting_turn_is_cancelled_and_a_running_one_asked(staff: Client, pers
     assert f"Turn {waiting.pk} was cancelled" in page
     assert f"Turn {running.pk} was asked to end" in page
     assert "has already ended (succeeded)" in page
+
+
+@pytest.mark.rule("11.2")
+def test_failed_runs_are_tried_again(staff: Client, person: Person) -> None:
+    session = person.session()
+    job = make_job(session)
+    failed = past_run(job, 2, RunState.FAILED, "model_auth", turn=make_turn(session))
+    done = past_run(job, 1, RunState.SUCCEEDED)
+    act(staff, "try_again", failed, done)
+    states = RunRecord.objects.order_by("scheduled_for").values_list("state", "attempt")
+    assert list(states) == [(RunState.QUEUED, 2), (RunState.SUCCEEDED, 1)]
 
 
 def test_an_agent_is_made_with_its_primary_session(staff: Client, person: Person) -> None:

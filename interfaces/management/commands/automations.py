@@ -9,11 +9,11 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from automations import selectors
-from automations.exceptions import BadJob, JobNotFound, RunNotFailed
+from automations.exceptions import BadJob, JobNotFound
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule
 from automations.jobs.explain import explain
-from automations.jobs.failing import try_again
-from automations.models import CronJob, RunRecord, RunState, ScheduleKind
+from automations.jobs.failing import try_last_again
+from automations.models import CronJob, ScheduleKind
 from automations.runs.describe import when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
@@ -180,12 +180,7 @@ def _bound_job(options: dict[str, Any]) -> tuple[CronJob, Session]:
 
 def _retry(options: dict[str, Any]) -> Iterator[str]:
     job, _session = _bound_job(options)
-    last = (
-        RunRecord.objects.filter(job=job).exclude(state=RunState.SKIPPED).order_by("-scheduled_for").first()
-    )
-    if last is None:
-        raise RunNotFailed
-    run = try_again(last.pk)
+    run = try_last_again(job.pk)
     yield f"{job.name}: attempt {run.attempt} of its slot at {when(run.scheduled_for, zone_or_utc(job.timezone))}."
 
 

@@ -20,7 +20,7 @@ MODES = ["inline", "isolated"]
 SOURCES = [each for each in Source.values if each != Source.SYSTEM]
 CHANGES = (
     *("title", "description", "instructions", "schedule", "execution_mode", "timezone"),
-    *("timeout_seconds", "policy"),
+    *("timeout_seconds", "policy", "limits", "gate"),
 )
 
 
@@ -94,16 +94,25 @@ def _fields(parser: ArgumentParser) -> None:
     parser.add_argument("--execution-mode", choices=MODES)
     parser.add_argument("--timezone", metavar="ZONE", help="default: the agent's")
     parser.add_argument("--timeout-seconds", type=int, metavar="N")
+    of_turn, of_runs = '{"max_tool_calls": 5}', '{"day": {"usd": "1.00"}}'
+    gate = '{"kind": "http_changed", "url": "https://example.org/news"}'
     parser.add_argument(
-        "--policy", type=_policy, metavar="JSON", help='limits of one turn: {"max_tool_calls": 5}'
+        "--policy", type=_json("policy"), metavar="JSON", help=f"limits of one turn: {of_turn}"
+    )
+    parser.add_argument("--limits", type=_json("limits"), metavar="JSON", help=f"caps of its runs: {of_runs}")
+    parser.add_argument(
+        "--gate", type=_json("gate"), metavar="JSON", help=f"a check before the model: {gate}"
     )
 
 
-def _policy(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        refuse("bad_policy", f"--policy must be a JSON object of limits, not {text[:60]!r}")
+def _json(name: str) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError:
+            refuse(f"bad_{name}", f"--{name} must be a JSON object, not {text[:60]!r}")
+
+    return read
 
 
 def _given(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -7,14 +7,24 @@ from typing import Any
 from django.http import HttpRequest
 
 from agent_core.connections import PROVIDERS, Provider
+from agent_core.spending import Budget
+from interfaces.web.agent.spending import CAPS, cap_rows, stored_caps, typed_caps
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once
 from sessions_app.exceptions import BadInput, TooSoon
 from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import Agent, Connection
+from sessions_app.spending.caps import caps_in_words
 
-SHOWN = ("name", "provider", "base_url", "models", "requests_per_minute")  # the secret is never shown again
+SHOWN = (
+    "name",
+    "provider",
+    "base_url",
+    "models",
+    "requests_per_minute",
+    *CAPS,
+)  # the secret is never shown again
 LONGEST_FIELD = 40_000  # characters of the names of models
 MOST_NAMED = 12  # models of a connection that its line names
 
@@ -54,7 +64,7 @@ def _settings(request: HttpRequest) -> dict[str, Any]:
         "provider": given["provider"],
         "base_url": given["base_url"],
         "models": given["models"].replace(",", " ").split(),
-        "limits": {"requests_per_minute": limit},
+        "limits": {"requests_per_minute": limit, **typed_caps(request)},
     }
 
 
@@ -73,6 +83,7 @@ def connections(request: HttpRequest, _agent: Agent, outcome: FormResult) -> dic
             if row.owner_id is not None or row.name not in own
         ],
         "new": {} if meant else typed,
+        "new_caps": cap_rows({} if meant else typed, {}),
         "is_adding": bool(typed) and not meant,
         "providers": [name for name, provider in PROVIDERS.items() if not provider.missing],
         "longest_secret": edit.LONGEST_SECRET,
@@ -85,12 +96,18 @@ def _line(row: Connection, typed: dict[str, str], test: Any) -> dict[str, Any]:
         "provider": row.provider,
         "base_url": row.base_url,
         "models": " ".join(models),
-        "requests_per_minute": row.requests_per_minute or "",
+        "requests_per_minute": str(row.requests_per_minute or ""),
+        **stored_caps(row.limits),
     }
+    is_own = row.owner_id is not None
+    budget = Budget(scope="connection", subject=str(row.pk), name="", limits=row.limits if is_own else {})
     return {
         "row": row,
         "form": typed or stored,
-        "is_own": row.owner_id is not None,
+        "caps": cap_rows(typed or stored, {}),
+        "spent": list(caps_in_words(budget).values()),
+        "prices": is_own and row.prices,
+        "is_own": is_own,
         "is_open": bool(typed),
         "address": row.base_url or PROVIDERS.get(row.provider, Provider()).base_url,
         "models": ", ".join(models[:MOST_NAMED]) + (" and more" if len(models) > MOST_NAMED else ""),

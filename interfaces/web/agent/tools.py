@@ -43,6 +43,16 @@ def _ticked(request: HttpRequest) -> list[str]:
     return [*request.POST.getlist("tool"), *others]
 
 
+def change_own(request: HttpRequest, agent: Agent) -> None:
+    """Say whether an MCP server's answers are the owner's own data."""
+    name = request.POST.get("server", "")
+    shown = mcp_servers.visible_servers(agent).get(name)
+    if shown is None:
+        raise NotFound("there is no such server")
+    server = shown | {"own": request.POST.get("own") == "yes"}
+    update_agent(agent.pk, {"mcp_servers": {name: server}}, revision=agent.revision)
+
+
 def try_server(request: HttpRequest, agent: Agent) -> dict[str, Any]:
     """Connect to an MCP server and list its tools, within LIST_SECONDS. TooSoon."""
     server = request.POST.get("server", "")

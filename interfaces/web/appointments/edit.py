@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,7 @@ from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
 
 CONFLICT = "It was changed meanwhile. Save again to replace that by what stands here, or cancel to see it."
+_CAP = re.compile(r"limits\.(?P<period>\w+)\.(?P<amount>\w+) ")  # as the API names it
 COMING = 5  # times that are shown while one types
 
 
@@ -163,6 +165,9 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
         return False
     except SessionsError as error:
         name, text = error.code.removeprefix("bad_"), str(error)
+        if (cap := _CAP.match(text)) and name == "limits":
+            name = f"{cap['amount']}_{cap['period']}"
+            text = text.removeprefix(cap[0])
         field = name if name in form.fields else None
         if text.startswith(f"{field} "):  # the API's name of the field, which the form shows with a label
             text = f"it{text.removeprefix(name)}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.core.exceptions import ValidationError
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db.models import TextChoices
 
 from agent_core.addresses import LONGEST_URL
@@ -27,6 +27,7 @@ from automations.scheduled_messages import LONGEST_TEXT
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until
 from sessions_app.agents.edit import LONGEST_MODEL
+from sessions_app.spending.caps import MOST_TOKENS as MOST_CAPPED
 from sessions_app.spending.caps import PERIODS, WORDS
 
 
@@ -57,6 +58,7 @@ NEEDS = {  # the fields that each way to repeat reads, and what to say when one 
     Repeat.CRON: {"expr": "Enter five fields, such as 0 9 * * 1-5."},
 }
 PLAIN = {"autocomplete": "off", "spellcheck": "false"}  # of names
+ALWAYS_SHOWN = ("message", "title", "description")  # beside the schedule; all others are under "More"
 WITHOUT_ZONE = {Repeat.ONCE, Repeat.EVERY}
 SAME = (  # fields of an automation that are stored as they are in the form
     *("name", "message", "max_runs", "overlap", "catch_up", "max_retry", "timeout_seconds", "jitter_seconds"),
@@ -210,7 +212,60 @@ def _cron_fields(expr: str) -> dict[str, Any]:
     return {"repeat": Repeat.CRON}
 
 
-class AutomationForm(ScheduleForm):
+class CappedForm(ScheduleForm):
+    """The fields that automations and routines share: caps, and a gate that watches an address."""
+
+    usd_run, usd_day, usd_month = (
+        _line(f"US dollars {WORDS[period]}", 20, {"placeholder": "no cap", "inputmode": "decimal"})
+        for period in PERIODS
+    )
+    tokens_run, tokens_day, tokens_month = (
+        _number(f"Tokens {WORDS[period]}", 0, MOST_CAPPED, "no cap") for period in PERIODS
+    )
+    gate = _line(
+        "Run only if this address has changed",
+        LONGEST_URL,
+        {"placeholder": "https://example.org/news"},
+        forms.URLInput,
+    )
+    gate_pointer = _line("Only this JSON value counts", LONGEST_POINTER, {"placeholder": "/items/0", **PLAIN})
+
+    @property
+    def is_more_wrong(self) -> bool:
+        """Whether a field under "More" is wrong."""
+        return not self.errors.keys() <= {NON_FIELD_ERRORS, *ScheduleForm.base_fields, *ALWAYS_SHOWN}
+
+    def shared_values(self) -> dict[str, Any]:
+        """The caps and the gate."""
+        given = self.cleaned_data
+        watch = {"kind": KIND, "url": given["gate"], "pointer": given["gate_pointer"]}
+        limits = {
+            period: {"usd": given[f"usd_{period}"].strip() or None, "tokens": given[f"tokens_{period}"]}
+            for period in PERIODS
+        }
+        return {"limits": limits, "gate": watch if given["gate"] else None}
+
+    def changed_names(self) -> set[str]:
+        """What differs from the stored values, by the names of the API."""
+        changed = {*self.changed_data, *(["schedule"] if self.is_replanned() else [])}
+        changed |= {"gate"} if "gate_pointer" in changed else set()
+        return changed | (
+            {"limits"} if any(name.startswith(("usd_", "tokens_")) for name in changed) else set()
+        )
+
+    @staticmethod
+    def stored_shared(job: CronJob) -> dict[str, Any]:
+        """The values of these fields. A gate of another kind is shown empty, and stays as it is."""
+        watched = job.gate if job.gate and job.gate["kind"] == KIND else {}
+        caps = {
+            f"{name}_{period}": job.limits.get(period, {}).get(name, "")
+            for period in PERIODS
+            for name in ("usd", "tokens")
+        }
+        return caps | {"gate": watched.get("url", ""), "gate_pointer": watched.get("pointer", "")}
+
+
+class AutomationForm(CappedForm):
     """What an automation does and when. The functions that store it check the values once more."""
 
     message = _text("What should the agent do?", LONGEST_MESSAGE, "Summarise the news of the night")
@@ -238,14 +293,6 @@ class AutomationForm(ScheduleForm):
     jitter_seconds = _number(
         "Delay each run by a fixed time, up to so many seconds", 0, LONGEST_JITTER, initial=0
     )
-    usd_run, usd_day, usd_month = (
-        _line(
-            f"At most so many US dollars {WORDS[period]}",
-            20,
-            {"placeholder": "no cap", "inputmode": "decimal"},
-        )
-        for period in PERIODS
-    )
     ping_url = _line(
         "Call this address after each run",
         LONGEST_PING_URL,
@@ -256,15 +303,8 @@ class AutomationForm(ScheduleForm):
     fallback_model = _line("Fallback model", LONGEST_MODEL, {"placeholder": "as the agent has it", **PLAIN})
     max_output_tokens = _number("Most tokens of one reply", 1, MOST_TOKENS, "as the agent has it")
     allow_tools = _line(
-        "Only these tools", LONGEST_MESSAGE, {"placeholder": "all of as the agent has it", **PLAIN}
+        "Only these tools", LONGEST_MESSAGE, {"placeholder": "all that the agent has", **PLAIN}
     )
-    gate = _line(
-        "Run only if this address has changed",
-        LONGEST_URL,
-        {"placeholder": "https://example.org/news"},
-        forms.URLInput,
-    )
-    gate_pointer = _line("Only this JSON value counts", LONGEST_POINTER, {"placeholder": "/items/0", **PLAIN})
 
     def values(self) -> dict[str, Any]:
         """The values of the form as `bind_job` and `update_job` take them."""
@@ -273,23 +313,24 @@ class AutomationForm(ScheduleForm):
         return found | {
             "message": _plain(given["message"]),
             "schedule": given["schedule"],
-            "limits": {period: {"usd": given[f"usd_{period}"].strip() or None} for period in PERIODS},
             "ends_at": wall_time(end) if end else None,
             "allow_tools": [name.strip() for name in given["allow_tools"].split(",") if name.strip()] or None,
-            "gate": {"kind": KIND, "url": given["gate"], "pointer": given["gate_pointer"]}
-            if given["gate"]
-            else None,
+            **self.shared_values(),
         }
 
 
-def choice_fields(job: CronJob) -> dict[str, Any]:
-    """The values of the fields for tools and gate. A gate of another kind is shown empty, and stays as it is."""
-    watched = job.gate if job.gate and job.gate["kind"] == KIND else {}
-    return {
-        "allow_tools": ", ".join(job.allow_tools or ()),
-        "gate": watched.get("url", ""),
-        "gate_pointer": watched.get("pointer", ""),
-    }
+_OWN = ("model", "fallback_model", "max_output_tokens", "allow_tools", "gate", "gate_pointer")
+
+
+def own_settings(job: CronJob) -> list[tuple[str, str]]:
+    """What a job has instead of its agent's model and tools, and its gate: the labels of the fields, and the values."""
+    stored = ChangeForm.stored(job)
+    found = [
+        (str(AutomationForm.base_fields[name].label), str(stored[name])) for name in _OWN if stored[name]
+    ]
+    if job.gate and job.gate["kind"] != KIND:
+        found.append(("Run only if this check finds something", job.gate["kind"]))
+    return found
 
 
 class ChangeForm(AutomationForm):
@@ -303,21 +344,18 @@ class ChangeForm(AutomationForm):
         found = {name: getattr(job, name) for name in SAME}
         for name, at in (("ends_at", job.ends_at), ("paused_until", paused_until(job))):
             found[name] = at and local_time(at, job.agent.timezone)
-        found |= {f"usd_{period}": job.limits.get(period, {}).get("usd", "") for period in PERIODS}
-        return found | schedule_fields(job) | choice_fields(job)
+        found["allow_tools"] = ", ".join(job.allow_tools or ())
+        return found | schedule_fields(job) | CappedForm.stored_shared(job)
 
     def changes(self) -> dict[str, Any]:
         """The values that differ from the stored ones, so that nothing else is replaced."""
         until = self.cleaned_data["paused_until"]
         values = self.values() | {"paused_until": wall_time(until) if until else None}
-        changed = {*self.changed_data, *(["schedule"] if self.is_replanned() else [])}
-        changed |= {"gate"} if "gate_pointer" in changed else set()
-        if any(name.startswith("usd_") for name in changed):
-            changed.add("limits")
+        changed = self.changed_names()
         return {name: value for name, value in values.items() if name in changed}
 
 
-class RoutineForm(ScheduleForm):
+class RoutineForm(CappedForm):
     """What a routine does and when. `update_routine` checks the values once more."""
 
     title = forms.CharField(max_length=LONGEST_NAME, label="Name")
@@ -338,13 +376,15 @@ class RoutineForm(ScheduleForm):
         """The values of the fields for a routine."""
         same = ("description", "execution_mode", "max_retry", "timeout_seconds")
         found = {name: getattr(job, name) for name in same}
-        return found | {"title": job.name, "instructions": job.message} | schedule_fields(job)
+        found |= {"title": job.name, "instructions": job.message}
+        return found | schedule_fields(job) | CappedForm.stored_shared(job)
 
     def changes(self) -> dict[str, Any]:
         """The values that differ from the stored ones, as `update_routine` takes them."""
         given = self.cleaned_data
-        own = set(self.changed_data) - ScheduleForm.base_fields.keys()
-        found = {name: _plain(given[name]) if name in TEXTS else given[name] for name in own}
+        changed = self.changed_names()
+        found = {name: _plain(given[name]) if name in TEXTS else given[name] for name in changed & SETTINGS}
+        found |= {name: value for name, value in self.shared_values().items() if name in changed}
         return found | (self._plan() if self.is_replanned() else {})
 
     def _plan(self) -> dict[str, Any]:
@@ -357,6 +397,7 @@ class RoutineForm(ScheduleForm):
 
 
 TEXTS = {"description", "instructions"}  # of a routine, of several lines
+SETTINGS = TEXTS | {"title", "execution_mode", "max_retry", "timeout_seconds"}
 
 
 def _plain(text: str) -> str:

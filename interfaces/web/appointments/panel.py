@@ -9,6 +9,7 @@ from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
+from agent_core.spending import Budget
 from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, is_of_session, why
@@ -22,11 +23,13 @@ from automations.scheduled_messages import cancel_message
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import usage_of_runs
 from interfaces.http.headers import is_fragment
+from interfaces.web.appointments.forms import own_settings
 from interfaces.web.conversation import can_write
 from interfaces.web.conversations import title_of
 from interfaces.web.pages import fragment, page, person, person_page, whole_number
 from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
+from sessions_app.spending.caps import caps_in_words
 
 _RETRIED = (Kind.AUTOMATION, Kind.ROUTINE)
 
@@ -65,11 +68,13 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     """Why the last slots did or did not run, and what comes next."""
     session = session_with(request, session_id, kind, key)
     found = why(person(request), kind, key)
-    may = {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "can_retry": kind in _RETRIED}
-    used = usage_of_runs(key)
-    return show_part(
-        request, session, "why.html", explanation=found, key=key, used=used, most_skipped=MOST_SKIPPED, **may
-    )
+    about: dict[str, Any] = {"explanation": found, "key": key, "most_skipped": MOST_SKIPPED}
+    about |= {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "can_retry": kind in _RETRIED}
+    if kind in _RETRIED:
+        job = CronJob.objects.select_related("agent", "clock").get(pk=key)
+        budget = Budget(scope="automation", subject=key, name="", limits=job.limits, zone=job.agent.timezone)
+        about |= {"settings": own_settings(job), "caps": caps_in_words(budget).values()}
+    return show_part(request, session, "why.html", used=usage_of_runs(key), **about)
 
 
 @person_page("GET", "HEAD")

@@ -16,7 +16,16 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.jobs.edit import NewJob, bind_job, update_job
 from automations.jobs.explain import explain
-from automations.models import CronJob, JobClock, MessageStatus, RunRecord, RunState, ScheduledMessage
+from automations.models import (
+    CronJob,
+    JobClock,
+    JobHealth,
+    MessageStatus,
+    RunRecord,
+    RunState,
+    ScheduledMessage,
+)
+from automations.models.health import FAILING_AFTER
 from automations.runs.describe import CANCELLED, SlotState, slot_state
 from automations.runs.skips import GapReason, run_id
 from sessions_app.connections.edit import add_connection
@@ -64,6 +73,32 @@ OUTCOMES: list[tuple[dict[str, Any], SlotState]] = [
 def test_a_slot_has_one_word_for_its_outcome() -> None:
     for fields, expected in OUTCOMES:
         assert slot_state(RunRecord(scheduled_for=DAY, **fields)) is expected, fields
+
+
+@pytest.mark.rule("11.3")
+def test_runs_that_lack_something_need_attention_from_the_third_on(session: Session, job: CronJob) -> None:
+    for failures in (FAILING_AFTER - 1, FAILING_AFTER):
+        JobHealth.objects.update_or_create(
+            job=job, defaults={"failures_in_a_row": failures, "failing_since": DAY, "failed_last": DAY}
+        )
+        found = [(each.what, each.id) for each in attention(session.owner)]
+        assert found == ([("failing", job.pk)] if failures == FAILING_AFTER else [])
+
+
+@pytest.mark.rule("11.2")
+def test_skipped_slots_do_not_hide_the_trouble_of_the_run_before(session: Session, job: CronJob) -> None:
+    last: tuple[dict[str, Any], ...] = (
+        {"state": RunState.FAILED, "reason": "timeout"},
+        {"state": RunState.SKIPPED, "reason": GapReason.BACKOFF},
+        {"state": RunState.SUCCEEDED, "attention": "needs_consent"},
+        {"state": RunState.QUEUED, "finished_at": None},
+    )
+    troubles = []
+    for number, fields in enumerate(last):
+        add_runs_at(job, [DAY + timedelta(days=number)], **{"finished_at": DAY} | fields)
+        trouble = appointments_of(session.owner, session.pk)[0].trouble
+        troubles.append(trouble and trouble.state)
+    assert troubles == [SlotState.FAILED, SlotState.FAILED, SlotState.ATTENTION, None]
 
 
 def test_the_last_slots_come_oldest_first_in_the_zone(person: Person, session: Session, job: CronJob) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from automations.jobs.edit import NewJob, create_job
-from automations.models import CronJob, JobClock
+from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Session
@@ -48,6 +48,13 @@ def overdue(job: CronJob, seconds: float = 1) -> datetime:
     JobClock.objects.filter(pk=job.pk).update(next_run_at=slot)
     CronJob.objects.filter(pk=job.pk, schedule_kind="every").update(anchor=slot)
     return slot
+
+
+def past_run(job: CronJob, days: int, state: RunState, reason: str = "", **about: Any) -> RunRecord:
+    """Store a run of a slot so many days ago."""
+    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(days=days)
+    about |= {"run_id": f"{job.pk}:{days}", "scheduled_for": slot, "finished_at": slot}
+    return RunRecord.objects.create(job=job, session=job.session, state=state, reason=reason, **about)
 
 
 def at_once(*actions: Callable[[], Any]) -> list[Any]:

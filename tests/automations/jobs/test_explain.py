@@ -5,23 +5,27 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from agent_core.exceptions import ModelError
 from agent_core.turn.endings import ERROR_TEXTS
+from automations.appointments.calendar import upcoming
 from automations.exceptions import JobNotFound
 from automations.jobs.edit import update_job
 from automations.jobs.explain import Explanation, explain
-from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.models import CronJob, JobClock, JobHealth, RunRecord, RunState
+from automations.models.health import SLOW_INTERVAL, SLOWED_AFTER
 from automations.runs import describe
 from automations.runs.describe import CURES, describe_run, span
 from automations.runs.skips import GapReason
 from sessions_app.channels import base as channels
 from sessions_app.models import Session, SessionState, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
+from sessions_app.spending.accounts import mark_stopped
 from sessions_app.worker.sweep import ToolHung
-from tests.automations.jobs.made import DAILY, new
+from tests.automations.jobs.made import DAILY, EVERY, new
 from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import Person, new_person
 from tests.deletion import caller
@@ -66,6 +70,26 @@ def test_every_reason_has_its_own_sentence() -> None:
         assert describe_run(gap, UTC).startswith("12 slots from 2026-11-20 08:00 to 2026-12-01 08:00 were ")
         gap.slots_count = None
         assert describe_run(gap, UTC).startswith("More than 1,000 slots from")
+
+
+@pytest.mark.rule("11.1")
+@pytest.mark.rule("11.2")
+@pytest.mark.parametrize("why", ["slowed", "stopped"])
+def test_slots_that_will_be_skipped_are_no_next_runs(person: Person, why: str) -> None:
+    job = new(person.session(), schedule=EVERY)
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
+    if why == "stopped":
+        mark_stopped(person.user.pk, [job.pk], until.isoformat())
+    else:
+        slot = until - SLOW_INTERVAL
+        JobHealth.objects.create(
+            job=job, failures_in_a_row=SLOWED_AFTER, failing_since=slot, failed_last=slot
+        )
+    found, zone = explain(person.user, job.pk), ZoneInfo(job.timezone)
+    assert until <= found.next[0] < until + timedelta(minutes=1)
+    assert describe.when(until, zone) in found.now
+    coming = upcoming(person.user, datetime.now(UTC), until + timedelta(minutes=10), zone=zone)
+    assert coming[0].at == found.next[0]
 
 
 @pytest.mark.parametrize(

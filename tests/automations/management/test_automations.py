@@ -173,6 +173,18 @@ def test_refusals_have_a_code_and_a_sentence(person: Person, capsys: pytest.Capt
     assert routine(capsys, "add", *agent, "--title", "water", "--schedule", "1h", "--allow-duplicate")["ok"]
 
 
+@pytest.mark.rule("11.1", "11.6")
+def test_a_routine_gets_caps_and_a_gate(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
+    agent, gate = ("--agent", "demo"), {"kind": "http_changed", "url": "https://example.org/news"}
+    limits = ("--limits", '{"day": {"usd": "1"}, "run": {"tokens": 9}}')
+    added = routine(capsys, "add", *agent, "--title", "x", "--gate", json.dumps(gate), *limits)["routine"]
+    assert (added["gate"]["url"], added["limits"]["day"]) == (gate["url"], {"usd": "1.00"})
+    update = ("update", *agent, "--id", added["id"], "--limits")
+    assert routine(capsys, *update, '{"run": null}')["routine"]["limits"] == {"day": {"usd": "1.00"}}
+    for bad in ("free", '{"day": {"usd": "free"}}'):
+        assert routine(capsys, *update, bad)["error"]["code"] == "bad_limits"
+
+
 @pytest.mark.rule("6.4", "6.5")
 def test_an_agent_of_several_users_is_named_with_its_user(
     person: Person, capsys: pytest.CaptureFixture[str]

@@ -16,7 +16,9 @@ from agent_core.types import NOTES, Ended
 from automations.models import CronJob, RunRecord, RunState
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Session, Turn
+from tests.admin.conftest import make_turn
 from tests.api.conftest import Site
+from tests.automations.jobs.made import past_run
 from tests.automations.mcp_server.conftest import McpCaller
 from tests.fleet import until
 from tests.tokens import token_of
@@ -149,6 +151,7 @@ def test_what_belongs_to_somebody_else_does_not_exist(ada: McpCaller, bob: McpCa
         ("schedule", {"session": opened, "message": "tea", "every_seconds": 60}),
         ("explain", {"job_id": job}),
         ("skip_next", {"job_id": job}),
+        ("retry", {"job_id": job}),
         ("pause", {"job_id": job}),
         ("resume", {"job_id": job}),
         ("cancel_appointment", {"job_id": job}),
@@ -215,6 +218,20 @@ def test_an_automation_is_scheduled_with_caps_and_shows_what_it_used(ada: McpCal
     shown = ada.call("explain", {"job_id": job.pk})["usage"]
     assert (shown["runs"], shown["input_tokens"]) == (3, 210)
     assert (shown["usd"], shown["usd_per_run"]) == ("0.060000", "0.020000")
+
+
+@pytest.mark.rule("11.2")
+def test_the_last_run_is_tried_again_if_it_failed(ada: McpCaller) -> None:
+    here = {"job_id": ada.call("schedule", {"message": "tea", "every_seconds": 3600})["id"]}
+    assert "run_not_failed" in ada.refused("retry", here)
+    job = CronJob.objects.select_related("session").get(pk=here["job_id"])
+    assert job.session is not None
+    run = past_run(job, 2, RunState.FAILED, "model_auth", turn=make_turn(job.session))
+    past_run(job, 1, RunState.SKIPPED, "backoff")
+    assert ada.call("retry", here)["id"] == job.pk
+    run.refresh_from_db()
+    assert run.attempt == 2
+    assert "run_not_failed" in ada.refused("retry", here)
 
 
 def test_the_next_runs_are_skipped_once_with_a_key(ada: McpCaller) -> None:

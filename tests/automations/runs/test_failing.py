@@ -20,9 +20,17 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import Ended
 from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
-from automations.models import CronJob, ExecutionMode, JobClock, JobHealth, RunRecord, RunState
+from automations.models import (
+    Attention,
+    CronJob,
+    ExecutionMode,
+    JobClock,
+    JobHealth,
+    RunRecord,
+    RunState,
+)
 from automations.models.health import LONGEST_FAILING, PAUSED_AFTER, SLOWED_AFTER
-from automations.runs.describe import CURES
+from automations.runs.describe import CURES, NEEDS_LOOK
 from automations.runs.skips import GapReason, run_id
 from sessions_app.models import Agent, MailboxEvent, Turn
 from sessions_app.sessions.delete import delete_session
@@ -291,6 +299,7 @@ def test_the_error_of_an_earlier_attempt_is_not_told_as_that_of_an_empty_answer(
     inside.beat()
     told = MailboxEvent.objects.get(event_type="failing")
     assert "It was away" not in told.summary + told.detail
+    assert NEEDS_LOOK[Attention.EMPTY] in told.summary
 
 
 @pytest.mark.rule("11.3")

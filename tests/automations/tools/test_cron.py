@@ -10,10 +10,13 @@ import pytest
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from automations.jobs.edit import update_job
-from automations.models import CronJob, JobClock, JobKind, RunRecord, RunState
+from automations.models import CronJob, JobClock, JobHealth, JobKind, JobPreflight, RunRecord, RunState
+from automations.models.health import SLOW_INTERVAL, SLOWED_AFTER
+from automations.schedules.describe import instant_text
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Message, Session, SessionType, Turn, TurnKind
 from sessions_app.queue.kinds import kind_of
+from sessions_app.spending.accounts import mark_stopped
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.jobs.made import new
 from tests.automations.tools.test_routines import context
@@ -79,6 +82,27 @@ def test_a_refusal_says_what_to_do(person: Person) -> None:
             wrong.append((what, str(refusal.value)))
     assert wrong == []
     assert not CronJob.objects.exists()
+
+
+@pytest.mark.rule("11.2")
+def test_a_list_says_what_keeps_automations_from_running(session: Session) -> None:
+    slot = datetime.now(UTC).replace(microsecond=0)
+    slowed, stopped, troubled, well = (new(session, message=f"task {number}") for number in range(4))
+    JobHealth.objects.create(job=slowed, failures_in_a_row=SLOWED_AFTER, failing_since=slot, failed_last=slot)
+    end = slot + timedelta(days=2)
+    mark_stopped(session.owner_id, [stopped.pk], end.isoformat())
+    JobClock.objects.update(next_run_at=slot + timedelta(minutes=5))
+    problem = {"code": "bad_gate", "text": "There is no such gate.", "since": slot.isoformat()}
+    JobPreflight.objects.update_or_create(job=troubled, defaults={"problems": [problem]})
+    lines = dict(
+        zip(
+            (slowed, stopped, troubled, well), cron(context(session), action="list").splitlines(), strict=True
+        )
+    )
+    assert instant_text(slot + SLOW_INTERVAL, slowed.timezone) in lines[slowed]
+    assert instant_text(end, stopped.timezone) in lines[stopped]
+    assert problem["text"] in lines[troubled]
+    assert instant_text(slot + timedelta(minutes=5), well.timezone) in lines[well]
 
 
 def test_the_schema_requires_only_the_action_and_omits_deliver() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.models import CronJob, JobClock, RunState
 from sessions_app.models import Message, Session
 from sessions_app.models.message import BY_AUTOMATION
 from tests.admin.conftest import make_turn
-from tests.automations.jobs.made import new
+from tests.automations.jobs.made import new, past_run
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.fleet import until
 
@@ -45,13 +44,6 @@ def panel(visitor: Visitor, **options: Any) -> tuple[Page, CronJob]:
     page = visitor.conversation(session, **options)
     open_panel(page)
     return page, job
-
-
-def past_run(job: CronJob, days: int, state: RunState, reason: str = "", **about: Any) -> RunRecord:
-    """Store a run of a slot so many days ago."""
-    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(days=days)
-    about |= {"run_id": f"{job.pk}:{days}", "scheduled_for": slot, "finished_at": slot}
-    return RunRecord.objects.create(job=job, session=job.session, state=state, reason=reason, **about)
 
 
 @pytest.mark.long("a browser, a beat and a worker")

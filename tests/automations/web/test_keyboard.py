@@ -7,7 +7,8 @@ from playwright.sync_api import Page, expect
 
 from automations.models import CronJob, RunState, ScheduledMessage
 from sessions_app.models import Session
-from tests.automations.web.test_appointments import automation, past_run
+from tests.automations.jobs.made import past_run
+from tests.automations.web.test_appointments import automation
 from tests.browser import IN_BROWSER, Visitor
 from tests.fleet import until
 from tests.keyboard import choose, expect_focus, go_to, press, write

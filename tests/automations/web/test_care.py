@@ -1,0 +1,126 @@
+"""What people set and answer around a run, in a browser: caps, model, tools, gate, own data, retries, questions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import expect
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import ToolCall
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.models import Attention, RunState
+from automations.runs.skips import GapReason
+from sessions_app.agents.edit import update_agent
+from sessions_app.models import Agent, Connection
+from tests.admin.conftest import make_turn
+from tests.automations.jobs.made import past_run
+from tests.automations.web.test_appointments import automation, open_panel, panel
+from tests.browser import IN_BROWSER, Visitor, serious
+from tests.plugins import calls
+from tests.stories.test_main_job import due
+
+pytestmark = IN_BROWSER
+MOST_OF_A_MARK = 14  # pixels
+FIELDS = {
+    "US dollars a day": "0.5",
+    "Tokens a month": "9000",
+    "Model": "openai-chat:test",
+    "Most tokens of one reply": "500",
+    "Only these tools": "cron, current_time",
+    "Run only if this address has changed": "https://example.org/news",
+    "Only this JSON value counts": "/items/0",
+}
+
+
+@pytest.mark.rule("11.1", "11.6", "11.7")
+def test_an_automation_gets_caps_model_tools_and_a_gate(visitor: Visitor) -> None:
+    page, job = panel(visitor)
+    page.get_by_role("link", name="Edit Morning news").click()
+    page.locator(".schedule summary").click()
+    for label, value in (FIELDS | {"US dollars a day": "much"}).items():
+        page.get_by_label(label, exact=True).fill(value)
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".field-usd_day .error")).to_be_visible()
+    page.get_by_label("US dollars a day").fill(FIELDS["US dollars a day"])
+    assert serious(page) == []
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("link", name="Why? Morning news").click()
+    facts = page.locator(".facts")
+    for shown in ("$0.50", "9,000", *(value for label, value in FIELDS.items() if " a " not in label)):
+        expect(facts).to_contain_text(shown)
+    assert serious(page) == []
+    job.refresh_from_db()
+    assert job.limits == {"day": {"usd": "0.50"}, "month": {"tokens": 9000}}
+    assert job.gate == {"kind": "http_changed", "url": "https://example.org/news", "pointer": "/items/0"}
+    assert (job.model, job.max_output_tokens) == ("openai-chat:test", 500)
+    assert job.allow_tools == ["cron", "current_time"]
+
+
+@pytest.mark.rule("11.2", "11.3")
+def test_marks_are_small_and_a_failed_slot_is_tried_again_though_others_were_skipped(
+    visitor: Visitor,
+) -> None:
+    session = visitor.person.session()
+    job = automation(session)
+    past_run(job, 3, RunState.SUCCEEDED, attention=Attention.EMPTY)
+    run = past_run(job, 2, RunState.FAILED, "model_auth", turn=make_turn(session))
+    past_run(job, 1, RunState.SKIPPED, GapReason.BACKOFF)
+    page = visitor.conversation(session)
+    open_panel(page)
+    for place in (page, visitor.window()):
+        if place != page:
+            place.goto(f"/upcoming/?from={run.scheduled_for - timedelta(days=2):%Y-%m-%d}")
+        box = place.locator("svg.slot.attention:visible").first.bounding_box()
+        assert box is not None
+        assert box["width"] == box["height"] <= MOST_OF_A_MARK
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".strip svg.waiting")).to_have_count(1)
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.QUEUED, 2)
+
+
+@pytest.mark.rule("11.1", "3.5")
+def test_a_server_is_marked_as_own_data_and_a_connection_gets_a_cap(visitor: Visitor) -> None:
+    servers = {"calendar": {"url": "https://calendar.example.org/mcp", "headers": {"X-Key": "4711"}}}
+    update_agent(visitor.person.agent.pk, {"mcp_servers": servers})
+    before = Agent.objects.get().mcp_servers["calendar"]
+    page = visitor.window()
+    page.goto("/agents/demo/")
+    tools, connections = page.locator("#tools"), page.locator("#connections")
+    tools.get_by_label("Its answers are my own data").check()
+    tools.get_by_role("button", name="Save calendar").click()
+    expect(tools.locator(".chip", has_text="Own data")).to_be_visible()
+    assert Agent.objects.get().mcp_servers["calendar"] == before | {"own": True}
+    for label, value in {
+        "Name": "work",
+        "Address": "https://llm.example.org/v1",
+        "US dollars a day": "5",
+    }.items():
+        connections.get_by_label(label, exact=True).fill(value)
+    connections.get_by_role("button", name="Add").click()
+    expect(connections).to_contain_text("$0.00 of $5.00")
+    assert Connection.objects.get().limits == {"day": {"usd": "5.00"}}
+    assert serious(page) == []
+
+
+@pytest.mark.long("a worker that runs two turns")
+@pytest.mark.rule("11.4")
+def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) -> None:
+    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "disk"}),))
+    visitor.model.answer_with(asked, ModelReply(text="I may not."))
+    session = visitor.person.session()
+    job = due(session, "Tidy up.", name="Tidy the disk")
+    fire_due_jobs()
+    page = visitor.conversation(session)
+    question = page.get_by_role("region", name="A question for you")
+    expect(question).to_contain_text(job.name)
+    assert calls(visitor.site.fleet.folder, "disk") == 0
+    page.goto("/upcoming/")
+    page.locator(".notices a").first.click()
+    visitor.model.answer_with(ModelReply(text="It is gone."))
+    question.get_by_role("button", name="Allow erase").click()
+    expect(question).to_have_count(0)
+    expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
+    assert calls(visitor.site.fleet.folder, "disk") == 1
