@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -24,7 +23,7 @@ from agent_core.text.formats import utc_text
 from automations.gates.registry import gate_of
 from automations.jobs.edit import PREFLIGHT
 from automations.jobs.explain import undeliverable
-from automations.models import CronJob, JobPreflight, ScheduleKind
+from automations.models import CronJob, ExecutionMode, JobPreflight, ScheduleKind
 from automations.runs.describe import when
 from automations.runs.report import NAMESPACE, report_to_home
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
@@ -46,65 +45,36 @@ BATCH = 100  # automations of one round
 SECONDS = 60.0  # for a round; the rest is left to the next one
 
 
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """Why the next run will fail. `code`: what it is about, one of docs/errors.md; `text`: a sentence for the owner."""
-
-    code: str
-    text: str
+Problem = tuple[str, str]  # what it is about, a code of docs/errors.md; a sentence for the owner
+Check = Callable[[CronJob, ModelLists], Iterable[Problem]]  # the lists are shared by all checks of a round
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """An automation with its agent and session, and what all checks of a round share."""
-
-    job: CronJob
-    lists: ModelLists
-
-
-Check = Callable[[Checked], Iterable[Problem]]
-
-
-def _models(given: Checked) -> Iterable[Problem]:
-    job, agent = given.job, given.job.agent
-    models = models_of(agent, job.model, job.fallback_model)
-    usables = usable_connections(agent.owner_id, filter(None, models))
+def _models(job: CronJob, lists: ModelLists) -> Iterable[Problem]:
+    owner_id, models = job.agent.owner_id, models_of(job.agent, job.model, job.fallback_model)
+    usables = usable_connections(owner_id, filter(None, models))
     connection.close()  # back to the pool: the providers may be slow
     for code, model in zip(("bad_model", "bad_fallback_model"), models, strict=True):
-        if model and (why := given.lists.trouble(agent.owner_id, model, usables)):
-            yield Problem(code=code, text=f"The model {model} cannot be called: {why.rstrip('.')}.")
+        if model and (why := lists.trouble(owner_id, model, usables)):
+            yield code, f"The model {model} cannot be called: {why.rstrip('.')}."
 
 
-def _channel(given: Checked) -> Iterable[Problem]:
-    return (Problem(code="bad_channel", text=text) for text in undeliverable(given.job.session))
-
-
-def _zone(given: Checked) -> Iterable[Problem]:
-    """A zone without data on this server. Cron schedules are left to the walk for time zones, which sets them aside."""
-    job = given.job
+def _means(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
+    """Its channel, zone, tools and gate. A cron schedule without its zone is set aside by the walk for time zones."""
+    for text in undeliverable(job.session):
+        yield "bad_channel", text
     if job.schedule_kind != ScheduleKind.CRON and fingerprint(job.timezone) is None:
-        yield Problem(code="unknown_timezone", text=str(unknown_zone(job.timezone)))
-
-
-def _tools(given: Checked) -> Iterable[Problem]:
-    known = {tool.name for tool in tools.all()} | set(given.job.agent.mcp_servers)
-    missing = [
-        each for each in given.job.allow_tools or () if each.partition(tools.SEPARATOR)[0] not in known
-    ]
+        yield "unknown_timezone", str(unknown_zone(job.timezone))
+    known = {tool.name for tool in tools.all()} | set(job.agent.mcp_servers)
+    missing = [each for each in job.allow_tools or () if each.partition(tools.SEPARATOR)[0] not in known]
     if missing:
-        yield Problem(code="bad_allow_tools", text=f"Its tools do not exist any more: {', '.join(missing)}.")
+        yield "bad_allow_tools", f"Its tools do not exist any more: {', '.join(missing)}."
+    if job.gate and gate_of(job.gate) is None:
+        yield "bad_gate", f"This server has no gate of the kind {job.gate['kind']!r}."
 
 
-def _gate(given: Checked) -> Iterable[Problem]:
-    if given.job.gate and gate_of(given.job.gate) is None:
-        yield Problem(
-            code="bad_gate", text=f"This server has no gate of the kind {given.job.gate['kind']!r}."
-        )
-
-
-def _budget(given: Checked) -> Iterable[Problem]:
-    """A cap that is used up until after the next slot. The text has no amounts, so that the owner is told once."""
-    job, agent, firing = given.job, given.job.agent, given.job.clock.next_run_at
+def _budget(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
+    """A cap that is used up until after the next slot. A text without amounts, so that it is told once."""
+    agent, firing = job.agent, job.clock.next_run_at
     if firing is None:
         return
     model, _ = models_of(agent, job.model, job.fallback_model)
@@ -116,19 +86,15 @@ def _budget(given: Checked) -> Iterable[Problem]:
     if through and through.budget:
         charged_to += (through.budget,)
     price = price_of_call(model, through)
-    caps = used_up(
-        charged_to,
-        firing,
-        is_priced=bool(price and (price.input or price.output)),
-        refused_until=stopped_until(agent.owner_id, job.pk),
-    )
-    for each in caps:
-        text = f"The cap of {subject_of(each)} for {WORDS[each['period']]} is used up. {anew(each)}"
-        yield Problem(code="budget", text=text)
+    is_priced = bool(price and (price.input or price.output))
+    until = stopped_until(agent.owner_id, job.pk)
+    for each in used_up(charged_to, firing, is_priced=is_priced, refused_until=until):
+        cap = f"The cap of {subject_of(each)} for {WORDS[each['period']]} is used up."
+        yield "budget", f"{cap} {anew(each)}"
 
 
 # Further checks join here. None may cost money; a slow one gives the database connection back.
-CHECKS: list[Check] = [_models, _channel, _zone, _tools, _gate, _budget]
+CHECKS: list[Check] = [_models, _means, _budget]
 
 
 def run_preflight(stop: Callable[[], bool]) -> bool:
@@ -141,7 +107,7 @@ def run_preflight(stop: Callable[[], bool]) -> bool:
             break
         try:
             if job := _claim(job_id):
-                _store(job, [found for check in CHECKS for found in check(Checked(job=job, lists=lists))])
+                _store(job, [found for check in CHECKS for found in check(job, lists)])
         except (OperationalError, InterfaceError):
             raise
         except Exception:  # a bug in one check must not end the others
@@ -157,14 +123,13 @@ _AGAIN = Q(preflight=None) | Q(preflight__checked_at=None) | Q(preflight__checke
 
 def _to_check() -> list[str]:
     """The next automations to check: those that were saved, then by their next slot."""
-    bound = CronJob.objects.filter(
-        _ACTIVE, session__isnull=False, enabled=True, clock__next_run_at__isnull=False
-    )
+    of_people = Q(session__isnull=False) | ~Q(execution_mode=ExecutionMode.SESSION)  # also routines
+    jobs = CronJob.objects.filter(_ACTIVE, of_people, enabled=True, clock__next_run_at__isnull=False)
     coming = Q(clock__next_run_at__range=(Now(), Now() + AHEAD)) & _AGAIN
     troubled = ~Q(preflight__problems=[]) & Q(preflight__checked_at__lt=Now() - AGAIN)
     found: dict[str, None] = {}
     for which in (Q(preflight__requested=True), coming, troubled):
-        rows = bound.filter(which).order_by("clock__next_run_at", "pk").values_list("pk", flat=True)
+        rows = jobs.filter(which).order_by("clock__next_run_at", "pk").values_list("pk", flat=True)
         found |= dict.fromkeys(rows[:BATCH])
     return list(found)[:BATCH]
 
@@ -200,22 +165,22 @@ def _store(checked: CronJob, found: Sequence[Problem]) -> None:
             return
         since = {(each["code"], each["text"]): each["since"] for each in row.problems}
         now = utc_text(datetime.now(UTC))
-        problems = [{**asdict(each), "since": since.get((each.code, each.text), now)} for each in found]
-        if problems == row.problems:
-            return
-        JobPreflight.objects.filter(pk=job.pk).update(problems=problems)
-        for each in found:
-            if (each.code, each.text) not in since:
-                log.info("preflight_problem", job=job.pk, code=each.code)
-                _tell(job, each)
+        row.problems = [
+            {"code": code, "text": text, "since": since.get((code, text), now)} for code, text in found
+        ]
+        row.save(update_fields=["problems"])
+        for code, text in found:
+            if (code, text) not in since:
+                log.info("preflight_problem", job=job.pk, code=code)
+                _tell(job, text)
 
 
-def _tell(job: CronJob, problem: Problem) -> None:
-    """Deposit a mailbox update. It replaces an unread one about the same problem of another automation."""
-    same = CronJob.objects.filter(agent=job.agent, preflight__problems__contains=[asdict(problem)])
+def _tell(job: CronJob, problem: str) -> None:
+    """Deposit a mail. It replaces an unread one about the same problem of another automation."""
+    same = CronJob.objects.filter(agent=job.agent, preflight__problems__contains=[{"text": problem}])
     more = same.exclude(pk=job.pk).count()
     others = f" and {more} more" if more else ""
-    text = f'{problem.text} This concerns the automation "{job.name}" ({job.pk}){others}.'
+    text = f'{problem} This concerns the automation "{job.name}" ({job.pk}){others}.'
     if firing := job.clock.next_run_at:
         text += f" Its next run: {when(firing, zone_or_utc(job.timezone))} ({job.timezone})."
     mail = NewUpdate(
@@ -223,9 +188,9 @@ def _tell(job: CronJob, problem: Problem) -> None:
         summary=text,
         detail=text,
         priority=Priority.HIGH,
-        dedupe_key=f"preflight:{uuid.uuid5(NAMESPACE, f'{job.agent_id} {problem.text}')}",
+        dedupe_key=f"preflight:{uuid.uuid5(NAMESPACE, f'{job.agent_id} {problem}')}",
     )
-    report_to_home(job.session_id, job.agent_id, mail)
+    report_to_home(job.session_id or job.home_id, job.agent_id, mail)
 
 
 def register_preflight() -> None:

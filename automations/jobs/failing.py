@@ -8,7 +8,7 @@ from automations.exceptions import JobNotFound, JobPaused, RunNotFailed
 from automations.jobs.clock import database_now, notify_beats
 from automations.jobs.edit import lock_job, update_job
 from automations.models import JobHealth, RunRecord, RunState
-from automations.models.health import Told
+from automations.models.health import PausedReason, Told
 from automations.runs.health import tell
 from automations.runs.record import has_own_session
 from sessions_app.exceptions import NotFound, SessionClosed
@@ -30,8 +30,7 @@ def pause_failing(job_id: str) -> None:
         if not health.is_hopeless:
             transaction.set_rollback(True)
             return
-        JobHealth.objects.pause(job_id)
-        if JobHealth.objects.tell(job_id, Told.PAUSED):
+        if JobHealth.objects.tell(job_id, Told.PAUSED, paused_reason=PausedReason.FAILING):
             text = f'"{job.name}" was paused: {health.failed_text}.'
             tell(job, "paused", f"{text} It runs again when it is resumed.", priority=Priority.URGENT)
 

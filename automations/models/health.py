@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -42,27 +43,22 @@ class HealthChanges(models.QuerySet["JobHealth"]):
         self.bulk_create([self.model(job_id=job_id)], ignore_conflicts=True)
         return self.select_for_update(no_key=True).get(pk=job_id)
 
-    def set_failures(self, job_id: str, failures: int, first: datetime | None, last: datetime | None) -> int:
-        """Store this number of failures. With 0, what the owner was told is cleared, too."""
-        told = {} if failures else {"told": Told.NOTHING, "paused_reason": PausedReason.NONE}
-        slots = {"failing_since": first, "failed_last": last}
-        return self.filter(pk=job_id).update(failures_in_a_row=failures, **slots, **told)
+    def set_failures(self, job_id: str, failed: Sequence[datetime]) -> int:
+        """Any number of failures → these, by their slots. Without failures nothing was told."""
+        told = {} if failed else {"told": Told.NOTHING, "paused_reason": PausedReason.NONE}
+        slots = {"failing_since": min(failed, default=None), "failed_last": max(failed, default=None)}
+        return self.filter(pk=job_id).update(failures_in_a_row=len(failed), **slots, **told)
 
-    def tell(self, job_id: str, what: Told) -> bool:
-        """Note what the owner is told. False: the owner was told this already, or something that includes it."""
+    def tell(self, job_id: str, what: Told, **changes: Any) -> bool:
+        """The owner is told this. False: it was told this already, or something that includes it."""
         later = Told.values[Told.values.index(what) :]
         rows = self.filter(pk=job_id, failures_in_a_row__gt=0).exclude(told__in=later)
-        return bool(rows.update(told=what))
+        return bool(rows.update(told=what, **changes))
 
-    def pause(self, job_id: str) -> int:
-        """The server pauses the job, because it keeps failing."""
-        return self.filter(pk=job_id, failures_in_a_row__gt=0).update(paused_reason=PausedReason.FAILING)
-
-    def restart(self, job_id: str, now: datetime) -> int:
+    def restart(self, job_id: str, now: datetime) -> None:
         """A person resumes the job: runs that were due before now do not count any more."""
-        rows = self.filter(pk=job_id)
-        rows.update(counts_from=now)
-        return self.set_failures(job_id, 0, None, None)
+        self.filter(pk=job_id).update(counts_from=now)
+        self.set_failures(job_id, ())
 
 
 class JobHealth(models.Model):

@@ -99,11 +99,9 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         """As `open`, for runs found by key: given a `state`, PostgreSQL may read the index of all open runs."""
         return self.filter(finished_at=None)
 
-    def of_attempt(self, turn: Turn) -> RunTransitions:
-        """The run that this turn is an attempt of, or the runs that share it."""
-        if not turn.origin_run:
-            return self.filter(turn=turn, not_before=None)
-        return self.filter(run_id=turn.origin_run, attempt=turn.origin_attempt)
+    def of_turn(self, turn: Turn) -> RunTransitions:
+        """The run of which this turn is the present attempt, or the runs that share it, as in `runs/with_turn.py`."""
+        return self.filter(turn=turn, not_before=None)
 
     def add_skipped(self, **columns: Any) -> None:
         """→ SKIPPED. Nothing is inserted when the slot has a run already."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from agent_core.exceptions import FINAL_CODES, PASSING_CODES, CapReached
@@ -17,14 +16,6 @@ _BEFORE_ANY_ANSWER = PASSING_CODES | {"timeout", CapReached.HELD}
 _DONE = (StepKind.RESPONSE, StepKind.INTENT, StepKind.RESULT)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NextAttempt:
-    """The wait before the next attempt. `did_nothing`: it repeats one that does not count against `max_retry`."""
-
-    wait: timedelta
-    did_nothing: bool = False
-
-
 def did_nothing(turn: Turn, result: TurnResult) -> bool:
     """Whether the attempt ended before any answer of a model and any tool call, so that nothing is done twice."""
     if result.error_code not in _BEFORE_ANY_ANSWER or turn.input.next_turn:
@@ -36,20 +27,23 @@ def did_nothing(turn: Turn, result: TurnResult) -> bool:
     return not TurnStep.objects.filter(turn=turn, kind__in=[str(kind) for kind in _DONE]).exists()
 
 
-def next_attempt(run: RunRecord, result: TurnResult, *, did_nothing: bool) -> NextAttempt | None:
-    """The attempt after this failed one; None: there is none, or the job is paused or slowed down."""
+def wait_for_next(run: RunRecord, result: TurnResult, *, repeats: bool) -> timedelta | None:
+    """The wait before the attempt after this failed one; None: there is none, or the job is paused or slowed down.
+
+    `repeats`: this one had done nothing, so it does not count against `max_retry`.
+    """
     job = run.job
     if job is None or not job.enabled or health_of(job).is_slowed:
         return None
     pause = job.clock.paused_until
     if pause is not None and pause > datetime.now(UTC):
         return None
-    if did_nothing and run.fruitless < len(REPEAT_AFTER):
-        return NextAttempt(wait=REPEAT_AFTER[run.fruitless], did_nothing=True)
+    if repeats:
+        return REPEAT_AFTER[run.fruitless]
     counted = run.attempt - run.fruitless
     if not may_be_retried(result) or counted > run.snapshot.get("max_retry", 0):
         return None
-    return NextAttempt(wait=RETRY_AFTER[min(counted, len(RETRY_AFTER)) - 1])
+    return RETRY_AFTER[min(counted, len(RETRY_AFTER)) - 1]
 
 
 def may_be_retried(result: TurnResult) -> bool:

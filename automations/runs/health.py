@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
@@ -37,14 +36,6 @@ def on_hopeless(pause: Callable[[str], None]) -> None:
     _PAUSES.append(pause)
 
 
-class Streak(NamedTuple):
-    """The runs that failed in a row: their number, and the slots of the first and the last; None without any."""
-
-    failures: int
-    first: datetime | None = None
-    last: datetime | None = None
-
-
 def count_failure(run: RunRecord) -> bool:
     """Count the failures of a run's job, as the run has ended badly. Returns whether its text is news to its owner.
 
@@ -57,9 +48,7 @@ def count_failure(run: RunRecord) -> bool:
     before = JobHealth.objects.lock(job.pk)
     if before.paused_reason:
         return False
-    streak = _streak(job.pk, before.counts_from)
-    JobHealth.objects.set_failures(job.pk, *streak)
-    after = JobHealth(failures_in_a_row=streak.failures, failing_since=streak.first, failed_last=streak.last)
+    after = _recount(before)
     if after.is_hopeless:
         pause_after_commit(job.pk)
     told = _tell_failure(job, run, after)
@@ -73,28 +62,31 @@ def _is_counted(job: CronJob) -> bool:
     return category(job) in (Category.BOUND, Category.ROUTINE)
 
 
-def _streak(job_id: str, since: datetime | None) -> Streak:
-    """Count the failed runs since the last good one. Runs that only need attention count if there are three or more.
+def _recount(health: JobHealth) -> JobHealth:
+    """Count a job's failures anew, back to the last run that was done. Its row is locked; returns it as it is now.
 
-    A run whose answer is on its way counts neither as done nor as failed.
+    Runs that only need attention count from the third of them on. A run whose answer is on its way counts neither as
+    done nor as failed.
     """
     by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
     ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error
-    rows = RunRecord.objects.filter(ended, job=job_id, **({"scheduled_for__gte": since} if since else {}))
+    since = {"scheduled_for__gte": health.counts_from} if health.counts_from else {}
     on_its_way = Delivery.objects.filter(message__turn=OuterRef("turn"), state__in=ON_THE_WAY)
     columns = ("finished_at", "scheduled_for", "state", "attention", Exists(on_its_way))
-    newest = rows.order_by("-scheduled_for").values_list(*columns)[:LOOKED_AT]
+    rows = RunRecord.objects.filter(ended, job=health.pk, **since).order_by("-scheduled_for")
     failed: list[datetime] = []
     doubtful: list[datetime] = []
-    for _, slot, state, attention, is_on_its_way in sorted(newest, reverse=True):
+    newest = sorted(rows.values_list(*columns)[:LOOKED_AT], reverse=True)
+    for _, slot, state, attention, is_on_its_way in newest:
         if state != RunState.SUCCEEDED:
             failed.append(slot)
         elif attention != Attention.NONE:
             doubtful.append(slot)
         elif not is_on_its_way:
             break
-    slots = failed + (doubtful if len(doubtful) >= FAILING_AFTER else [])
-    return Streak(len(slots), min(slots), max(slots)) if slots else Streak(0)
+    failed += doubtful if len(doubtful) >= FAILING_AFTER else []
+    JobHealth.objects.set_failures(health.pk, failed)
+    return JobHealth.objects.get(pk=health.pk)
 
 
 def pause_after_commit(job_id: str) -> None:
@@ -105,19 +97,17 @@ def pause_after_commit(job_id: str) -> None:
         transaction.on_commit(partial(pause, job_id), robust=True)
 
 
-def mend(job_ids: Iterable[str]) -> None:
-    """Mark failing jobs as well again after a good run, and tell the owners who were told of the failures.
+def count_done(job_ids: Iterable[str]) -> None:
+    """A run of these failing jobs was done. Jobs that are well by it are told so to owners who heard of the failures.
 
     A job that the server has paused stays paused: a person resumes it.
     """
     for job in CronJob.objects.filter(pk__in=job_ids).order_by("pk"):
         before = JobHealth.objects.lock(job.pk)
-        if before.paused_reason:
+        if before.paused_reason or _recount(before).failures_in_a_row or before.told == Told.NOTHING:
             continue
-        JobHealth.objects.set_failures(job.pk, *Streak(0))
-        if before.told != Told.NOTHING:
-            text = f'"{job.name}" works again. Before, {before.failed_text}.'
-            tell(job, "works_again", text, priority=Priority.NORMAL)
+        text = f'"{job.name}" works again. Before, {before.failed_text}.'
+        tell(job, "works_again", text, priority=Priority.NORMAL)
 
 
 def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
@@ -191,16 +181,4 @@ def apply_delivery_result(delivery: Delivery) -> None:
     if delivery.handed_over_at > delivery.created_at:
         RunRecord.objects.delivered(turn.pk)
     done = runs.filter(state=RunState.SUCCEEDED, job__health__failures_in_a_row__gt=0)
-    for run in done.select_for_update(no_key=True, of=("self",)):
-        _count_done(run)
-
-
-def _count_done(run: RunRecord) -> None:
-    """Mark a failing job as well, since the answer of this run was sent, unless later runs failed."""
-    job_id = str(run.job_id)
-    before = JobHealth.objects.lock(job_id)
-    streak = _streak(job_id, before.counts_from)
-    if streak.failures and not before.paused_reason:
-        JobHealth.objects.set_failures(job_id, *streak)
-    else:
-        mend([job_id])
+    count_done([str(run.job_id) for run in done.select_for_update(no_key=True, of=("self",))])

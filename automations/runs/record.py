@@ -20,8 +20,7 @@ from agent_core.types import Ended, Ending, TurnResult
 from automations.models import Attention, CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions, with_usage
 from automations.runs import attempts, report
-from automations.runs.attempts import NextAttempt
-from automations.runs.health import count_failure, mend, tell_stopped
+from automations.runs.health import count_done, count_failure, tell_stopped
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import (
     EventName,
@@ -65,7 +64,7 @@ class Outcome:
 
 def record_outcome(turn: Turn, result: TurnResult, closure: str) -> Outcome:
     """Store the turn's outcome in its run, or in each run that shares it. It ends, or waits for another attempt."""
-    runs = RunRecord.objects.of_attempt(turn).unfinished().order_by("scheduled_for", "pk")
+    runs = RunRecord.objects.of_turn(turn).unfinished().order_by("scheduled_for", "pk")
     if result.skipped:
         _skip(turn, runs, result)
         return Outcome()
@@ -84,13 +83,15 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
     failed, is_news = [], True
     did_nothing = attempts.did_nothing(turn, result)
     for run in runs.select_related("job__clock", "job__health"):
-        attempt = RunRecord.objects.filter(pk=run.pk, attempt=run.attempt)
+        attempt = runs.filter(pk=run.pk)
+        repeats = did_nothing and run.fruitless < len(attempts.REPEAT_AFTER)
         if was_stopped(turn, result) and run.attempt - run.fruitless == 1:
             columns = _outcome_columns(turn, result, closure)
             is_news = tell_stopped(run, columns["error"]) and is_news
             attempt.skip(columns.pop("reason"), **columns)
-        elif following := attempts.next_attempt(run, result, did_nothing=did_nothing):
-            _retry(turn, attempt, following, result, closure)
+        elif (wait := attempts.wait_for_next(run, result, repeats=repeats)) is not None:
+            if attempt.retry(wait, _outcome_columns(turn, result, closure), fruitless=repeats):
+                metrics.count_failed_attempt(result.error_code)
             is_news = False
         elif _end(turn, attempt, result, closure):
             _notify_program(
@@ -116,7 +117,7 @@ def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str)
         return
     if attention is Attention.NONE:
         if not _leaves(turn):  # else the job is well when the answer was sent
-            mend(run.job_id for run in left if run.job_id)
+            count_done([run.job_id for run in left if run.job_id])
         return
     for run in left:
         run.reason, run.error, run.attention = "", "", attention  # not those of an earlier attempt
@@ -208,14 +209,6 @@ def _notify_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts
         "error": error[:LONGEST_ERROR],
     }
     report_event(session_id, EventName.RUN_FAILED, data, of=run.pk)
-
-
-def _retry(
-    turn: Turn, attempt: RunTransitions, following: NextAttempt, result: TurnResult, closure: str
-) -> None:
-    columns = _outcome_columns(turn, result, closure)
-    if attempt.retry(following.wait, columns, fruitless=following.did_nothing):
-        metrics.count_failed_attempt(result.error_code)
 
 
 def first_line(text: str) -> str:

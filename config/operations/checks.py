@@ -35,6 +35,7 @@ from sessions_app.limits.policies import policy_of
 from sessions_app.models import (
     BACKGROUND,
     Connection,
+    ConsentQuestion,
     Delivery,
     DeliveryState,
     Hook,
@@ -359,6 +360,12 @@ def deliveries_sent() -> Finding:
         f"failed: {join_names(ids, count)}",
         "see the reason in the admin (Deliveries); send them again or discard them there",
     )
+
+
+def questions() -> Finding:
+    """Counts the open questions of scheduled turns; always ok, as they hold nothing."""
+    waiting = ConsentQuestion.objects.open().filter(expires_at__gt=Now()).count()
+    return passed(f"{waiting} of scheduled turns wait for their owners")
 
 
 def beat() -> Finding:

@@ -124,6 +124,7 @@ CHECKS: dict[str, Check] = {
     "channels": checks.channels_served,
     "telegram": checks.bots_read,
     "deliveries": checks.deliveries_sent,
+    "questions": checks.questions,
     "oldest_transaction": checks.oldest_transaction,
     "jobs_set_aside": checks.jobs_set_aside,
     "time_zones": checks.time_zones,

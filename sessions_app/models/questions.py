@@ -58,8 +58,7 @@ class ConsentTransitions(models.QuerySet["ConsentQuestion"]):
 
     def grant_in_time(self, question_id: str, turn: Turn) -> bool:
         """OPEN and not expired → GRANTED by this turn, which makes the call."""
-        rows = self.open().filter(pk=question_id, expires_at__gt=Now())
-        return bool(rows.update(state=ConsentState.GRANTED, answered_by=turn, answered_at=Now()))
+        return self.filter(expires_at__gt=Now()).settle(question_id, ConsentState.GRANTED, turn)
 
     def place(self, turn: Turn, seq: int) -> int:
         """OPEN → OPEN: the questions of this scheduled turn are now in its message with this seq."""
@@ -160,6 +159,7 @@ class ConsentQuestion(models.Model):
 
 
 EXECUTION_ARROWS = ARROWS
+_CHANGED: dict[str, Any] = {"revision": models.F("revision") + 1, "updated_at": Now()}
 
 
 class ExecutionTransitions(models.QuerySet["ExecutionState"]):
@@ -180,7 +180,7 @@ class ExecutionTransitions(models.QuerySet["ExecutionState"]):
         """Store `values`. The turn must be the one that works on it, unless it waits or has ended."""
         mine = Q(status__in=AT_WORK, turn=turn) | ~Q(status__in=AT_WORK)
         found = self.filter(mine, pk=execution_id, session_id=turn.session_id, status__in=before)
-        return bool(found.update(turn=turn, revision=models.F("revision") + 1, updated_at=Now(), **values))
+        return bool(found.update(turn=turn, **_CHANGED, **values))
 
     def reserve(self, execution_id: str, turn: Turn) -> bool:
         """Waiting → the same: this turn will answer its question."""
@@ -190,13 +190,11 @@ class ExecutionTransitions(models.QuerySet["ExecutionState"]):
         """Waiting → the same, with the question `asked`, which is now in this turn's message with this seq."""
         found = self.filter(pk=asked.execution, session_id=turn.session_id, status__in=WAITING)
         moved = {"question": asked.text, "question_id": asked.id, "asked_at": Now(), "asked_seq": seq}
-        return bool(found.update(**moved, turn=turn, revision=models.F("revision") + 1, updated_at=Now()))
+        return bool(found.update(**moved, turn=turn, **_CHANGED))
 
     def end_with_turn(self, turn: Turn, status: Status, why: str) -> int:
         """At work in this turn → `status`: it ends with the turn."""
-        return self.filter(turn=turn, status__in=AT_WORK).update(
-            status=status, last_error=why, revision=models.F("revision") + 1, updated_at=Now()
-        )
+        return self.filter(turn=turn, status__in=AT_WORK).update(status=status, last_error=why, **_CHANGED)
 
     def close_all(self) -> int:
         """Cancel the ones that wait, and mark the ended ones so that they are not resumed."""
@@ -207,9 +205,8 @@ class ExecutionTransitions(models.QuerySet["ExecutionState"]):
         """Waiting → CANCELLED, and close their questions."""
         waiting = self.filter(status__in=WAITING).values("question_id")
         ConsentQuestion.objects.filter(pk__in=waiting).close()
-        return self.filter(status__in=WAITING).update(
-            status=Status.CANCELLED, closed_by=why, revision=models.F("revision") + 1, updated_at=Now()
-        )
+        ended = {"status": Status.CANCELLED, "closed_by": why}
+        return self.filter(status__in=WAITING).update(**ended, **_CHANGED)
 
 
 class ExecutionState(models.Model):

@@ -12,13 +12,11 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 
 from agent_core.execution import new_id
-from agent_core.planner.decide import plain_answer
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.consent import call_to_json, question_of
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from sessions_app.models import Agent, ConsentQuestion, Session, Turn
-from sessions_app.queue.kinds import is_persons
 
 
 def ask(turn: Turn, call: ToolCall, spec: ToolSpec, target: Session) -> ConsentQuestion:
@@ -52,17 +50,3 @@ def until(question: ConsentQuestion, agent: Agent) -> str:
 def is_late(question: ConsentQuestion) -> bool:
     """Whether the question's time is over."""
     return question.expires_at is not None and question.expires_at <= datetime.now(UTC)
-
-
-def named_by(turn: Turn, session: Session, said: str) -> tuple[ConsentQuestion, str] | None:
-    """Return the scheduled turn's question that a person's message names, and the answer: yes or no. None: it names
-    none.
-
-    It runs no query unless the message is a plain yes or no that names a question.
-    """
-    answer, name = plain_answer(said)
-    to = turn.input.question or name
-    if not answer or not to or name not in {"", to} or not is_persons(turn):
-        return None
-    found = ConsentQuestion.objects.filter(pk=to, session=session, expires_at__isnull=False).first()
-    return None if found is None else (found, answer)

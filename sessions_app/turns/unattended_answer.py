@@ -11,6 +11,7 @@ from django.db import transaction
 from agent_core import tools
 from agent_core.exceptions import UnknownTool
 from agent_core.execution import ConsentRequest, new_id
+from agent_core.planner.decide import plain_answer
 from agent_core.tool_spec import ToolSpec, version_of
 from agent_core.turn.consent import NEEDED
 from agent_core.turn.control import TurnControl
@@ -29,7 +30,7 @@ from agent_core.types import (
 )
 from sessions_app.models import BACKGROUND, ConsentQuestion, ConsentState, Turn
 from sessions_app.questions import consent, unattended
-from sessions_app.queue.kinds import kind_of
+from sessions_app.queue.kinds import is_persons, kind_of
 from sessions_app.turns.context import Prepared
 from sessions_app.turns.tool_calls import JournalPorts
 
@@ -47,10 +48,18 @@ Events = Generator[TurnEvent, None, TurnResult]
 
 
 def answer_of(prepared: Prepared) -> tuple[ConsentQuestion, str] | None:
-    """Return the scheduled turn's question that the message names, and its answer. A stranger answers none."""
-    if prepared.permit.stranger is not None:
+    """Return the scheduled turn's question that a person's message names, and the answer: yes or no. None: it does not.
+
+    A stranger answers none. It runs no query unless the message is a plain yes or no that names a question.
+    """
+    turn, (answer, name) = prepared.turn, plain_answer(prepared.trigger.model_content)
+    to = turn.input.question or name
+    if prepared.permit.stranger is not None or not is_persons(turn):
         return None
-    return unattended.named_by(prepared.turn, prepared.session, prepared.trigger.model_content)
+    if not answer or not to or name not in {"", to}:
+        return None
+    asked = ConsentQuestion.objects.filter(pk=to, session=prepared.session, expires_at__isnull=False).first()
+    return None if asked is None else (asked, answer)
 
 
 def run_answer(

@@ -14,10 +14,11 @@ from django.db.models.functions import Now
 
 from automations import preflight, selectors
 from automations.jobs.edit import PREFLIGHT, update_job
-from automations.jobs.explain import explain
+from automations.jobs.explain import explain, explain_facts, read_facts
 from automations.models import CronJob, JobClock, JobPreflight
 from automations.preflight import run_preflight
 from automations.retention.zones import ZoneWalk
+from automations.selectors import with_runs
 from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base as channels
@@ -28,7 +29,7 @@ from sessions_app.retention.walk import prune_batch
 from sessions_app.spending.accounts import mark_stopped
 from sessions_app.spending.caps import period_of
 from tests.agent_core.tools.test_fetch import Site, site  # noqa: F401 - a fixture
-from tests.automations.jobs.made import DAILY, EVERY, code_of, new
+from tests.automations.jobs.made import DAILY, EVERY, add, code_of, new
 from tests.automations.schedules.zone_folder import ZoneFolder, zone_folder
 from tests.conftest import Person
 from tests.plugins import FileChannel
@@ -239,6 +240,20 @@ def test_a_saved_automation_is_checked_soon_and_others_once_in_the_hour_before_t
     assert stage.check() == [], "and what has a problem, until it is mended"
 
 
+def test_a_routine_is_checked_too_and_told_in_its_home(stage: Stage) -> None:
+    routine = add(stage.person, session_id=stage.job.session_id)
+    CronJob.objects.filter(pk=stage.job.pk).update(enabled=False)
+    JobClock.objects.filter(pk=routine.pk).update(next_run_at=Now() + timedelta(minutes=40))
+    retire(stage)
+    for _ in range(2):
+        stage.check()
+    [mail] = MailboxEvent.objects.filter(event_type="preflight")
+    assert (mail.target_id, routine.pk in mail.detail) == (stage.job.session_id, True)
+    [facts] = read_facts(list(with_runs(CronJob.objects.filter(pk=routine.pk))))
+    assert "work:gpt-5" in explain_facts(facts).now
+    assert routine.pk in CHECKS["preflight"]().detail
+
+
 def test_a_second_problem_does_not_tell_the_first_one_again(stage: Stage) -> None:
     close_channel(stage)
     stage.check()
@@ -250,9 +265,9 @@ def test_a_second_problem_does_not_tell_the_first_one_again(stage: Stage) -> Non
 def test_what_was_found_of_a_job_that_was_changed_meanwhile_is_not_stored(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def changes(given: preflight.Checked) -> list[preflight.Problem]:
-        update_job(given.job.pk, {"name": "Else"})
-        return [preflight.Problem(code="bad_model", text="An old one.")]
+    def changes(job: CronJob, _lists: Any) -> list[preflight.Problem]:
+        update_job(job.pk, {"name": "Else"})
+        return [("bad_model", "An old one.")]
 
     monkeypatch.setattr(preflight, "CHECKS", [changes])
     assert stage.check() == []

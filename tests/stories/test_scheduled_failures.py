@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db.models.functions import Now
 from django.test import Client
 
+from agent_core import models
 from agent_core.connections import hooks
-from agent_core.exceptions import ModelRefused, ModelUnavailable
+from agent_core.exceptions import NO_QUOTA, NOT_FOUND, ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelReply
+from agent_core.turn import request_size
 from agent_core.types import Ended
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.system import HEARTBEAT
@@ -20,6 +24,7 @@ from automations.models import CronJob, JobClock, JobHealth, RunRecord, RunState
 from automations.runs.attempts import REPEAT_AFTER
 from automations.runs.describe import SlotState, slot_state
 from automations.runs.skips import GapReason
+from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base
 from sessions_app.deliveries import outbox
@@ -39,7 +44,7 @@ from tests.automations.test_message_deliveries import Chat, deliver_all
 from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import new_person
 from tests.deletion import caller
-from tests.inside import Inside, begun, call, listening, makes
+from tests.inside import Inside, Script, begun, call, listening, makes
 from tests.races import in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -127,6 +132,7 @@ def test_a_run_that_did_not_do_its_job_is_not_shown_as_done(
     job = made.new(session)
     empty = run_slot(inside, job, SILENT)
     cut = run_slot(inside, job, ModelReply(text="First of all", ended_by=Ended.LENGTH))
+    assert (empty.attention, cut.attention) == ("empty", "cut_short")
     chat.shut = True
     lost = run_slot(inside, job, ModelReply(text="Here it is."))
     deliver_all(session)
@@ -167,6 +173,10 @@ def test_an_approval_that_nobody_sees_at_night_holds_no_later_slot(
     )
     client.force_login(inside.person.user)
     assert "erase" in client.get("/upcoming/").content.decode()
+    listed = StringIO()
+    call_command("automations", stdout=listed)
+    assert f"#{question.pk}: may it use erase?" in listed.getvalue()
+    assert CHECKS["questions"]().detail.startswith("1 ")
     assert inside.did("disk") == 0
     inside.model.answer_with(ModelReply(text="It is erased."))
     answer = caller(inside.person).post(f"/api/questions/{question.pk}/answer/", {"content": "yes"})
@@ -270,6 +280,22 @@ def _let_pass(job: CronJob, time: timedelta) -> None:
     JobHealth.objects.filter(job=job, failures_in_a_row__gt=0).update(failed_last=Now() - time)
 
 
+@pytest.mark.rule("11.2")
+@pytest.mark.parametrize("code", [NO_QUOTA, NOT_FOUND])
+def test_a_run_whose_model_is_unpaid_or_retired_has_its_answer_of_the_fallback_model(
+    inside: Inside, session: Session, chat: Chat, code: str
+) -> None:
+    """Complaint 11: a bill that is not paid for days, with a fallback model that nobody asks."""
+    spare = Script()
+    models.register("spare", lambda: spare)
+    update_agent(inside.person.agent.pk, {"fallback_model": "spare"})
+    spare.answer_with(ModelReply(text="Good morning."))
+    run = run_slot(inside, made.new(session), ModelRefused("no", code=code))
+    deliver_all(session)
+    assert (run.state, run.attempt, run.attention) == (RunState.SUCCEEDED, 1, "")
+    assert [parcel.text for parcel in chat.taken] == ["Good morning."]
+
+
 @pytest.mark.rule("11.3", "3.3")
 def test_the_words_of_a_job_stand_in_each_request_of_its_turn(inside: Inside, session: Session) -> None:
     """Complaint 13: a cut context loses the job's own words, and an older question is answered."""
@@ -287,6 +313,7 @@ def test_the_words_of_a_job_stand_in_each_request_of_its_turn(inside: Inside, se
     assert run.state == RunState.SUCCEEDED
     assert len(inside.model.calls) == 3
     for asked in inside.model.calls:
+        assert request_size.of_call(asked) <= 4_000
         assert any("count the herons" in entry.content for entry in asked.entries)
         assert not any("question 0" in entry.content for entry in asked.entries), "it was cut"
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand
+from django.db.models.functions import Now
 
 from automations import selectors
 from automations.exceptions import BadJob, JobNotFound
@@ -18,7 +20,9 @@ from automations.runs.describe import when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.terminal.command import choose_agent, choose_session, errors_in_one_line, plain
-from sessions_app.models import Session
+from sessions_app.models import Agent, ConsentState, Session
+from sessions_app.questions.question_reads import questions_of
+from sessions_app.questions.unattended import until
 from sessions_app.sessions.open import primary_session
 from sessions_app.spending.caps import caps_text
 
@@ -92,6 +96,16 @@ def _list(options: dict[str, Any]) -> Iterator[str]:
         yield f"{job.pk:10} {state:10} {job.name[:LONGEST_NAME]:{LONGEST_NAME}}  {about}"
     if not found:
         yield f"{chosen.name} has no automations" + (" in this session." if opened else ".")
+    yield from _open_questions(chosen, opened)
+
+
+def _open_questions(agent: Agent, opened: Session | None) -> Iterator[str]:
+    """What scheduled turns ask the owner, and where to answer."""
+    asked = questions_of(agent.owner, ConsentState.OPEN).filter(session__agent=agent, expires_at__gt=Now())
+    for each in asked.filter(session=opened) if opened else asked:
+        tools = ", ".join(call["name"] for call in each.calls)
+        where = f"{settings.RONDO_COMMAND} chat --session {each.session_id}"
+        yield f"Question #{each.pk}: may it use {tools}? Until {until(each, agent)}; answer it by `{where}`"
 
 
 def _money(job: CronJob, used: selectors.RunsUsage) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from interfaces.telegram.buttons import ANSWERED, buttons_of
 from interfaces.telegram.channel import Telegram
@@ -21,6 +22,7 @@ from tests.bot_api import BotApi, Sent
 from tests.inside import Inside
 from tests.sessions_app.telegram.conftest import CHAT, take
 from tests.sessions_app.turns.test_consent import erase
+from tests.stories.test_main_job import due
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
@@ -122,6 +124,32 @@ def test_a_plans_confirmation_has_buttons_and_its_open_question_none(
     inside.run(session)
     assert ExecutionState.objects.get().status == "completed"
     assert pressed(api, bot, sent, "No") == ANSWERED
+
+
+@pytest.mark.rule("11.4")
+def test_the_question_of_a_scheduled_turn_has_buttons_until_its_time_is_over(
+    api: BotApi, bot: TelegramBot, inside: Inside, session: Session
+) -> None:
+    def asked(name: str) -> Sent:
+        inside.model.answer_with(erase(name), says("I may not erase it."))
+        due(session, "Tidy up.")
+        inside.beat()
+        while send_next(DeliveryLane(session_id=session.pk, channel="telegram")):
+            pass
+        return api.sent[-1]
+
+    sent = asked("disk")
+    assert [label for label, _ in sent.buttons] == ["Allow erase", "Refuse"]
+    assert pressed(api, bot, sent, "Allow erase") == "You answered: yes."
+    inside.model.answer_with(says("Erased."))
+    inside.run(session)
+    assert pressed(api, bot, sent, "Allow erase") == ANSWERED
+    assert pressed(api, bot, asked("tape"), "Refuse") == "You answered: no."
+    inside.run(session)
+    late = asked("tape")
+    ConsentQuestion.objects.filter(state="open").update(expires_at=Now())
+    assert pressed(api, bot, late, "Allow erase") == ANSWERED
+    assert (inside.did("disk"), inside.did("tape")) == (1, 0)
 
 
 def replying_to(number: int) -> dict[str, Any]:

@@ -25,10 +25,12 @@ from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
+from tests.automations.jobs.made import at_once
 from tests.automations.turn_kinds.test_isolated import job_of, ran
 from tests.conftest import new_person
 from tests.deletion import caller
 from tests.inside import Inside, call, during, makes
+from tests.races import UPDATE, gate
 from tests.sessions_app.test_permits import stop
 from tests.stories.test_main_job import due
 from tests.stories.test_whose_words import System
@@ -174,12 +176,28 @@ def test_two_yeses_at_once_make_one_call(inside: Inside) -> None:
     session = inside.person.session()
     question = asked(inside, session)
     said = f"yes #{question.pk}"
-    answer_consent(question, "yes")
-    with pytest.raises(QuestionTaken):
-        answer_consent(question, "yes")
+    answer = partial(answer_consent, question, "yes")
+    came = at_once(answer, answer, lambda: receive(session.pk, MessageInput(content=said)))
+    assert [type(each) for each in came].count(QuestionTaken) == 1, "one of the two that name it by its row"
     inside.model.answer_with(during(lambda: receive(session.pk, MessageInput(content=said)), says("Gone.")))
     inside.run(session)
     assert (inside.did("disk"), states()) == (1, ["granted"])
+
+
+def test_a_yes_is_taken_by_one_of_two_turns_and_by_none_when_its_time_is_over(inside: Inside) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    over = asked(inside, session, makes(call("erase", name="tape")), says("Nor that."))
+    turns = [receive(session.pk, MessageInput(content="yes")) for _ in range(2)]
+    take = [partial(ConsentQuestion.objects.grant_in_time, question.pk, turn) for turn in turns]
+    with gate(question, UPDATE) as row:
+        for each in take:
+            row.start(each)
+        assert sorted(row.open()) == [False, True]
+    late(over)
+    assert not ConsentQuestion.objects.grant_in_time(over.pk, turns[0])
+    with pytest.raises(NotWaiting):
+        answer_consent(over, "yes")
 
 
 def test_a_yes_that_is_resumed_makes_its_call_once(inside: Inside) -> None:
