@@ -11,17 +11,17 @@ from agent_core.spending import Budget
 from interfaces.http.fields import AnyObject, Output
 from sessions_app.spending.caps import budget_of, shown_caps
 
-LIMITS = (
+CAPS = (
     "Caps by period, `run`, `day` and `month`: each `{tokens, usd}` with one of both or both; null removes one. Usd is"
     " a text such as `0.50`."
 )
 
 
-class LimitsIn(AnyObject):
+class CapsIn(AnyObject):
     """Caps to merge into those that are set."""
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(required=False, help_text=LIMITS, **more)
+        super().__init__(required=False, help_text=CAPS, **more)
 
 
 class AmountOut(Output):

@@ -24,7 +24,7 @@ from sessions_app.permits import shown_post
 from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, table
 
-WINDOW = 100  # messages that the model is shown at most; the token budget may allow fewer
+WINDOW = 100  # messages that the model is shown at most; as many as fit in a request
 REFUSED = (
     "refused"  # in Message.metadata: a model's provider rejected a request because of the turn's messages
 )

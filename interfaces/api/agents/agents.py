@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from agent_core.connections import EFFORTS
 from agent_core.mcp.server import HIDDEN
-from interfaces.api.caps import Caps, LimitsIn
+from interfaces.api.caps import Caps, CapsIn
 from interfaces.api.shared import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, Revised, Texts, deleted
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -78,7 +78,7 @@ class AgentChanges(Input):
     heartbeat = HeartbeatIn(required=False)
     routine_limit = WholeNumber(required=False)
     policy = AnyObject(required=False)
-    limits = LimitsIn()
+    limits = CapsIn()
     events_url = Text(required=False, allow_blank=True, max_length=LONGEST_ADDRESS, help_text=EVENTS_URL)
     mcp_servers = AnyObject(
         required=False,

@@ -29,7 +29,7 @@ from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from automations.selectors import STATES
 from interfaces.api.automations.health import ATTENTION, ATTENTIONS, AttentionOrNull, HealthOut
-from interfaces.api.caps import Caps, LimitsIn
+from interfaces.api.caps import Caps, CapsIn
 from interfaces.api.shared import DELIVERIES, InSession, Revised, SentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -136,7 +136,7 @@ class AutomationFields(Input):
         help_text=ALLOW_TOOLS,
     )
     gate = AnyObject(required=False, allow_null=True, help_text=GATE)
-    limits = LimitsIn()
+    limits = CapsIn()
 
 
 class AutomationChanges(AutomationFields):

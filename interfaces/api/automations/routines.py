@@ -13,7 +13,7 @@ from automations.models import ExecutionMode, Source
 from automations.routines import reads
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
 from interfaces.api.automations.automations import RunOut, ScheduledOut, TimeoutSeconds
-from interfaces.api.caps import Caps, LimitsIn
+from interfaces.api.caps import Caps, CapsIn
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
@@ -56,7 +56,7 @@ class RoutineChanges(Input):
     timeout_seconds = TimeoutSeconds(required=False, allow_null=True)
     policy = AnyObject(required=False, help_text=POLICY)
     gate = AnyObject(required=False, allow_null=True, help_text=GATE)
-    limits = LimitsIn()
+    limits = CapsIn()
     max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 3.")
     task_type = OneOf(choices=TASK_TYPES, required=False, allow_blank=True)
 
