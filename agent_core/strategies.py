@@ -67,7 +67,7 @@ class ContextInput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """What the model is shown beside the history."""
+    """The parts of a request beside the history: system prompt and message."""
 
     system_prompt: str
     message: str

@@ -40,7 +40,7 @@ class ToolSpec:
 
     @cached_property
     def as_text(self) -> str:
-        """What the model is told of the tool, to be counted."""
+        """The tool's description as one text, to count its tokens."""
         return f"{self.name} {self.description} {json.dumps(self.parameters)}"
 
     def effect_with(self, arguments: dict[str, Any]) -> Effect:

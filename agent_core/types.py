@@ -212,7 +212,7 @@ class Entry:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it contains text from outside, by another system or from a tool."""
+        """Whether the entry contains text from outside: another system's post, or output of a tool."""
         return self.stranger or any(result.foreign for result in self.results)
 
     def to_json(self) -> JSON:

@@ -319,7 +319,7 @@ MOST_COUNTED = 1_000  # runs of one sum
 
 @dataclass(frozen=True, kw_only=True)
 class RunsUsage:
-    """What runs used; US dollars as far as there was a price."""
+    """The tokens that runs used, and their cost in US dollars as far as there was a price."""
 
     runs: int
     input_tokens: int
@@ -336,7 +336,7 @@ class RunsUsage:
 
 
 def usage_of_runs(job_id: str) -> RunsUsage:
-    """What the runs of a job in the last 30 days used that asked a model, at most the newest MOST_COUNTED runs."""
+    """Sum the usage of a job's runs in the last 30 days that asked a model, of at most the newest MOST_COUNTED runs."""
     rows = RunRecord.objects.filter(job=job_id, scheduled_for__gte=Now() - timedelta(days=30))
     newest = rows.order_by("-scheduled_for").values("pk")[:MOST_COUNTED]
     found = RunRecord.objects.filter(pk__in=newest, usage__requests__gt=0).aggregate(

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def server_of(url: str, token: str, folder: Path) -> tuple[str, str]:
-    """The given address and token, or those of the folder's `up`. Its token is used for its own address only."""
+    """Return the given address and token, else those of the folder's `up`. Its token is for its own address only."""
     try:
         stored = json.loads((folder / "connection.json").read_text())
         found = {name: str(stored[name]) for name in ("url", "token")}

@@ -188,7 +188,7 @@ def flush_counters() -> None:
 
 
 class _Gathered:
-    """What a process has counted since the last write, and the timer of the next one."""
+    """The counts of a process since its last write, and the timer of the next write."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

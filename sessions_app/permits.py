@@ -32,7 +32,8 @@ POSTED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permit:
-    """What limits a turn. `stranger`: the hook whose post it answers; None for a person's and the server's own words.
+    """The restrictions of a turn. `stranger`: the hook whose post it answers; None for a person's and the server's own
+    words.
 
     `has_read`: text from outside was read in this turn, or by the turn that scheduled it, or is in the history of a
     turn that no person began.

@@ -201,7 +201,7 @@ _CONNECTION: Final[tuple[tuple[type[BaseException], str], ...]] = (  # the first
 def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[str, ...] = ()) -> ModelError:
     """Return our error for one of the client's: ModelUnavailable if a retry may help, else ModelRefused.
 
-    `secrets` are those of the connection; the process's own are known.
+    `secrets`: the connection's secrets, to be removed, beside those of the process.
     """
     text = f"{type(error).__name__}: {error}"[: 20 * _LONGEST_MESSAGE]
     text = redact(text, more=secrets)[:_LONGEST_MESSAGE]

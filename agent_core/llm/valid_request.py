@@ -82,7 +82,7 @@ def _missing(waiting: dict[str, ToolCall]) -> list[Entry]:
 
 
 def _results(entry: Entry, ids: dict[str, str]) -> list[Entry]:
-    """The results under their calls' ids, and those of calls that are told as text as a message of their own."""
+    """The results with their calls' ids. Results of calls that became text are a message of their own."""
     results = tuple(replace(each, id=ids[each.id]) for each in entry.results if each.id in ids)
     told = [
         f"[The call of {json.dumps(each.name)} returned:]\n{shown_output(each)}"

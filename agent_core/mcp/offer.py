@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """What the servers of an agent offer to one turn. `left_out` has their tools that cannot be offered."""
+    """The tools that an agent's servers offer to one turn. `left_out`: tools of theirs that cannot be offered."""
 
     tools: tuple[Tool, ...] = ()
     missing: tuple[MissingTools, ...] = ()
@@ -200,7 +200,7 @@ def _tool(at: ServerConnection, listed: types.Tool, name: str) -> Tool:
 
 
 def _effect(server: McpServer, hints: types.ToolAnnotations | None) -> Effect:
-    """What the server says of its tools counts only if the agent's owner trusts it."""
+    """The effect of a tool by the server's hints, which count only if the agent's owner trusts the server."""
     if not server.trusted:
         return Effect.DANGEROUS
     if hints is not None and hints.read_only_hint is True:

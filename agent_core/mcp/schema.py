@@ -238,7 +238,7 @@ class _Rewriter:
         return whole, followed
 
     def _target(self, reference: str, whole: bool) -> JSON:
-        """What a reference points to, or of that the type and description alone."""
+        """The schema that a reference points to, or only its type and description."""
         target: Any = self.root
         for part in reference.split("/")[1:]:
             target = target[part]

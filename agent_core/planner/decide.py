@@ -16,7 +16,7 @@ _NAMED = re.compile(r"#([0-9a-z]{6,16})(?!\w)", re.IGNORECASE)
 
 
 class Meaning(StrEnum):
-    """What a message is."""
+    """The meanings of a person's message for the executions of its session."""
 
     CLEAR = "clear"
     CONFIRMATION = "confirmation"  # yes or no to a waiting question
@@ -29,7 +29,7 @@ class Meaning(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessageDecision:
-    """What a message is, and for which execution."""
+    """The meaning of a message, and the execution that it is for."""
 
     meaning: Meaning
     execution: Execution | None = None

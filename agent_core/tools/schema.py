@@ -231,7 +231,7 @@ def _read_choice(value: str, choices: Sequence[Any], steps: Steps) -> Any:
 
 
 def _read_json(text: str, steps: Steps) -> Any:
-    """What a text says as JSON, also in Python's spelling; the text itself if it says nothing."""
+    """The value of a text that is JSON, also in Python's spelling; the text itself if it is neither."""
     steps.take(len(text) // 10)
     said = text.strip()
     try:

@@ -60,7 +60,7 @@ class Entry(About):
 
 
 def upcoming(user: AbstractBaseUser, since: datetime, until: datetime, *, zone: tzinfo = UTC) -> list[Entry]:
-    """What ran and will run from `since` to before `until`, over all sessions of the user, by time.
+    """Return the slots from `since` to before `until` in all sessions of the user, past and coming, by time.
 
     At most 500 entries of 100 jobs; the first ones when there are more. A job with more than 6 slots on a day of the
     zone is one entry of that day. BadInput unless the range is positive and at most 62 days.

@@ -200,7 +200,7 @@ class Notice(About):
 
 
 def attention(user: AbstractBaseUser) -> list[Notice]:
-    """What needs the user: questions first, then appointments that are disabled, cannot run or fail, then
+    """Return the notices for the user: questions first, then appointments that are disabled, cannot run or fail, then
     undelivered answers.
 
     At most 20 of each. The number of statements does not depend on how many there are.

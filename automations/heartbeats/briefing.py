@@ -45,7 +45,7 @@ def briefing_of(row: Any, agent: Agent, *, whole: bool = False) -> str:
 
 
 def briefing_rows(agent: Agent) -> dict[str, ArraySubquery]:
-    """What a briefing reads, as annotations of the agent's row.
+    """The rows that a briefing reads, as annotations of the agent's row.
 
     The subqueries contain the agent's id, not a reference to its row, so that PostgreSQL can plan for agents with many
     rows.

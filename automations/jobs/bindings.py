@@ -97,7 +97,7 @@ class SessionScheduledMessages:
         return ()
 
     def companions(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:
-        """Its messages that were not sent yet, the next one first."""
+        """The session's messages that were not sent yet, the next one first."""
         rows = ScheduledMessage.objects.filter(session_id=session_id, status=MessageStatus.PENDING)
         return tuple(
             Blocker(id=row.pk, name=one_line(row.message_text, LONGEST_NAME), enabled=True)

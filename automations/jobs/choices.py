@@ -23,7 +23,7 @@ CHOICES = (*MODELS, "max_output_tokens", "allow_tools", "gate")
 def checked_choices(
     agent: Agent, given: Mapping[str, Any], job: CronJob | None = None, *, is_limited: bool = False
 ) -> dict[str, Any]:
-    """Return those of the given values that are choices, as they are stored. BadJob, BadInput.
+    """Return the choices among the given values, as they are stored. BadJob, BadInput.
 
     A tool that `job` has already is accepted even if it is missing now. `is_limited`: models
     may name only connections that the agent uses already.

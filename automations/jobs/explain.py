@@ -158,7 +158,7 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
 
 
 def _waiting(jobs: Iterable[Any]) -> dict[str, QueueWait]:
-    """What the first queued turn of each job waits for in its session."""
+    """The reason why the first queued turn of each job waits, by the job's id."""
     pending = {job.pk: job for job in jobs if job.pending}
     if not pending:
         return {}

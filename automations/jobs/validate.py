@@ -40,7 +40,7 @@ TASK_TYPES = ("", "time_reminder")  # tasks that need no model; empty: any other
 
 
 def validated(values: dict[str, Any]) -> dict[str, Any]:
-    """The same values. BadJob when one of them is not valid; BadInput for a name of several lines."""
+    """Return the values unchanged. BadJob when one of them is not valid; BadInput for a name of several lines."""
     for name, value in values.items():
         check, *limits = _CHECKS[name]
         check(name, value, *limits)

@@ -23,7 +23,7 @@ def new_job_id() -> str:
 
 
 class JobKind(models.TextChoices):
-    """What a job starts."""
+    """The kind of turn that a job starts."""
 
     AGENT_TURN = "agent_turn"
     SYSTEM_EVENT = "system_event"
@@ -71,7 +71,7 @@ class Source(models.TextChoices):
 
 
 class JobQuerySet(models.QuerySet["CronJob"]):
-    """What changes jobs apart from an edit."""
+    """Changes of jobs that are not edits."""
 
     def set_aside(self, ids: Iterable[str], fault: str) -> int:
         """Disable these jobs because of an error, which becomes their fault. Returns their number."""

@@ -28,7 +28,7 @@ OLD = of_owners(
 
 
 def remove(ids: Iterable[str]) -> set[str]:
-    """Delete those of these messages that are not locked, with their runs. Returns their ids."""
+    """Delete these messages, except locked ones, with their runs. Returns the deleted ids."""
     ended = ScheduledMessage.objects.filter(pk__in=ids).exclude(status=MessageStatus.PENDING).order_by("pk")
     free = set(ended.select_for_update(skip_locked=True).values_list("pk", flat=True))
     ScheduledMessage.objects.filter(replaced_by__in=free).update(replaced_by=None)

@@ -86,7 +86,7 @@ def read_first_run(text: Any, *, timezone: str, now: datetime) -> datetime:
 
 
 def with_anchor(schedule: Schedule, first: datetime | None) -> Schedule:
-    """The same schedule; an interval starts at `first`, when that is given."""
+    """Return the schedule; an interval starts at `first`, if that is given."""
     if isinstance(schedule, EverySchedule) and first is not None:
         return EverySchedule(seconds=schedule.seconds, anchor=first)
     return schedule

@@ -96,7 +96,7 @@ _UNKNOWN_FAILURE = "an error occurred"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueWait:
-    """What a queued run waits for.
+    """The reasons why a queued run waits.
 
     `owner_inactive`: the owner's account. `behind_others`: other turns of the owner, which run now. `busy_with`: the
     turn that its session runs. `ahead`: number of turns before it in the session's queue.

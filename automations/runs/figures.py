@@ -133,7 +133,7 @@ def retrying_runs() -> QuerySet[RunRecord]:
 
 
 def next_slots(count: int) -> list[tuple[datetime, CronJob | ScheduledMessage]]:
-    """What beat fires next, jobs and scheduled messages, earliest first; it may be overdue."""
+    """The next slots of jobs and scheduled messages, earliest first; some may be overdue."""
     clocks = JobClock.objects.filter(next_run_at__isnull=False, inline=False).order_by("next_run_at")
     messages = ScheduledMessage.objects.waiting().order_by("send_at", "id").select_related("session__agent")
     found: list[tuple[datetime, CronJob | ScheduledMessage]] = [

@@ -168,7 +168,7 @@ def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:
 
 
 def _seen(turn: Turn) -> dict[str, Any]:
-    """What the turn's gate remembers, as a column of its run."""
+    """The column of the turn's run for what its gate remembers."""
     given = turn.input
     return {} if given.gate_seen is None else {"gate_seen": {"gate": given.gate, "seen": given.gate_seen}}
 

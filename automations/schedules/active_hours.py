@@ -49,7 +49,7 @@ class ActiveSchedule:
     hours: ActiveHours
 
     def next(self, after: datetime) -> datetime | None:
-        """As `Slots.next`; None when there is none within eight years."""
+        """See `Slots.next`; None when there is none within eight years."""
         slot, horizon = self.slots.next(after), after + _FARTHEST
         while slot is not None and slot <= horizon:
             if self.hours.contain(slot):
@@ -58,14 +58,14 @@ class ActiveSchedule:
         return None
 
     def last(self, after: datetime, until: datetime) -> datetime | None:
-        """As `Slots.last`."""
+        """See `Slots.last`."""
         slot = self.slots.last(after, until)
         while slot is not None and not self.hours.contain(slot):
             slot = self.slots.last(after, _quarter(slot) - _TICK)
         return slot
 
     def count(self, after: datetime, until: datetime, limit: int = 1000) -> int | None:
-        """As `Slots.count`."""
+        """See `Slots.count`."""
         return count_one_by_one(self, after, until, limit)
 
 
@@ -88,7 +88,7 @@ class ActiveDays:
     offset: timedelta
 
     def next(self, after: datetime) -> datetime | None:
-        """As `Slots.next`."""
+        """See `Slots.next`."""
         try:
             day = self._day_at(after, -1)
             days = [day + number * self.days * DAY for number in range(_LOOKED_AT)]
@@ -97,14 +97,14 @@ class ActiveDays:
         return next((slot for each in days if (slot := self._slot(each)) and slot > after), None)
 
     def last(self, after: datetime, until: datetime) -> datetime | None:
-        """As `Slots.last`."""
+        """See `Slots.last`."""
         day = self._day_at(until, 1)
         days = [day - number * self.days * DAY for number in range(_LOOKED_AT)]
         slot = next((slot for each in days if (slot := self._slot(each)) and slot <= until), None)
         return slot if slot is not None and slot > after else None
 
     def count(self, after: datetime, until: datetime, limit: int = 1000) -> int | None:
-        """As `Slots.count`."""
+        """See `Slots.count`."""
         return count_one_by_one(self, after, until, limit)
 
     def _day_at(self, instant: datetime, steps: int) -> date:

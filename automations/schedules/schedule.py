@@ -249,7 +249,7 @@ def _read_cron(expr: object, timezone: object, now: datetime) -> CronSchedule:
 
 
 def _years_after(instant: datetime, years: int) -> datetime:
-    """The same day and time some years later; 1 March instead of a missing 29 February."""
+    """Return the same day and time some years later; 1 March instead of a missing 29 February."""
     try:
         return instant.replace(year=instant.year + years)
     except ValueError:

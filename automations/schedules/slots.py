@@ -31,16 +31,16 @@ class EndingSchedule:
     ends_at: datetime
 
     def next(self, after: datetime) -> datetime | None:
-        """As `Slots.next`."""
+        """See `Slots.next`."""
         slot = self.slots.next(after)
         return slot if slot is not None and slot <= self.ends_at else None
 
     def last(self, after: datetime, until: datetime) -> datetime | None:
-        """As `Slots.last`."""
+        """See `Slots.last`."""
         return self.slots.last(after, min(until, self.ends_at))
 
     def count(self, after: datetime, until: datetime, limit: int = 1000) -> int | None:
-        """As `Slots.count`."""
+        """See `Slots.count`."""
         return self.slots.count(after, min(until, self.ends_at), limit)
 
 

@@ -69,7 +69,7 @@ def instant_of(zone: ZoneInfo, wall: datetime) -> datetime:
 
 
 def instant_ahead(zone: ZoneInfo, wall: datetime, now: datetime) -> datetime:
-    """As `instant_of`, but the second of two repeated times once the first has passed."""
+    """Return what `instant_of` does, but the second of two repeated times after the first has passed."""
     first = instant_of(zone, wall)
     second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)  # in a gap: before `first`
     return second if first <= now < second else first

@@ -78,7 +78,7 @@ def _look(turn: Turn, settings: Mapping[str, Any], control: TurnControl) -> Look
 
 
 def _remembered(turn: Turn) -> dict[str, Any]:
-    """What this gate remembered at the last slot that was settled; empty for another gate or other settings."""
+    """The data that the gate remembered at the last settled slot; empty if the gate or its settings were changed."""
     settled = RunRecord.objects.filter(
         job_id=turn.input.automation_id,
         gate_seen__isnull=False,

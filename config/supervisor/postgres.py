@@ -69,7 +69,7 @@ class Postgres(EmbeddedServer):
         )
 
     def answers(self) -> bool:
-        """Whether it accepts connections."""
+        """Whether the server accepts connections."""
         try:
             psycopg.connect(self._url("postgres"), connect_timeout=2).close()
         except psycopg.OperationalError:

@@ -46,7 +46,7 @@ class Valkey(EmbeddedServer):
             os.close(read)
 
     def answers(self) -> bool:
-        """Whether it accepts commands; while it loads its data it answers LOADING."""
+        """Whether the server accepts commands; while it loads its data it answers LOADING."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(f"AUTH {self.password}\r\nPING\r\n".encode())

@@ -136,7 +136,7 @@ def used_panel(words: str) -> Panel:
 
 
 def spent_panel(budget: Budget) -> Iterable[Panel]:
-    """What is spent of the caps of a row."""
+    """The panel with a row's caps and what is spent of them."""
     [shown] = shown_caps([budget])
     periods = [(period, cap) for period, cap in shown.items() if "spent" in cap]
     if periods:

@@ -149,11 +149,11 @@ class EventStreamRenderer(JSONRenderer):
 class ApiView(ChecksQuery):
     """A view of resources of the requesting user.
 
-    `ordering`: the fields that order its list; together they are unique. `takes`: its query parameters by method; a
-    list also has those of pagination. `refuses`: by method, statuses for the OpenAPI schema beyond those that
-    `schema.openapi` adds by itself. `scopes`: by method, the scope that a token needs; without one, no token may use
-    the method. `within_limits`: methods that a limited token may use at an address without ids: they return only what
-    the token reaches.
+    `ordering`: the fields that order its list; together they are unique.
+    `takes`: its query parameters by method; a list also has the parameters of pagination.
+    `refuses`: by method, statuses for the OpenAPI schema beyond those that `schema.openapi` adds by itself.
+    `scopes`: by method, the scope that a token needs; without one, no token may use the method.
+    `within_limits`: methods that a limited token may use without an id in the address: they return what it reaches.
     """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]

@@ -43,7 +43,7 @@ class Parameter:
     schema: Mapping[str, Any] | None = None
 
     def problem(self, value: str) -> str:
-        """What is wrong with the value; empty when it is valid."""
+        """The text that refuses the value; empty when the value is valid."""
         if self.choices and value not in self.choices:
             return f"must be one of {', '.join(self.choices)}"
         if self.schema is None and len(value) > self.longest:
@@ -65,7 +65,7 @@ class Parameter:
         return text == "true" if self.choices == FLAG else text
 
     def to_openapi(self) -> dict[str, Any]:
-        """As an OpenAPI parameter object."""
+        """Return the OpenAPI parameter object."""
         values: dict[str, Any] = {"type": "string", "enum": list(self.choices)}
         if not self.choices:
             limit = {"format": self.format} if self.format else {"maxLength": self.longest}

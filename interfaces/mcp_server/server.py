@@ -116,7 +116,7 @@ def _caller(context: Any) -> Caller:
 
 
 def _client(context: Any, params: CallToolRequestParams | None = None) -> Client:
-    """What the client can do. In earlier revisions a question goes to the person on the stream of the request."""
+    """The abilities of the client. In earlier revisions a question goes to the person on the stream of the request."""
     able, scope = context.session.client_capabilities, context.request.scope
     meta = context.meta or {}
     wants_progress = scope.get("streams") and meta.get("progress_token") is not None

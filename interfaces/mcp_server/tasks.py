@@ -47,7 +47,7 @@ class Task(Result):
     result: dict[str, Any] | None = None
 
     def on_wire(self) -> dict[str, Any]:
-        """As JSON: without what it does not have, except the time to live, which may be null."""
+        """Return the task as JSON, without empty fields, except the time to live, which may be null."""
         return {"ttlMs": self.ttl_ms} | self.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 

@@ -158,7 +158,7 @@ class Answer:
         self._place, self._text, self._is_interrupted = place, "", False
 
     def _is_shown(self, text: str) -> bool:
-        """Whether it is one of the texts that were shown, or the last ones together."""
+        """Whether the text was shown: as one text, or as the last ones together."""
         words, texts = text.split(), [*self._earlier, self._text]
         last = [word for each in texts for word in each.split()]
         return any(words == each.split() for each in texts) or last[-len(words) :] == words

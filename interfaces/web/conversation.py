@@ -87,7 +87,7 @@ def older(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 
 @person_page("GET")
 def updates(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
-    """What is new since a place, and what waits or runs now. Reloads the page when there is too much."""
+    """The messages since a place, and the turns that wait or run. Reloads the page when there are too many messages."""
     user = person(request)
     session = selectors.session(user, session_id)
     try:
@@ -143,7 +143,7 @@ def can_write(session: Any) -> bool:
 
 
 def _state(session: Any, turns: list[transcript.OpenTurn]) -> dict[str, Any]:
-    """What the parts of a conversation show beside its messages."""
+    """The values that the parts of a conversation's page need beside its messages."""
     waiting = session.waiting
     of_session = ExecutionState.objects.filter(session_id=session.target_id)
     mail = MailboxEvent.objects.filter(target=session.target_id, acknowledged_at=None, dropped_at=None)

@@ -67,7 +67,7 @@ _WITHOUT_HIGHLIGHTING = MarkdownIt("commonmark", {"html": False, "breaks": True}
 
 
 def _lower_headings(state: StateCore) -> None:
-    """Headings below those of the page: h1 and h2 are its own."""
+    """Lower the headings of a text below those of the page, which uses h1 and h2."""
     for token in state.tokens:
         if token.type in {"heading_open", "heading_close"}:
             token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"

@@ -57,7 +57,7 @@ class WorkspaceLine:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkspaceReport:
-    """What an import did, or would do. `others`: other files of the folder, which are not imported."""
+    """The result of an import, or of a dry run. `others`: other files of the folder, which are not imported."""
 
     lines: tuple[WorkspaceLine, ...]
     others: tuple[str, ...]

@@ -162,7 +162,7 @@ def _try(delivery: Delivery) -> Unsent | None:
 
 
 def _parcel(delivery: Delivery) -> Parcel | None:
-    """What is sent; None: its message or session was deleted."""
+    """Make the parcel of a delivery; None: its message or session was deleted."""
     session, event, message = delivery.session, delivery.event or {}, delivery.message
     if session is None or not (event or message):
         return None

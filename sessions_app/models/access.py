@@ -75,12 +75,12 @@ class ApiToken(models.Model):
 
     @property
     def is_limited(self) -> bool:
-        """Whether it reaches one agent or one session only."""
+        """Whether the token reaches one agent or one session only."""
         return self.agent_id is not None or self.session_id is not None
 
     @property
     def manages_account(self) -> bool:
-        """Whether it may see, make and revoke the other tokens of its user."""
+        """Whether the token may see, make and revoke the other tokens of its user."""
         return self.allows(TokenScope.MANAGE) and not self.is_limited
 
 

@@ -61,7 +61,8 @@ class Spending(models.Model):
 class Reservation(models.Model):
     """What a call in progress may cost at most. It is settled after the call, or by the sweep when its worker died.
 
-    `turn_id` and `claim` are those of the turn; null for a call without one. `caps`: each `{key, …}` it stands in.
+    `turn_id` and `claim` are those of the turn; null for a call without one. `caps`: `{key, …}` of each cap that counts
+    it.
     """
 
     turn_id = models.BigIntegerField(null=True, blank=True)

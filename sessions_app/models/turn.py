@@ -257,7 +257,7 @@ class Turn(models.Model):
 
     @property
     def input(self) -> TurnInput:
-        """What the turn is given besides its content."""
+        """The input of the turn besides its content."""
         if self._read is None or self._read[0] is not self.metadata:
             self._read = self.metadata, TurnInput.from_json(self.metadata)
         return self._read[1]

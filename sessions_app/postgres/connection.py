@@ -172,7 +172,7 @@ class Connection(psycopg.Connection[Any]):
         return psycopg.OperationalError(str(error))
 
     def _drop_idle(self) -> None:
-        """Replace the idle connections of this one's pool: what broke it has probably broken them, too."""
+        """Replace the idle connections of the pool: the fault that broke this one has probably broken them, too."""
         pool = getattr(self, "_pool", None)
         if isinstance(pool, Pool):
             pool.drop_idle(self)

@@ -158,7 +158,7 @@ def _size_of(table: str, field: Any) -> str:
 
 
 def search_newest(rows: QuerySet[M], found: Q, *, time: str) -> QuerySet[M]:
-    """Of the newest rows by `time`, return those that fulfil `found`; all rows for an empty condition.
+    """Return the rows that fulfil `found`, among the newest by `time`; all rows for an empty condition.
 
     The table needs an index on the filter's columns, followed by `time`: only that finds the oldest row quickly.
     """

@@ -109,7 +109,7 @@ def _consents() -> Any:
 
 
 def _fitting(asked: Any, by: str) -> Any:
-    """Of the questions of each `by`, select the newest that fit in a page, with the `total` number."""
+    """Select, for each value of `by`, the newest questions that fit in a page, with their `total` number."""
     rows = asked.subquery()
     group = rows.c[by]
     order = rows.c.asked_at.desc(), rows.c.execution.is_(None), rows.c.asked_seq.desc()

@@ -1,4 +1,4 @@
-"""Queue turns: one of any kind, or those of many automations by the statement that makes them due."""
+"""Queue turns: one turn of any kind, or many turns of slots, in the statement that inserts their runs."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class MessageKind(Kind):
 
 
 def _clears(turn: Turn) -> bool:
-    """Whether it is the command `/clear`. That was decided when the message came in."""
+    """Whether the message is the command `/clear`, as was decided when it came in."""
     return is_persons(turn) and turn.input.command == "clear"
 
 

@@ -152,7 +152,7 @@ def _store_images(session: Session, given: MessageInput) -> dict[str, Any]:
 
 
 def _is_clear_command(session: Session, given: MessageInput) -> bool:
-    """Whether it is a command to clear the conversation. While a question waits, only `/clear` is."""
+    """Whether the message is a command to clear the conversation. While a question waits, only `/clear` is."""
     if not is_clear(given.content):
         return False
     if given.about.execution or given.about.question:

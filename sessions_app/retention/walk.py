@@ -112,7 +112,7 @@ def count_batch(walk: Walk, position: dict[str, Any] | None = None, limit: int =
 
 
 def remove_unlocked(rows: QuerySet[Any]) -> Callable[[Iterable[Any]], set[Any]]:
-    """Return a function that deletes those of the rows with these ids that are not locked, and returns their ids."""
+    """Return a function that deletes the rows with given ids, except locked ones, and returns the deleted ids."""
 
     def remove(ids: Iterable[Any]) -> set[Any]:
         free = rows.filter(pk__in=ids).order_by("pk").select_for_update(skip_locked=True)

@@ -27,8 +27,8 @@ from sessions_app.sessions.open import open_session
 
 @dataclass(frozen=True, kw_only=True)
 class ClientHistory:
-    """What a program sent. `said`: all messages of the person, the new one last, as they are compared; `text` and
-    `images`: of the new one. `before`: roles and texts of all messages before it.
+    """A history that a program sent. `said`: all messages of the person, the new one last, as they are compared; `text`
+    and `images`: of the new one. `before`: roles and texts of all messages before it.
 
     `heard`: the program's copy of the answer before the new message, which only tells apart chats that began alike.
     `key`: the program's id of the chat, with its source; empty without one. `end_user`: an id of a person in the

@@ -93,7 +93,7 @@ def delete_agent(agent_id: int, *, with_dependents: bool = False) -> Deletion:
 
 
 def remove_archived(session_ids: list[uuid.UUID]) -> int:
-    """Remove those of the sessions that are archived and have no open turn. Returns how many."""
+    """Remove the sessions that are archived and have no open turn. Returns their number."""
     for dependent in session_dependents():  # before the sessions: the lock order
         dependent.lock(session_ids, None)
     rows = Session.objects.select_for_update(skip_locked=True).filter(pk__in=session_ids)

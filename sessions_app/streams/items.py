@@ -43,7 +43,7 @@ class Item:
 
 @dataclass(kw_only=True)
 class _Answer:
-    """A running turn's text: that of the model call at `place`, and `earlier` that of the calls before."""
+    """A running turn's text: of the model call at `place` and, in `earlier`, of the calls before it."""
 
     place: Place = (0, 0, 0)
     text: str = ""

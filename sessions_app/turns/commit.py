@@ -61,7 +61,7 @@ STATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class _End:
-    """What the commit of a turn writes. `route`: where its answer goes."""
+    """Everything that the commit of a turn writes. `route`: where its answer goes."""
 
     prepared: Prepared
     result: TurnResult

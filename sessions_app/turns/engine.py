@@ -290,5 +290,7 @@ def _with_task_state(prepared: Prepared) -> TurnRequest:
 
 
 def _question(prepared: Prepared) -> str:
-    """What the turn is about. For a job it is the job's message, because its prompt always mentions automations."""
+    """The text that says what the turn is about. For a job: its message, because its prompt always mentions
+    automations.
+    """
     return prepared.trigger.model_content if prepared.kind.is_message else prepared.turn.content

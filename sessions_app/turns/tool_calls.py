@@ -42,7 +42,7 @@ MOST_GUEST_CHARACTERS = 20_000  # characters of all of them
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
-    """What a tool may know of the turn that calls it.
+    """The facts about a turn that its tools may use.
 
     `interactive`: a person waits for the answer. `documents`: the agent's, as the turn was prepared. `has_read`: the
     turn has read text from outside. `stranger`: the hook whose post it answers, None for a person's and the server's

@@ -64,7 +64,7 @@ class ErrorsPage(ChecksQuery):
     http_method_names = ["get", "head"]
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:  # noqa: ARG002 - DRF's signature
-        """It is HTML, whatever is asked for."""
+        """Answer HTML, whatever type is asked for."""
         renderer = self.get_renderers()[0]
         return renderer, renderer.media_type
 
@@ -78,7 +78,7 @@ class ErrorsPage(ChecksQuery):
 
 
 def errors_as_markdown() -> str:
-    """The same page for the documentation: the text of docs/errors.md."""
+    """Return the page of all errors as Markdown: the text of docs/errors.md."""
     parts = [ERRORS_INTRODUCTION]
     for title, entries in _errors_by_status():
         parts.append(f"## {title}\n")

@@ -109,7 +109,7 @@ def _open_questions(agent: Agent, opened: Session | None) -> Iterator[str]:
 
 
 def _money(job: CronJob, used: selectors.RunsUsage) -> str:
-    """Its caps, and what its runs of the last 30 days cost."""
+    """The automation's caps, and the cost of its runs in the last 30 days."""
     caps = f"; limits: {caps_text(job.limits)}" if job.limits else ""
     cost = f"; runs in 30 days: {used.runs}, ${used.usd}, ${used.usd_per_run} a run" if used.runs else ""
     return caps + cost

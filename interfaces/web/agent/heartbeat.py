@@ -83,7 +83,7 @@ def _beat(run: RunRecord, job: CronJob, *, is_delivered: bool) -> dict[str, Any]
 
 
 def _used(agent: Agent) -> list[dict[str, Any]]:
-    """What the heartbeat's turns of the last hours and days used. `is_more`: older ones were not counted."""
+    """The usage of the heartbeat's turns in the last hours and days. `is_more`: older ones were not counted."""
     turns = Turn.objects.filter(session__agent=agent, session__key=heartbeat_key(agent.name))
     of_heartbeat = turns.filter(kind=TurnKind.HEARTBEAT).order_by("-id")
     recent = list(of_heartbeat.values_list("queued_at", "usage", "model")[:MOST_COUNTED])

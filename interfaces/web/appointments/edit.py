@@ -157,7 +157,7 @@ def _answer(
 
 
 def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
-    """Whether it was stored. If it was refused, the form says why."""
+    """Store the form. Returns whether it was stored; if not, the form says why."""
     try:
         store()
     except RevisionConflict as error:
