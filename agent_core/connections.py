@@ -104,9 +104,9 @@ NOT_NAMES: Final = frozenset({*PREFIXES, "offline", "test", "server", "google-gl
 class Connection:
     """How to call a provider's models. ``models``: the allowed ones; empty: all.
 
-    ``reach``: the addresses that may be connected to; None: any. ``fault``: why it cannot be used. ``error``: why its
-    last call failed, as it was stored when the turn began. ``secret`` goes to the provider and nowhere else.
-    ``prices`` are its owner's, by model; ``*`` is for all others.
+    ``reach``: the addresses that may be connected to; None: any. ``fault``: why the connection cannot be used.
+    ``error``: why its last call failed, as it was stored when the turn began. ``secret`` goes to the provider and
+    nowhere else. ``prices`` are its owner's, by model; ``*`` is for all others.
     """
 
     name: str

@@ -55,7 +55,7 @@ def variable(read: Callable[[str], Any], default: str | None) -> Any:
 
 
 def price_file(raw: str) -> dict[str, Any]:
-    """Own prices by `<provider>:<model>`, from the JSON file of this name."""
+    """Read the JSON file of this name: the operator's prices by `<provider>:<model>`."""
     from agent_core.spending import read_prices
 
     try:

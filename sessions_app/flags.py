@@ -53,7 +53,7 @@ def tells_every_window() -> bool:
 
 
 def hints_at_mail() -> bool:
-    """Whether windows are told at once that a mailbox update waits; else people see it with their next turn."""
+    """Whether open windows show at once that a mailbox update waits; else people see it with their next turn."""
     return bool(STATUS_HINT.value)
 
 

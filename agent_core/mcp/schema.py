@@ -37,7 +37,7 @@ class _TooLong(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameters:
-    """Rewritten parameters. `originals` has the server's names by the names that models are given instead."""
+    """Rewritten parameters. `originals`: the server's names of properties, by the names that models are given."""
 
     schema: JSON
     originals: Mapping[str, str] = field(default_factory=dict)

@@ -77,7 +77,7 @@ def is_step_wait(text: str) -> bool:
 
 
 def is_live_report(text: str, things: Collection[str]) -> bool:
-    """Whether every clause states how one of these things is. Otherwise the text also has another fact."""
+    """Whether every clause of the text only states how one of these things is, such as "the reminder is at 9"."""
     form = _form(frozenset(things))
     clauses = [phrases.normalized(clause) for clause in _CLAUSES.split(text) if _WORD.search(clause)]
     return (

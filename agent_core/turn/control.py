@@ -89,7 +89,7 @@ class TurnControl:
 
 
 class TurnPorts(Protocol):
-    """The ports of a turn. Each method is a fenced write and may raise ``Stale``."""
+    """The functions of the caller that store a turn's steps. Each method is a fenced write and may raise ``Stale``."""
 
     def responded(self, entry: Entry, usage: Usage) -> None:
         """Journal a model response that has tool calls."""
@@ -108,7 +108,7 @@ class TurnPorts(Protocol):
 
 
 class PlanPorts(TurnPorts, Protocol):
-    """The ports of a planned turn."""
+    """The functions of the caller that store a planned turn's work, and read live state for it."""
 
     def saved(self, execution: Execution, event: TurnEvent, usage: Usage) -> None:
         """Store the execution with an event about it. ``usage`` is that of the turn so far.

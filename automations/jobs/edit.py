@@ -218,7 +218,7 @@ def write_changes(
     """Write changed columns, and move the clock when the plan, `enabled` or the pause has changed.
 
     A pause cancels queued runs; those that never began do not count as run. Returns whether the job had no slot left
-    before and has one now, so that limits apply. BadJob.
+    before and has one now: then the caller checks the limits of enabled jobs. BadJob.
     """
     held = paused_until != clock.paused_until
     switched = columns.get("enabled", job.enabled) != job.enabled

@@ -50,7 +50,7 @@ _START, _KEEP_PROMPT = Statement(_started, prepared=True), Statement(_prompted, 
 
 
 def start_runs(turn: Turn) -> int:
-    """QUEUED → RUNNING, as the turn. The run of a resumed turn runs already, and keeps its start."""
+    """QUEUED → RUNNING, for the runs of the turn. The run of a resumed turn is RUNNING already, and keeps its start."""
     return _START.run(turn=turn.pk)
 
 

@@ -78,7 +78,7 @@ class RunResponse(StreamingHttpResponse):
         self.run: RunInThread
 
     async def later(self, run: RunInThread) -> None:
-        """Keep what reads the database, away from the event loop."""
+        """Store `run`, which runs reads of the database away from the event loop."""
         self.run = run
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class TokenAuthentication(authentication.TokenAuthentication):
 
 
 class TicketAuthentication(authentication.BaseAuthentication):
-    """`?ticket=…`, for event streams only, and only without a token in the header."""
+    """Authenticates by `?ticket=…`, for event streams only, and only without a token in the header."""
 
     def authenticate(self, request: Any) -> tuple[User, ApiToken] | None:
         """(user, token), or None without a ticket. AuthenticationFailed; a ticket that was read is used up."""

@@ -137,7 +137,7 @@ class StreamedAnswer(StreamingHttpResponse):
         self.run: Run
 
     async def later(self, run: Run) -> None:
-        """Keep what runs a function in another thread."""
+        """Store `run`, which runs a function in another thread."""
         self.run = run
 
     def close(self) -> None:

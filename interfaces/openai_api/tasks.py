@@ -24,7 +24,9 @@ _PERSON = ("USER:", "User:", "Human:")
 
 
 def answer_task(shown: tuple[tuple[str, str], ...], title: str) -> str | None:
-    """The answer to such a request; None for a person's message. `title`: of the chat, if it is known."""
+    """Return the answer to a front end's own request; None for a person's message. `title`: of the chat, if it is
+    known.
+    """
     if len(shown) != 1:
         return None
     text = shown[0][1]

@@ -103,7 +103,7 @@ class TokenForm(forms.Form):
         limit.choices = [("", "Everything that is yours"), *_limits(user)]
 
     def make(self) -> str:
-        """Make the token of a valid form, and return it. What `make_token` raises; NotFound."""
+        """Make the token of a valid form, and return it. Raises what `make_token` raises, and NotFound."""
         given = self.cleaned_data
         kind, _, key = given["limit"].partition(":")
         life = timedelta(days=int(given["life"])) if given["life"] else None

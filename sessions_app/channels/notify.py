@@ -29,7 +29,7 @@ class Notify:
             raise BadAddress(f"no service is named {address[:40]!r}; use one of RONDO_NOTIFY: {names}")
 
     def place(self, address: str) -> str:
-        """The service."""
+        """The name of the service."""
         return address
 
     def send(self, parcel: Parcel) -> None:

@@ -46,7 +46,7 @@ def secret_of(agent_id: int) -> str:
 
 
 def new_secret_of(agent_id: int) -> str:
-    """Replace the key. An attempt that is running may still use the old one. NotFound."""
+    """Replace the key that signs an agent's webhooks. A running attempt may still use the old one. NotFound."""
     Agent.objects.filter(pk=agent_id).update(signing_secret=_new_secret())
     return secret_of(agent_id)
 

@@ -59,7 +59,7 @@ def _open(lane: DeliveryLane) -> DeliveryTransitions:
 
 @dataclass(frozen=True, kw_only=True)
 class Receiver:
-    """Where a lane's next delivery goes, and the id of the user who sends it. `place`: the channel and host."""
+    """The destination of a lane's next delivery: `place` is its channel and host, `owner` the id of the user."""
 
     place: str
     owner: int

@@ -45,7 +45,7 @@ _AFTER = f"""
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """A position in the events of a session, of those for every window of an agent (rule 9.1), or of both."""
+    """A position in a stream of events: of a session, of all windows of an agent (rule 9.1), or of both."""
 
     session_id: uuid.UUID | None = None
     agent_id: int | None = None

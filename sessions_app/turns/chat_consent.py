@@ -38,7 +38,7 @@ SAID = {
 class ChatConsent:
     """Consent to dangerous tool calls in one turn of a chat.
 
-    `heard`: the calls that the person's yes allows. It adds a question to the answer if another call needs one.
+    `heard`: the calls that the person's yes allows. If another call needs consent, a question is added to the answer.
     """
 
     prepared: Prepared

@@ -1,4 +1,4 @@
-"""How the runs of an automation go."""
+"""The health of an automation: failures of its runs, and problems of the next one."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def backlog() -> int:
 
 @cache
 def most_connections() -> int:
-    """RONDO_CONNECTIONS, or less: beyond the limit of open files the process could not even refuse one."""
+    """RONDO_CONNECTIONS, or less: the process must have files left to open, to answer 503 at least."""
     database: Any = settings.DATABASES["default"]
     own: int = OWN_FILES + database["OPTIONS"]["pool"]["max_size"] + ACCEPTS * backlog()
     most: int = min(settings.RONDO_CONNECTIONS, max(1, _most_files() - own))

@@ -266,7 +266,7 @@ class CappedForm(ScheduleForm):
 
 
 class AutomationForm(CappedForm):
-    """What an automation does and when. The functions that store it check the values once more."""
+    """The form of an automation: what it does and when. The functions that store it check the values once more."""
 
     message = _text("What should the agent do?", LONGEST_MESSAGE, "Summarise the news of the night")
     name = _line("Name", LONGEST_NAME, {"placeholder": "The first words of the text"})
@@ -356,7 +356,7 @@ class ChangeForm(AutomationForm):
 
 
 class RoutineForm(CappedForm):
-    """What a routine does and when. `update_routine` checks the values once more."""
+    """The form of a routine: what it does and when. `update_routine` checks the values once more."""
 
     title = forms.CharField(max_length=LONGEST_NAME, label="Name")
     description = _text("What should the agent do?", LONGEST_MESSAGE, required=False)
