@@ -12,7 +12,6 @@ from django.db.models import Exists, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
-from agent_core.spending import Budget
 from automations.exceptions import JobNotFound
 from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
 from automations.jobs.explain import Explanation, explain
@@ -29,6 +28,7 @@ from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.job_form import JobForm
 from interfaces.admin.panels import Panel, cell, instant, label, link, list_url, spent_panel, used_panel
 from sessions_app.sessions.delete import Deletion
+from sessions_app.spending.caps import budget_of
 
 LAST = 20  # runs shown on a job's page
 
@@ -210,14 +210,11 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
         if explanation is not None:
             zone = zone_or_utc(obj.timezone)
             coming = ", ".join(when(firing, zone) for firing in explanation.next) or "none"
-            next_runs = f"Next runs ({explanation.timezone}): {coming}."
-            text = "\n".join([explanation.now, *explanation.warnings, next_runs])
-            yield Panel(title="Current state", text=text, leads=True)
+            lines = [explanation.now, *explanation.warnings, f"Next runs ({zone}): {coming}."]
+            yield Panel(title="Current state", text="\n".join(lines), leads=True)
         if obj.fault:
             yield Panel(title="Why it was disabled, for operators", text=obj.fault, leads=True)
-        yield from spent_panel(
-            Budget(scope="automation", subject=obj.pk, name="", limits=obj.limits, zone=obj.agent.timezone)
-        )
+        yield from spent_panel(budget_of("automation", obj.pk, obj.limits, zone=obj.agent.timezone))
         if (used := usage_of_runs(obj.pk)).runs:
             yield used_panel(used.words)
         runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn", "job")

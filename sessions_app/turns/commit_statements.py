@@ -156,8 +156,7 @@ def end_turn(
 
     Args:
         response: the last response, for the journal.
-        messages: their seqs count from 1, as do those in the events' contents.
-        stored: the bytes of the messages.
+        messages: their seqs count from 1, as do those in the events' contents; `stored` is their bytes.
         title: of a session that has none.
         route: the session's new last route; None to keep it.
         events: one without a session is for the session that shows this thread, if there is one.
