@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -182,12 +183,11 @@ def _tell(state: CapState) -> None:
     """
     cap = state.cap
     news = Spending.objects.filter(pk=cap["key"], told__lt=state.percent)
-    if (
-        not cap["agent"] or not news.exists()
-    ):  # a test of a connection has no agent; the next call of one tells it
+    # the test of a connection has no agent: the next call of one tells it
+    if not cap["agent"] or not news.exists():
         return
     for agent in _others(cap):
-        _tell_owner(agent, CapState(**vars(state) | {"cap": {**cap, "turn": None, "run": None}}))
+        _tell_owner(agent, replace(state, cap={**cap, "turn": None, "run": None}))
     with transaction.atomic():
         if news.update(told=state.percent):
             log.info("cap_told", key=cap["key"], percent=state.percent)
@@ -208,9 +208,9 @@ def _tell_owner(agent: int, state: CapState) -> None:
     """Tell the owner of an agent by its mailbox and by a system event. A second time it does nothing."""
     cap, event = state.cap, _EVENTS[state.percent == REACHED]
     said = "is reached" if state.percent == REACHED else f"is nearly reached ({state.percent} %)"
-    summary, of = f"The cap of {subject_of(cap)} {said}.", f"{cap['key']}:{state.percent}"
+    summary, of = f"The cap of {subject_of(cap)} {said}.", f"{cap['key']}:{state.percent}:{agent}"
     update = NewUpdate(
-        event_id=uuid.uuid5(NAMESPACE, f"{of}:{agent}"),
+        event_id=uuid.uuid5(NAMESPACE, of),
         event_type=str(event).replace(".", "_"),
         summary=summary,
         detail=f"{summary}{_spent_text(state)} {anew(cap)}",

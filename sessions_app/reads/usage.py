@@ -13,6 +13,7 @@ from django.db.models import (
     BigIntegerField,
     Case,
     CharField,
+    Count,
     DecimalField,
     F,
     Max,
@@ -64,6 +65,7 @@ class UsageRow:
 
     key: str = "all"
     name: str = ""
+    turns: int = 0
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -104,9 +106,9 @@ def usage_of(
     return rows[:MOST_RESULTS], too_old is None
 
 
-def total_of(turns: QuerySet[Turn]) -> UsageRow:
-    """Sum the newest MOST_COUNTED of these turns, as far as they are of the last 30 days."""
-    recent = turns.filter(queued_at__gte=datetime.now(UTC) - SPAN).order_by("-pk")[:MOST_COUNTED]
+def total_of(turns: QuerySet[Turn], span: timedelta = SPAN) -> UsageRow:
+    """Sum the newest MOST_COUNTED of these turns, as far as they are of the last 30 days or another span."""
+    recent = turns.filter(queued_at__gte=datetime.now(UTC) - span).order_by("-pk")[:MOST_COUNTED]
     return next(summed(Turn.objects.filter(pk__in=recent.values("pk")), "all"), UsageRow())
 
 
@@ -120,6 +122,7 @@ def summed(turns: QuerySet[Turn], by: str) -> Iterator[UsageRow]:
         .values("by_key", "owner_id", "model", "is_old")
         .annotate(
             name=Max(name),
+            turns=Count("pk"),
             calls=Sum(Cast(KT("usage__requests"), BigIntegerField())),
             read=Sum(Cast(KT("usage__input_tokens"), BigIntegerField())),
             written=Sum(Cast(KT("usage__output_tokens"), BigIntegerField())),
@@ -131,10 +134,11 @@ def summed(turns: QuerySet[Turn], by: str) -> Iterator[UsageRow]:
         groups.setdefault(row["by_key"], []).append(row)
     costs = costs_of([_used(row) for row in rows] for rows in groups.values())
     for (one, rows), cost in zip(groups.items(), costs, strict=True):
-        sums = {each: sum(row[each] or 0 for row in rows) for each in ("calls", "read", "written")}
+        sums = {each: sum(row[each] or 0 for row in rows) for each in ("turns", "calls", "read", "written")}
         yield UsageRow(
             key=one,
             name=max(row["name"] or "" for row in rows) or one,
+            turns=sums["turns"],
             calls=sums["calls"],
             input_tokens=sums["read"],
             output_tokens=sums["written"],

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest
 
-from agent_core.types import Usage
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, RunRecord, RunState
 from automations.models.category import heartbeat_key
@@ -17,13 +15,12 @@ from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.pages import FormResult, given_revision, whole_number
 from sessions_app.agents.edit import update_agent
-from sessions_app.connections.prices import Used, costs_of
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, MailboxEvent, Turn, TurnKind
+from sessions_app.reads import usage
 
 LARGEST = 99_999_999
 LAST = 10  # beats that are listed
-MOST_COUNTED = 5_000  # turns whose tokens are added up
 UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
 SPANS = (("24 hours", timedelta(hours=24)), ("30 days", timedelta(days=30)))
 
@@ -83,37 +80,8 @@ def _beat(run: RunRecord, job: CronJob, *, is_delivered: bool) -> dict[str, Any]
 
 
 def _used(agent: Agent) -> list[dict[str, Any]]:
-    """The usage of the heartbeat's turns in the last hours and days. `is_more`: older ones were not counted."""
-    turns = Turn.objects.filter(session__agent=agent, session__key=heartbeat_key(agent.name))
-    of_heartbeat = turns.filter(kind=TurnKind.HEARTBEAT).order_by("-id")
-    recent = list(of_heartbeat.values_list("queued_at", "usage", "model")[:MOST_COUNTED])
-    now, is_all = datetime.now(UTC), len(recent) < MOST_COUNTED
-    found = []
-    for span, length in SPANS:
-        used = [(Usage.from_json(usage), model) for at, usage, model in recent if at >= now - length]
-        [cost] = costs_of([_by_model(used, agent.owner_id)])
-        found.append(
-            {
-                "span": span,
-                "runs": len(used),
-                "usage": sum((usage for usage, _ in used), Usage()),
-                "is_more": not is_all and len(used) == len(recent),
-                "cost": cost,
-            }
-        )
-    return found
-
-
-def _by_model(used: Iterable[tuple[Usage, str]], owner_id: int) -> Iterator[Used]:
-    found: dict[tuple[str, bool], Usage] = {}
-    for usage, model in used:
-        key = (model, bool(usage.micro_usd))
-        found[key] = found.get(key, Usage()) + usage
-    for (model, _), usage in found.items():
-        yield Used(
-            owner_id=owner_id,
-            model=model,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            micro_usd=usage.micro_usd,
-        )
+    """What the heartbeat's turns of the last hours and days used. `is_more`: older ones were not counted."""
+    beats = {"session__key": heartbeat_key(agent.name), "kind": TurnKind.HEARTBEAT}
+    turns = Turn.objects.filter(session__agent=agent, **beats)
+    sums = ((span, usage.total_of(turns, length)) for span, length in SPANS)
+    return [{"span": span, "used": used, "is_more": used.turns == usage.MOST_COUNTED} for span, used in sums]

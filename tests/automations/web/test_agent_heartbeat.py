@@ -12,8 +12,8 @@ from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import Usage
 from automations.models import JobClock
-from interfaces.web.agent import heartbeat as agent_heartbeat
 from sessions_app.models import Agent, Turn
+from sessions_app.reads import usage
 from tests.automations.turn_kinds.test_heartbeat import awake, beat, inside
 from tests.automations.web.test_addresses import signed_in
 from tests.conftest import Person
@@ -31,7 +31,7 @@ def shown(person: Person) -> Any:
 
 
 def used(part: Any) -> list[tuple[str, int, int]]:
-    return [(each["span"], each["runs"], each["usage"].input_tokens) for each in part["used"]]
+    return [(each["span"], each["used"].turns, each["used"].input_tokens) for each in part["used"]]
 
 
 def says(text: str, taken: int = 0, given: int = 0) -> ModelReply:
@@ -46,7 +46,7 @@ def test_each_beat_shows_its_outcome(inside: Inside) -> None:
     assert [each["outcome"] for each in part["beats"]] == ["delivered", "suppressed"]
     assert all(each["text"].startswith("Ran") for each in part["beats"])
     assert used(part) == [("24 hours", 2, 15), ("30 days", 2, 15)]
-    assert [each["usage"].output_tokens for each in part["used"]] == [6, 6]
+    assert [each["used"].output_tokens for each in part["used"]] == [6, 6]
     assert part["next"] == JobClock.objects.get(job__agent=inside.person.agent).next_run_at
     Turn.objects.update(queued_at=F("queued_at") - timedelta(days=2))
     assert used(shown(inside.person)) == [("24 hours", 0, 0), ("30 days", 2, 15)]
@@ -61,12 +61,12 @@ def test_a_failed_beat_says_why(inside: Inside) -> None:
 
 
 def test_a_sum_that_is_cut_says_so(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_heartbeat, "MOST_COUNTED", 1)
+    monkeypatch.setattr(usage, "MOST_COUNTED", 1)
     inside.model.answer_with(says("HEARTBEAT_OK"), says("HEARTBEAT_OK"))
     beat(inside)
     beat(inside)
     rows = shown(inside.person)["used"]
-    assert [(each["runs"], each["is_more"]) for each in rows] == [(1, True), (1, True)]
+    assert [(each["used"].turns, each["is_more"]) for each in rows] == [(1, True), (1, True)]
 
 
 def test_a_bad_form_changes_nothing(awake: Person) -> None:
