@@ -140,8 +140,8 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         "tests/stories/test_scheduled_failures.py",
         Break("11.3", "an answer on its way is done", "_recount", decide(True, "is_on_its_way")),
     ),
-    "automations.retention.preflight": (
-        "tests/automations/retention/test_preflight.py",
+    "automations.preflight": (
+        "tests/automations/test_preflight.py",
         Break("11.5", "a problem is told at each look", "_store", decide(True, "since")),
     ),
     "automations.turn_kinds.gate": (
