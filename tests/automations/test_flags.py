@@ -135,7 +135,7 @@ def test_the_hint_and_the_scope_decide_which_windows_hear_of_an_update(person: P
 
 
 @pytest.mark.parametrize("scope", ["agent", "session"])
-def test_the_scope_decides_whether_other_windows_see_background_turns(
+def test_the_scope_decides_which_windows_see_background_turns(
     inside: Inside, settings: Any, scope: str
 ) -> None:
     settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = scope

@@ -72,9 +72,8 @@ def test_the_last_slots_come_oldest_first_in_the_zone(person: Person, session: S
     assert (shown.kind, shown.id, shown.words) == ("automation", job.pk, "every day at 09:00 (Europe/Berlin)")
     assert [slot.at for slot in shown.last] == [DAY + timedelta(days=day) for day in range(5, 25)]
     assert shown.last[0].at.isoformat() == "2026-11-25T09:00:00+01:00"
-    assert {(slot.state, slot.text, slot.until) for slot in shown.last} == {
-        ("ran", "Ran. It took 2 s.", None)
-    }
+    ran = ("ran", "Ran. It took 2 s.", None)
+    assert {(slot.state, slot.text, slot.until) for slot in shown.last} == {ran}
     assert len(shown.next) == 3
     assert shown.next == explain(person.user, job.pk).next[:3]
     assert shown.now.startswith("Next run: ")
@@ -107,10 +106,8 @@ def test_failing_appointments_come_first_then_by_time(person: Person, session: S
     assert named(appointments_of(person.user, session.pk))["soon"].last[0].state == "waiting"
 
 
-@pytest.mark.parametrize(
-    ("ended", "reason"), [(RunState.FAILED, "timeout"), (RunState.CANCELLED, "superseded")]
-)
-def test_a_later_success_ends_the_failing(person: Person, ended: RunState, reason: str) -> None:
+@pytest.mark.parametrize(("ended", "reason"), [("failed", "timeout"), ("cancelled", "superseded")])
+def test_a_later_success_ends_the_failing(person: Person, ended: str, reason: str) -> None:
     session = person.session()
     job = new(session)
     add_runs(job, state=ended, reason=reason)
@@ -144,10 +141,8 @@ def test_each_conversation_shows_what_lives_in_it() -> None:
     new(thread, name="job")
     assert set(named(appointments_of(person.user, thread.pk))) == {"mine", "job"}
     shown = named(appointments_of(person.user, primary.pk))
-    assert {name: (each.kind, each.editable) for name, each in shown.items()} == {
-        "all": ("routine", True),
-        "Heartbeat": ("heartbeat", False),
-    }
+    kinds = {name: (each.kind, each.editable) for name, each in shown.items()}
+    assert kinds == {"all": ("routine", True), "Heartbeat": ("heartbeat", False)}
     assert {each.session_id for each in shown.values()} == {primary.pk}
     assert named(appointments_of(person.user, thread.pk))["mine"].session_id == thread.pk
 
@@ -174,9 +169,7 @@ def test_scheduled_messages_wait_are_sent_and_fail(person: Person, session: Sess
     [shown] = appointments_of(person.user, session.pk)
     assert (shown.last[0].state, shown.next) == ("waiting", ())
     RunRecord.objects.update(state=RunState.SUCCEEDED, finished_at=DAY)
-    rows.update(
-        status=MessageStatus.FAILED, last_error="the channel refused it", updated_at=datetime.now(UTC)
-    )
+    rows.update(status="failed", last_error="the channel refused it", updated_at=datetime.now(UTC))
     [shown] = appointments_of(person.user, session.pk)
     assert (shown.is_failing, shown.now) == (True, "Not sent: the channel refused it.")
     assert (shown.last[0].state, shown.last[0].text) == ("failed", shown.now)
@@ -263,10 +256,8 @@ def test_past_and_coming_slots_of_all_sessions(person: Person) -> None:
     add_runs_at(other, [old + timedelta(minutes=1)], state=RunState.FAILED, reason="timeout")
     found = upcoming(person.user, **day_of(local_midnight(-3)))
     assert shown(found) == [("job", "late"), ("other", "failed")]
-    assert [(each.title, each.session_id, each.agent) for each in found] == [
-        ("One", first.pk, "demo"),
-        ("Two", second.pk, "demo"),
-    ]
+    found_in = [(each.title, each.session_id, each.agent) for each in found]
+    assert found_in == [("One", first.pk, "demo"), ("Two", second.pk, "demo")]
     assert found[0].at.isoformat()[10:16] == "T09:00"
     assert (found[0].text, found[0].run_id) == ("Ran 1 min 30 s late. It took 1 s.", run_id(job.pk, old))
     coming = upcoming(person.user, **day_of(local_midnight(2)))
@@ -325,9 +316,8 @@ def test_paused_and_due_jobs_have_no_coming_slot(person: Person, session: Sessio
     CronJob.objects.filter(pk=due.pk).update(anchor=now - timedelta(hours=1))
     JobClock.objects.filter(pk=due.pk).update(next_run_at=now - timedelta(hours=1))
     found = upcoming(person.user, now - timedelta(hours=2), now + timedelta(days=1))
-    assert [each.at for each in found] == [
-        now.replace(microsecond=now.microsecond // 1000 * 1000) + timedelta(hours=23)
-    ]
+    grid = now.replace(microsecond=now.microsecond // 1000 * 1000)
+    assert [each.at for each in found] == [grid + timedelta(hours=23)]
 
 
 def test_the_entries_are_bounded(person: Person) -> None:
@@ -360,19 +350,12 @@ def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> 
         add_runs_at(job, [now - timedelta(hours=1)], state=RunState.FAILED, reason="timeout")
     add_runs_at(fine, [now - timedelta(hours=1)])
     CronJob.objects.filter(pk=disabled.pk).update(enabled=False, fault="SECRET")
-    ExecutionState.objects.create(
-        id="e1", session=session, status="waiting_user", question="Which\nday?", asked_at=now, request="x"
-    )
-    ConsentQuestion.objects.create(
-        id="c1", session=session, turn_id=1, text="May I?", calls=[{"id": "1"}], asked_seq=1, asked_at=now
-    )
+    asked: dict[str, Any] = {"session": session, "asked_at": now}
+    ExecutionState.objects.create(status="waiting_user", question="Which\nday?", request="x", **asked)
+    ConsentQuestion.objects.create(turn_id=1, text="May I?", calls=[{"id": "1"}], asked_seq=1, **asked)
     found = attention(person.user)
-    assert [(each.what, each.name) for each in found] == [
-        ("question", ""),
-        ("question", ""),
-        ("disabled", "disabled"),
-        ("failing", "failing"),
-    ]
+    named = [(each.what, each.name) for each in found]
+    assert named == [("question", ""), ("question", ""), ("disabled", "disabled"), ("failing", "failing")]
     assert [each.text for each in found[:2]] == ["Which day?", "May I?"]
     assert found[3].text == "Failed: it took too long."
     assert {each.title for each in found} == {"One"}

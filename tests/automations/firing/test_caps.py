@@ -40,6 +40,11 @@ def due(inside: Inside, job: CronJob) -> RunRecord:
     return RunRecord.objects.filter(job=job).latest("scheduled_for")
 
 
+def inline_due() -> None:
+    earlier = F("last_slot") - timedelta(hours=2)
+    JobClock.objects.filter(inline=True).update(next_run_at=Now(), last_slot=earlier)
+
+
 @pytest.mark.parametrize("of", ["agent", "automation"])
 def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside, of: str) -> None:
     session, few = inside.person.session(), {"day": {"tokens": 500}}
@@ -117,9 +122,7 @@ def test_an_inline_routine_with_a_cap_stops_no_other_one(inside: Inside) -> None
     for expected in ({"skipped", "succeeded"}, {"skipped", "succeeded"}, {"succeeded"}):
         if len(expected) == 1:
             update_routine(jobs[0].pk, {"limits": {"day": None}})
-        JobClock.objects.filter(inline=True).update(
-            next_run_at=Now(), last_slot=F("last_slot") - timedelta(hours=2)
-        )
+        inline_due()
         inside.beat()
         runs = [RunRecord.objects.filter(job=job).latest("scheduled_for") for job in jobs]
         assert {run.state for run in runs} == expected
@@ -131,9 +134,8 @@ def test_an_inline_routine_with_a_cap_stops_no_other_one(inside: Inside) -> None
 def test_the_cap_of_a_run_is_for_all_its_turns(inside: Inside, room: int, state: str, calls: int) -> None:
     job = job_of(inside.person, "two steps", limits={"run": {"tokens": room}})
     further = ModelReply(text="", calls=(call("next_turn", task="step two"),), usage=Usage(input_tokens=9))
-    inside.model.answer_with(
-        further, says("One.", Usage(input_tokens=49_000)), says("Two.", Usage(input_tokens=5))
-    )
+    steps = [says(f"{n}.", Usage(input_tokens=tokens)) for n, tokens in enumerate((49_000, 5), 1)]
+    inside.model.answer_with(further, *steps)
     run = due(inside, job)
     inside.model.replies.clear()
     assert (run.state, len(inside.model.calls)) == (state, calls)
@@ -174,9 +176,7 @@ def test_a_request_that_failed_is_not_taken_for_a_cap_that_allows_no_other(insid
     assert (run.state, run.reason, run.attempt) == (RunState.SKIPPED, "budget", 2)
 
 
-def test_a_run_is_repeated_when_other_calls_hold_the_room_and_by_the_caps_of_then(
-    inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_repeats_while_others_hold_the_room(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_core.turn.charge.HELD_SECONDS", 0.0)
     job = due_job(inside.person.session(), limits={"run": {"tokens": 20_000}, "day": {"tokens": 20_000}})
     whole = Budget(scope="automation", subject=job.pk, name=job.name, limits=job.limits)
@@ -203,9 +203,7 @@ def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: s
     else:
         job = due_job(inside.person.session(), limits=few)
     for _ in range(3):
-        JobClock.objects.filter(inline=True).update(
-            next_run_at=Now(), last_slot=F("last_slot") - timedelta(hours=2)
-        )
+        inline_due()
         run = due(inside, job)
         assert (run.state, run.reason) == (RunState.SKIPPED, "budget")
         [told] = MailboxEvent.objects.all()

@@ -34,17 +34,12 @@ def test_each_run_is_pinged_once_and_a_failed_one_as_failed(
         fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host, "RONDO_DELIVERY_RETRY_SECONDS": "1,1"}
         fleet.environ |= {"RONDO_BEAT_PING_URL": receiver.set("/beat", "take")}
         session = person_with_server.session()
-        for message, url in (
-            ("hello", receiver.set("/good?key=1", "500", "take")),
-            ("[[fail:400]]", f"{receiver.url}/bad"),
-        ):
+        good = receiver.set("/good?key=1", "500", "take")
+        for message, url in (("hello", good), ("[[fail:400]]", f"{receiver.url}/bad")):
             new(session, message=message, schedule=EVERY_SECOND, max_runs=1, ping_url=url)
         fleet.worker()
         beat = fleet.beat()
-        until(
-            lambda: sorted(paths(receiver)) == ["/bad/fail", "/beat", "/good?key=1"],
-            what=f"{receiver.requests}",
-        )
+        until(lambda: sorted(paths(receiver)) == ["/bad/fail", "/beat", "/good?key=1"])
         tries = [each for each in receiver.requests if each.path.startswith("/good")]
         assert [each.temper for each in tries] == ["500", "take"], "a ping is tried again"
         assert {each.body for each in receiver.requests} == {b""}

@@ -147,10 +147,8 @@ def test_a_retry_that_cannot_be_queued_blocks_nothing_else(person: Person) -> No
         Turn.objects.filter(runs=run).update(state="failed", finished_at=Now(), started_at=Now())
         RunRecord.objects.filter(pk=run.pk).update(attempt=2, not_before=Now())
     assert bad.session is not None
-    taken = f"run:{RunRecord.objects.get(job=bad).pk}:2"
-    Turn.objects.create(
-        session=bad.session, kind="automation", lane="auto", content="x", idempotency_key=taken
-    )
+    taken = {"idempotency_key": f"run:{RunRecord.objects.get(job=bad).pk}:2"}
+    Turn.objects.create(session=bad.session, kind="automation", lane="auto", content="x", **taken)
     JobClock.objects.filter(job=due).update(next_run_at=Now())
     Scheduler(Celery("test"), lazy=True)._fire_due()
     runs = {run.job_id: run for run in RunRecord.objects.filter(job__in=jobs)}

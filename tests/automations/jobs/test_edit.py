@@ -156,12 +156,8 @@ def test_empty_edits_change_nothing_and_new_schedules_set_their_zone(person: Per
     assert (changed.timezone, changed.revision) == ("UTC", 2)
 
 
-@pytest.mark.parametrize(
-    ("changes", "started"), [({"schedule": EVERY}, 1), ({"max_runs": None}, 2)], ids=["schedule", "max_runs"]
-)
-def test_a_finished_automation_counts_again_once_it_has_a_slot(
-    session: Session, changes: dict[str, Any], started: int
-) -> None:
+@pytest.mark.parametrize(("changes", "started"), [({"schedule": EVERY}, 1), ({"max_runs": None}, 2)])
+def test_a_finished_one_counts_again_with_a_slot(session: Session, changes: Any, started: int) -> None:
     done = new(session, max_runs=2)
     JobClock.objects.filter(job=done).update(next_run_at=None, runs_started=started)
     for _ in range(MOST_ENABLED):
@@ -217,9 +213,8 @@ def test_a_pause_ends_with_the_first_slot_after_it_and_the_database_holds_it(per
     shown = automation(person.user, job.pk)
     assert (shown.next_run_at, shown.paused_until, shown.enabled) == (following, until, True)
     said = explain(person.user, job.pk)
-    assert said.now == f"Paused until {until.astimezone(said.next[0].tzinfo):%Y-%m-%d %H:%M}".rstrip() + (
-        f":{until:%S}." if until.second else "."
-    )
+    seconds = f":{until:%S}." if until.second else "."
+    assert said.now == f"Paused until {until.astimezone(said.next[0].tzinfo):%Y-%m-%d %H:%M}{seconds}"
     assert said.next[0] == following
     [panel] = appointments_of(person.user, job.session_id)  # type: ignore[arg-type]
     assert (panel.state, panel.paused_until, panel.next[0]) == ("paused", until, following)

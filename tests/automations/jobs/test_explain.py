@@ -38,12 +38,8 @@ def run_of(job: CronJob | None = None, **fields: Any) -> RunRecord:
 
 
 def test_every_reason_has_its_own_sentence() -> None:
-    failed = {
-        *ERROR_TEXTS,
-        ModelError.code,
-        ToolHung.code,
-        *(each.code for each in ModelError.__subclasses__()),
-    }
+    raised = {each.code for each in ModelError.__subclasses__()}
+    failed = {*ERROR_TEXTS, ModelError.code, ToolHung.code, *raised}
     assert failed <= set(describe.FAILED)
     assert set(describe.GAPS) == set(GapReason)
     runs = [
@@ -68,12 +64,9 @@ def test_every_reason_has_its_own_sentence() -> None:
         assert describe_run(gap, UTC).startswith("More than 1,000 slots from")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "0 s"), (45, "45 s"), (60, "1 min"), (200, "3 min 20 s"), (7_500, "2 h 5 min"), (90_000, "1 d 1 h")],
-)
-def test_a_span_has_its_two_largest_units(seconds: int, words: str) -> None:
-    assert span(timedelta(seconds=seconds)) == words
+def test_a_span_has_its_two_largest_units() -> None:
+    words = {0: "0 s", 45: "45 s", 60: "1 min", 200: "3 min 20 s", 7_500: "2 h 5 min", 90_000: "1 d 1 h"}
+    assert {seconds: span(timedelta(seconds=seconds)) for seconds in words} == words
 
 
 def of(person: Person, job: CronJob) -> Explanation:
@@ -83,15 +76,11 @@ def of(person: Person, job: CronJob) -> Explanation:
 def test_the_last_runs_are_explained_in_the_zone_newest_first(person: Person, job: CronJob) -> None:
     ended = {"finished_at": DAY}
     gap = {"slots_from": DAY - timedelta(days=12), "slots_to": DAY - timedelta(days=1), "slots_count": 12}
-    run_of(
-        job, state=RunState.SKIPPED, reason="missed", scheduled_for=gap["slots_from"], **gap, **ended
-    ).save()
+    run_of(job, state="skipped", reason="missed", scheduled_for=gap["slots_from"], **gap, **ended).save()
     run_of(job, state=RunState.SUCCEEDED, lag_ms=300_000, duration_ms=2_000, **ended).save()
     secret = {"error_detail": "SECRET", "rendered_prompt": "SECRET", "response_summary": "SECRET"}
     later = DAY + timedelta(days=1)
-    run_of(
-        job, state=RunState.FAILED, reason="timeout", attempt=3, scheduled_for=later, **ended, **secret
-    ).save()
+    run_of(job, state="failed", reason="timeout", attempt=3, scheduled_for=later, **ended, **secret).save()
     said = of(person, job)
     ends = "from 2026-11-08 09:00 to 2026-11-19 09:00"
     assert [run.text for run in said.last] == [
@@ -204,9 +193,8 @@ def test_slots_that_come_faster_than_the_work_are_warned_of(person: Person) -> N
     job = new(person.session(), schedule={"kind": "every", "seconds": 60})
     run_of(job, state=RunState.SUCCEEDED, duration_ms=150_000, finished_at=DAY).save()
     (warning,) = of(person, job).warnings
-    assert warning == (
-        "Slots are 1 min apart and a run takes about 2 min 30 s: slots are skipped while a run is open."
-    )
+    apart = "Slots are 1 min apart and a run takes about 2 min 30 s"
+    assert warning == f"{apart}: slots are skipped while a run is open."
     RunRecord.objects.update(duration_ms=1_000)
     assert of(person, job).warnings == ()
     gap = {"slots_from": DAY, "slots_to": DAY, "slots_count": 4, "scheduled_for": DAY + timedelta(minutes=1)}
@@ -243,23 +231,19 @@ def test_a_model_that_failed_in_the_last_run_is_warned_of(person: Person) -> Non
 
 
 @pytest.mark.rule("4.9")
-def test_a_route_that_lost_its_sender_is_warned_of_when_explained_or_saved(
-    person: Person, telegram: None
-) -> None:
+def test_a_route_without_its_sender_is_warned_of(person: Person, telegram: None) -> None:
     session, ada = person.session(key="telegram:42"), caller(person)
     given = {"message": "go", "schedule": {"kind": "every", "seconds": 3600}}
     made = ada.post(f"/api/sessions/{session.pk}/automations/", given).json()
     assert made["warnings"] == list(explain(person.user, made["id"]).warnings) == []
     channels.unregister("telegram")
     [warning] = explain(person.user, made["id"]).warnings
-    assert warning.startswith(
-        "Answers cannot be delivered by 'telegram': the channel 'telegram' is not set up; use"
-    )
+    lost = "Answers cannot be delivered by 'telegram': the channel 'telegram' is not set up; use"
+    assert warning.startswith(lost)
     assert "RONDO_PLUGINS" in warning
     assert ada.patch(f"/api/automations/{made['id']}/", {"name": "n"}).json()["warnings"] == [warning]
-    again = ada.post(
-        f"/api/sessions/{session.pk}/automations/", given | {"name": "o", "allow_duplicate": True}
-    ).json()
+    another = given | {"name": "o", "allow_duplicate": True}
+    again = ada.post(f"/api/sessions/{session.pk}/automations/", another).json()
     assert again["warnings"] == [warning]
     on_the_web = {"channel": "web", "chat_id": "", "meta": {}}
     Session.objects.filter(pk=session.pk).update(last_route=on_the_web)

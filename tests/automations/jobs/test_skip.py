@@ -19,17 +19,8 @@ from automations.schedules.describe import preview
 from automations.schedules.plan import jitter_of, schedule_of
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.models import Turn
-from tests.automations.jobs.made import (
-    DAILY,
-    EVERY,
-    add,
-    at_once,
-    clock_of,
-    code_of,
-    new,
-    overdue,
-    planned_for,
-)
+from tests.automations.jobs import made
+from tests.automations.jobs.made import DAILY, EVERY, at_once, clock_of, code_of, new, overdue
 from tests.conftest import Person, new_person
 
 pytestmark = pytest.mark.rule("4.5")
@@ -119,7 +110,7 @@ def test_no_new_plan_brings_a_skipped_slot_back(job: CronJob) -> None:
         assert ZoneWalk().step({}, 10, dry=False).position == {"zone": "Europe/Berlin", "after": ""}
     assert clock_of(job).next_run_at == after
     update_job(job.pk, {"schedule": DAILY | {"expr": "0 8 * * *"}})
-    assert planned_for(job) >= after - timedelta(hours=1)
+    assert made.planned_for(job) >= after - timedelta(hours=1)
     soon = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
     sooner = {"schedule": {"kind": "at", "at": soon}}
     assert code_of(partial(update_job, job.pk, sooner)) == "never_fires"
@@ -158,7 +149,7 @@ def test_only_slots_that_would_run_can_be_skipped(person: Person, job: CronJob) 
         skip_slots(job.pk, slots=1, revision=99)
     with pytest.raises(JobNotFound):
         skip_slots("unknown", slots=1)
-    routine = add(person, "tidy", schedule="1h")
+    routine = made.add(person, "tidy", schedule="1h")
     with pytest.raises(JobNotFound):
         skip_slots(routine.pk, slots=1)
     update_job(job.pk, {"paused_until": "2099-01-01T00:00:00Z"})

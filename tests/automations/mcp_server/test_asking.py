@@ -19,7 +19,6 @@ from sessions_app.models import Session, Turn
 from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Door
 from tests.fleet import until
-from tests.tokens import token_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -64,9 +63,7 @@ def test_a_long_answer_is_read_later_by_its_turn(ada: Door, site: Site) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_progress_is_told_and_an_aborted_request_leaves_the_turn_alone(
-    ada: Door, site: Site, mode: str
-) -> None:
+def test_progress_is_told_and_an_aborted_request_leaves_its_turn(ada: Door, site: Site, mode: str) -> None:
     told: list[str | None] = []
     heard = asyncio.Event()
     given = {"message": "[[hold:p]] [[reply:At last]]", "idempotency_key": "k", "wait_seconds": 50}
@@ -101,8 +98,8 @@ def test_a_message_that_is_sent_twice_with_one_key_is_one_turn(ada: Door) -> Non
     turns = {ada.talk(by_meta).structured_content["turn"] for _ in range(2)}
     assert len(turns) == 1
     assert Turn.objects.filter(session__owner=ada.user).count() == 2
-    ada.call("ask", {"message": "without a key"})
-    ada.call("ask", {"message": "without a key"})
+    for _ in range(2):
+        ada.call("ask", {"message": "without a key"})
     assert Turn.objects.filter(session__owner=ada.user).count() == 4
 
 
@@ -203,15 +200,10 @@ def test_an_automation_is_scheduled_with_caps_and_shows_what_it_used(ada: Door) 
     assert "bad_limits" in ada.refused("schedule", given | {"limits": {"day": {"usd": "free"}}})
     job = CronJob.objects.get(pk=made["id"])
     for hours in range(3):
-        at, used = Now() - timedelta(hours=hours), {"requests": 1, "input_tokens": 70, "usd": "0.020000"}
-        RunRecord.objects.create(
-            run_id=f"{job.pk}:{hours}",
-            job=job,
-            scheduled_for=at,
-            state=RunState.SUCCEEDED,
-            finished_at=Now(),
-            usage=used,
-        )
+        used = {"requests": 1, "input_tokens": 70, "usd": "0.020000"}
+        at = Now() - timedelta(hours=hours)
+        ended = {"state": RunState.SUCCEEDED, "finished_at": Now(), "usage": used}
+        RunRecord.objects.create(run_id=f"{job.pk}:{hours}", job=job, scheduled_for=at, **ended)
     shown = ada.call("explain", {"job_id": job.pk})["usage"]
     assert (shown["runs"], shown["input_tokens"]) == (3, 210)
     assert (shown["usd"], shown["usd_per_run"]) == ("0.060000", "0.020000")
@@ -229,9 +221,8 @@ def test_the_next_runs_are_skipped_once_with_a_key(ada: Door) -> None:
     assert RunRecord.objects.get().reason == "skipped_by_user"
     later = ada.call("skip_next", {"job_id": made["id"], "slots": 2})
     assert later["next_run_at"] > skipped["next_run_at"]
-    [listed] = [
-        each for each in ada.call("list_appointments")["appointments"] if each["kind"] == "automation"
-    ]
+    shown = ada.call("list_appointments")["appointments"]
+    [listed] = [each for each in shown if each["kind"] == "automation"]
     assert (listed["id"], listed["next"][0]) != (made["id"], made["next_run_at"])
     here = {"job_id": made["id"]}
     told = ada.call("explain", here)
@@ -245,10 +236,8 @@ def test_the_next_runs_are_skipped_once_with_a_key(ada: Door) -> None:
 
 def test_the_mailbox_is_read_without_acknowledging_it(ada: Door) -> None:
     session = Session.objects.get(agent__owner=ada.user, key="unified:default")
-    deposit(
-        session.pk, NewUpdate(event_type="job_completed", summary="The report is ready.", source_key="job:x")
-    )
+    ready = "The report is ready."
+    deposit(session.pk, NewUpdate(event_type="job_completed", summary=ready, source_key="job:x"))
     for _ in range(2):
         [update] = ada.call("read_mailbox")["updates"]
-        assert (update["summary"], update["state"]) == ("The report is ready.", "pending")
-    assert token_of(ada.user) == ada.token
+        assert (update["summary"], update["state"]) == (ready, "pending")

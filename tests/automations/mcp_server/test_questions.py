@@ -20,11 +20,17 @@ from tests.plugins import calls
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.rule("3.5")]
 
+MAY_I = ModelReply(text="May I?")
 COLOUR = "ask me which colour, then paint the door"
 
 
 def erase(what: str) -> ModelReply:
     return ModelReply(text="", calls=(ToolCall(id="e", name="erase", arguments={"name": what}),))
+
+
+def erase_on_yes(site: Site, what: str) -> None:
+    """The model wants to erase something, asks, and does so after a yes."""
+    site.model.answer_with(erase(what), MAY_I, erase(what), ModelReply(text="Gone."))
 
 
 def accept(**content: Any) -> ElicitResult:
@@ -38,9 +44,7 @@ def erased(site: Site, name: str) -> int:
 @pytest.mark.parametrize("allow", [True, False])
 def test_consent_is_asked_at_the_client_and_counts_for_its_call(ada: Door, site: Site, allow: bool) -> None:
     disk = f"disk-{allow}"
-    site.model.answer_with(
-        erase(disk), ModelReply(text="May I?"), *([erase(disk)] if allow else []), ModelReply(text="Done.")
-    )
+    site.model.answer_with(erase(disk), MAY_I, *[erase(disk)] * allow, ModelReply(text="Done."))
     human = Human(answers=[accept(allow=allow)])
     found = ada.call("ask", {"message": "erase it"}, human=human)
     assert (found["state"], found["answer"]) == ("succeeded", "Done.")
@@ -52,9 +56,7 @@ def test_consent_is_asked_at_the_client_and_counts_for_its_call(ada: Door, site:
 
 
 def test_clients_of_earlier_revisions_are_asked_within_their_request(ada: Door, site: Site) -> None:
-    site.model.answer_with(
-        erase("early"), ModelReply(text="May I?"), erase("early"), ModelReply(text="Gone.")
-    )
+    erase_on_yes(site, "early")
     human = Human(answers=[accept(allow=True)])
     assert ada.call("ask", {"message": "erase it"}, human=human, mode="legacy")["answer"] == "Gone."
     [asked] = human.asked
@@ -95,9 +97,8 @@ def test_words_of_a_program_are_never_consent(ada: Door, site: Site, words: str,
         site.model.answer_with(erase(name), ModelReply(text="Still not."))
     ada.call("ask", {"message": said})
     site.model.forget_script()
-    refusal = ada.refused(
-        "answer_question", {"turn": found["turn"], "question": question.pk, "answer": "yes"}
-    )
+    answer = {"turn": found["turn"], "question": question.pk, "answer": "yes"}
+    refusal = ada.refused("answer_question", answer)
     assert "needs_person" in refusal or "question_closed" in refusal
     assert erased(site, name) == 0
     assert not ConsentQuestion.objects.filter(state=ConsentState.GRANTED).exists()
@@ -161,9 +162,7 @@ def test_a_state_of_somebody_else_or_of_nothing_is_refused(ada: Door, bob: Door)
 
 
 def test_an_answer_given_in_a_window_goes_on_with_the_request(ada: Door, site: Site) -> None:
-    site.model.answer_with(
-        erase("window"), ModelReply(text="May I?"), erase("window"), ModelReply(text="Gone.")
-    )
+    erase_on_yes(site, "window")
     found = ada.call("ask", {"message": "erase it"})
     with site.client(ada.token) as http:
         answered = http.post(f"/api/questions/{found['question']['id']}/answer/", json={"content": "yes"})

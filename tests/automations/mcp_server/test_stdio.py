@@ -13,10 +13,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from agent_core.llm.protocol import ModelReply
 from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient
-from tests.automations.mcp_server.test_questions import accept, erase, erased
+from tests.automations.mcp_server.test_questions import accept, erase_on_yes, erased
 from tests.up import ROOT, clean_environ, free_port, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -26,9 +25,8 @@ COMMAND = [str(ROOT / "manage.py"), "mcp"]
 
 def talk(environ: dict[str, str], folder: Path, work: Any, *, mode: Any = "auto", **more: Any) -> Any:
     """Start the command as a client does, and do the work."""
-    server = StdioServerParameters(
-        command=sys.executable, args=COMMAND, env=clean_environ() | environ, cwd=folder
-    )
+    about: Any = {"command": sys.executable, "args": COMMAND, "env": clean_environ() | environ, "cwd": folder}
+    server = StdioServerParameters(**about)
 
     async def done() -> Any:
         async with Client(stdio_client(server), mode=mode, **more) as client:
@@ -53,17 +51,13 @@ def named(door: Door) -> dict[str, str]:
 @pytest.mark.long("it starts the command of the MCP server")
 @pytest.mark.rule("3.5")
 def test_tasks_and_questions_pass_through(ada: Door, site: Site, tmp_path: Path) -> None:
-    site.model.answer_with(
-        erase("stdio"), ModelReply(text="May I?"), erase("stdio"), ModelReply(text="Gone.")
-    )
+    erase_on_yes(site, "stdio")
     human = Human(answers=[accept(allow=True)])
     more = {"extensions": [TasksOfClient(human)], "elicitation_callback": human}
     assert talk(named(ada), tmp_path, ask("erase it"), **more)["answer"] == "Gone."
     assert erased(site, "stdio") == 1
     site.model.forget_script()
-    site.model.answer_with(
-        erase("early-stdio"), ModelReply(text="May I?"), erase("early-stdio"), ModelReply(text="Gone.")
-    )
+    erase_on_yes(site, "early-stdio")
     human, told = Human(answers=[accept(allow=True)]), []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
@@ -100,11 +94,8 @@ def test_a_server_that_refuses_or_is_away_ends_the_request(ada: Door, tmp_path: 
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": hello})
     environ = clean_environ() | named(ada) | wrong[what]
-    command = [sys.executable, *COMMAND]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environ, stdin=pipe, stdout=pipe, stderr=pipe
-    ) as started:
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, *COMMAND], cwd=tmp_path, env=environ, **pipes) as started:
         assert started.stdin is not None
         assert started.stdout is not None
         started.stdin.write(f"{line}\n".encode())

@@ -15,7 +15,7 @@ from agent_core.text.formats import utc_text
 from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, Turn
 from tests.api.conftest import Site, start_web
 from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient, task_request
-from tests.automations.mcp_server.test_questions import COLOUR, accept, erase, erased
+from tests.automations.mcp_server.test_questions import COLOUR, MAY_I, accept, erase, erase_on_yes, erased
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.tokens import token_of
@@ -23,14 +23,11 @@ from tests.tokens import token_of
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 
-async def begun(client: Client, message: str, **more: Any) -> Any:
-    """A task that asks the agent."""
-    return await client.session.call_tool("ask", {"message": message} | more, allow_claimed=True)
+def begin(door: Door, message: str) -> str:
+    """The id of a task that asks the agent."""
 
-
-def begin(door: Door, message: str, **more: Any) -> str:
     async def work(client: Client) -> Any:
-        return await begun(client, message, **more)
+        return await client.session.call_tool("ask", {"message": message}, allow_claimed=True)
 
     task = door.talk(work, tasks=True)
     assert (task.result_type, task.status) == ("task", "working")
@@ -57,7 +54,7 @@ def finish(door: Door, task_id: str) -> Any:
 
 def refusal(
     door: Door, method: str, task_id: str, *, tasks: bool = True, mode: Any = "auto", **more: Any
-) -> int:
+) -> Any:
     """The code of the error."""
 
     async def work(client: Client) -> int:
@@ -65,8 +62,7 @@ def refusal(
             await task_request(client.session, method, task_id, **more)
         return error.value.code
 
-    code: int = door.talk(work, tasks=tasks, mode=mode)
-    return code
+    return door.talk(work, tasks=tasks, mode=mode)
 
 
 def test_a_client_with_tasks_gets_a_handle_at_once_and_the_answer_by_it(ada: Door, site: Site) -> None:
@@ -104,7 +100,7 @@ def test_a_cancelled_task_stops_its_turn(ada: Door, site: Site) -> None:
 
 @pytest.mark.rule("3.5")
 def test_a_question_of_a_task_is_input_required_and_answered_once(ada: Door, site: Site) -> None:
-    site.model.answer_with(erase("task"), ModelReply(text="May I?"), erase("task"), ModelReply(text="Gone."))
+    erase_on_yes(site, "task")
     task_id = begin(ada, "erase it")
     until(lambda: ConsentQuestion.objects.exists() and Turn.objects.get().state == "succeeded")
     waiting = get(ada, task_id)
@@ -114,9 +110,8 @@ def test_a_question_of_a_task_is_input_required_and_answered_once(ada: Door, sit
     update(ada, task_id, **{"another.1": accept(allow=True), f"{key}0": accept(allow=True)})
     assert get(ada, task_id).status == "input_required"
     assert Turn.objects.count() == 1
-    update(ada, task_id, **{key: accept(allow=True)})
-    update(ada, task_id, **{key: accept(allow=False)})  # a second answer, and the same again
-    update(ada, task_id, **{key: accept(allow=True)})
+    for allow in (True, False, True):  # a second answer, and the first one again
+        update(ada, task_id, **{key: accept(allow=allow)})
     assert finish(ada, task_id).content[0].text == "Gone."
     assert erased(site, "task") == 1
     assert Turn.objects.count() == 2
@@ -128,9 +123,7 @@ def test_a_question_of_a_task_is_input_required_and_answered_once(ada: Door, sit
 
 @pytest.mark.rule("3.5")
 def test_an_answer_to_an_earlier_question_does_not_answer_the_next(ada: Door, site: Site) -> None:
-    site.model.answer_with(
-        erase("one"), ModelReply(text="May I?"), erase("one"), erase("two"), ModelReply(text="And that?")
-    )
+    site.model.answer_with(erase("one"), MAY_I, erase("one"), erase("two"), ModelReply(text="And that?"))
     task_id = begin(ada, "erase it")
     until(lambda: ConsentQuestion.objects.exists() and Turn.objects.get().state == "succeeded")
     [first] = get(ada, task_id).input_requests
@@ -186,9 +179,7 @@ def opened(person: Person, fleet: Fleet, name: str) -> tuple[Door, Process]:
 
 
 @pytest.mark.full
-def test_a_task_outlives_its_worker_and_every_web_process(
-    person_with_server: Person, model_server: Any, fleet: Fleet
-) -> None:
+def test_a_task_outlives_all_processes(person_with_server: Person, model_server: Any, fleet: Fleet) -> None:
     door, web = opened(person_with_server, fleet, "first")
     dying = fleet.worker()
     task_id = begin(door, "[[hold:long]] [[reply:After all]]")

@@ -47,8 +47,8 @@ def test_a_token_is_offered_and_allowed_the_tools_of_its_scopes(ada: Door) -> No
 def test_a_limited_token_reaches_its_own_conversation_only(ada: Door) -> None:
     agent = Agent.objects.get(owner=ada.user)
     here, beside = open_session(agent, title="here"), open_session(agent, title="beside")
-    other = ada.call("schedule", {"message": "tea", "every_seconds": 3600, "session": str(beside.pk),
-                                  "idempotency_key": "k"})  # fmt: skip
+    tea = {"message": "tea", "every_seconds": 3600, "idempotency_key": "k"}
+    other = ada.call("schedule", tea | {"session": str(beside.pk)})
     mine = door(ada, "manage", session=Session.objects.get(pk=here.pk))
     assert mine.call("list_agents")["agents"] == []
     assert [each["title"] for each in mine.call("list_sessions")["sessions"]] == ["here"]
@@ -63,8 +63,7 @@ def test_a_limited_token_reaches_its_own_conversation_only(ada: Door) -> None:
         ("cancel_appointment", {"job_id": other["id"]}),
     ):
         assert "not_found" in mine.refused(name, given), name
-    again = {"message": "tea", "every_seconds": 3600, "idempotency_key": "k"}
-    assert mine.call("schedule", again)["id"] != other["id"]
+    assert mine.call("schedule", tea)["id"] != other["id"]
     assert CronJob.objects.filter(session=here.pk).count() == 1
     assert Turn.objects.filter(session=beside.pk).count() == 0
 

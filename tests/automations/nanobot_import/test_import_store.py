@@ -49,26 +49,14 @@ def person(transactional_db: None) -> Person:
 
 def a_job(**fields: Any) -> dict[str, Any]:
     """A bound job as nanobot writes it; fields of `schedule`, `payload` and `state` are laid over."""
-    job: dict[str, Any] = {
-        "id": "abcd1234",
-        "name": "daily",
-        "enabled": True,
-        "schedule": {"kind": "every", "atMs": None, "everyMs": 60_000, "expr": None, "tz": None},
-        "payload": {
-            "kind": "agent_turn",
-            "message": "look",
-            "deliver": False,
-            "channel": None,
-            "to": None,
-            "channelMeta": {},
-            "sessionKey": KEY,
-        },
-        "state": {"nextRunAtMs": None, "lastRunAtMs": None},
-    }
+    payload = {"kind": "agent_turn", "message": "look", "sessionKey": KEY, "channelMeta": {}}
+    job: dict[str, Any] = {"id": "abcd1234", "name": "daily", "enabled": True}
+    job |= {"schedule": {"kind": "every", "atMs": None, "everyMs": 60_000, "expr": None, "tz": None}}
+    job |= {"payload": payload | {"deliver": False, "channel": None, "to": None}}
+    job |= {"state": {"nextRunAtMs": None, "lastRunAtMs": None}}
     for name, value in fields.items():
-        job[name] = (
-            job[name] | value if isinstance(value, dict) and isinstance(job.get(name), dict) else value
-        )
+        is_part = isinstance(value, dict) and isinstance(job.get(name), dict)
+        job[name] = job[name] | value if is_part else value
     return job
 
 
@@ -96,9 +84,8 @@ def everything() -> list[Any]:
 
 def test_the_sample_comes_in_by_category(person: Person) -> None:
     report = import_store(person.agent.pk, SAMPLE.read_bytes())
-    assert report.totals == {
-        "bound": 2, "legacy": 1, "system": 1, "not_stored": 1, "refused": 1, "already_there": 0,
-    }  # fmt: skip
+    expected = {"bound": 2, "legacy": 1, "system": 1, "not_stored": 1, "refused": 1, "already_there": 0}
+    assert report.totals == expected
     tea, news, garden = (CronJob.objects.get(pk=name) for name in ("3f9c2a1b", "77aa01cd", "b2d4e6f8"))
     assert [category(job) for job in (tea, news, garden)] == [Category.BOUND, Category.BOUND, Category.LEGACY]
     assert tea.session is not None
@@ -232,17 +219,13 @@ def test_an_open_session_is_used_and_an_archived_one_refused(person: Person, tel
 
 
 TOLERATED: dict[str, dict[str, Any]] = {
-    "snake case": {
-        "schedule": {"everyMs": None, "every_ms": 60_000},
-        "payload": {"sessionKey": None, "session_key": KEY, "channel_meta": {}},
-        "state": {"next_run_at_ms": None},
-    },
+    "a schedule in snake case": {"schedule": {"everyMs": None, "every_ms": 60_000}},
+    "a payload in snake case": {"payload": {"sessionKey": None, "session_key": KEY, "channel_meta": {}}},
+    "a state in snake case": {"state": {"next_run_at_ms": None}},
     "texts for numbers": {"schedule": {"everyMs": "60000"}},
     "a fraction that is none": {"schedule": {"everyMs": 60000.0}},
     "nulls": {
-        "name": None,
-        "enabled": None,
-        "state": None,
+        **dict.fromkeys(("name", "enabled", "state")),
         "payload": {"deliver": None, "channelMeta": None},
     },
     "unknown fields": {"colour": [1, {"x": None}], "schedule": {"jitter": 5}, "payload": {"model": "m"}},
@@ -370,10 +353,8 @@ def test_schedules_without_a_zone_are_in_the_agents(person: Person) -> None:
 
 def test_a_disabled_job_is_imported_paused_even_when_overdue(person: Person) -> None:
     past = {"kind": "at", "atMs": 1_760_000_000_000, "everyMs": None}
-    for number, line in enumerate(
-        brought(person, a_job(enabled=False), a_job(id="p", enabled=False, schedule=past))
-    ):
-        assert (line.outcome, line.enabled, line.next_run_at) == (Outcome.IMPORTED, False, None), number
+    for line in brought(person, a_job(enabled=False), a_job(id="p", enabled=False, schedule=past)):
+        assert (line.outcome, line.enabled, line.next_run_at) == (Outcome.IMPORTED, False, None)
     assert not JobClock.objects.filter(job__source="import", next_run_at__isnull=False).exists()
     update_job("abcd1234", {"enabled": True})
     assert JobClock.objects.get(job="abcd1234").next_run_at is not None
@@ -396,11 +377,8 @@ def test_a_group_is_imported_as_group_and_refuses_private_messages(person: Perso
 def test_no_session_gets_more_enabled_automations_than_it_may_have(person: Person, telegram: None) -> None:
     session = person.session(key=KEY)
     create_job(NewJob(session_id=session.pk, message="mine", schedule={"kind": "every", "seconds": 60}))
-    lines = brought(
-        person,
-        *(a_job(id=f"j{number}") for number in range(MOST_ENABLED + 1)),
-        a_job(id="off", enabled=False),
-    )
+    jobs = [a_job(id=f"j{number}") for number in range(MOST_ENABLED + 1)]
+    lines = brought(person, *jobs, a_job(id="off", enabled=False))
     refused = [line for line in lines if line.outcome is Outcome.REFUSED]
     assert [line.place for line in refused] == ["jobs[49]", "jobs[50]"]
     assert "50" in refused[0].note
@@ -419,8 +397,8 @@ def test_an_agent_that_goes_meanwhile_gets_nothing(person: Person) -> None:
     gone = create_agent(person.user, "gone")
     pk = gone.pk
     with transaction.atomic():
-        CronJob.objects.filter(agent=gone).delete()
-        Session.objects.filter(agent=gone).delete()
+        for rows in (CronJob.objects, Session.objects):
+            rows.filter(agent=gone).delete()
         gone.delete()
         thread, came = in_thread(lambda: import_store(pk, store(a_job())))
         thread.join(1)
@@ -474,9 +452,8 @@ def test_a_reserved_session_key_is_refused_even_if_it_exists(person: Person) -> 
     bound = a_job(id="b1", payload={"sessionKey": "cron:leg1"})
     for _ in range(2):
         assert brought(person, legacy, bound)[1].outcome == "refused"
-        Session.objects.get_or_create(
-            agent=person.agent, key="cron:leg1", defaults={"owner": person.user, "type": "job"}
-        )
+        owner = {"owner": person.user, "type": "job"}
+        Session.objects.get_or_create(agent=person.agent, key="cron:leg1", defaults=owner)
     assert not CronJob.objects.filter(pk="b1").exists()
 
 

@@ -63,17 +63,10 @@ class Stage:
 
 
 @pytest.fixture
-def stage(
-    person: Person,
-    telegram: None,
-    site: Site,  # noqa: F811 - a fixture
-    settings: Any,
-    tmp_path: Path,
-) -> Iterator[Stage]:
+def stage(person: Person, telegram: None, site: Any, settings: Any, tmp_path: Path) -> Iterator[Stage]:  # noqa: F811
     settings.RONDO_CONNECTION_HOSTS = ("127.0.0.1",)
-    add_connection(
-        person.user, "work", {"provider": "openai-chat", "base_url": f"{site.url}/v1", "secret": "key-4711"}
-    )
+    about = {"provider": "openai-chat", "base_url": f"{site.url}/v1", "secret": "key-4711"}
+    add_connection(person.user, "work", about)
     update_agent(person.agent.pk, {"model": "work:gpt-5"})
     session = person.session(key="telegram:42")
     with zone_folder(tmp_path / "zones") as zones:
@@ -86,19 +79,14 @@ def stage(
         yield made
 
 
-def retire(stage: Stage) -> Callable[[], object]:
-    stage.list_models("other")
-    return lambda: stage.list_models("gpt-5")
+def lists(*names: str, status: int = 200) -> Callable[[Stage], Callable[[], object]]:
+    """The provider lists these models, or refuses to."""
 
+    def change(stage: Stage) -> Callable[[], object]:
+        stage.list_models(*names, status=status)
+        return lambda: stage.list_models("gpt-5")
 
-def expire(stage: Stage) -> Callable[[], object]:
-    stage.list_models(status=401)
-    return lambda: stage.list_models("gpt-5")
-
-
-def leave_unpaid(stage: Stage) -> Callable[[], object]:
-    stage.list_models(status=402)
-    return lambda: stage.list_models("gpt-5")
+    return change
 
 
 def close_channel(_stage: Stage) -> Callable[[], object]:
@@ -114,13 +102,9 @@ def lose_zone(stage: Stage) -> Callable[[], object]:
 def use_up(stage: Stage, period: str = "day", spent: int = 500, **cap: Any) -> Callable[[], object]:
     """A cap of the agent of which this much is spent. By its clock the day does not end within some hours."""
     now = datetime.now(UTC)
-    update_agent(
-        stage.person.agent.pk,
-        {
-            "timezone": "UTC" if 2 < now.hour < 20 else "Etc/GMT-12",
-            "limits": {period: cap or {"tokens": 500}},
-        },
-    )
+    limits = {"limits": {period: cap or {"tokens": 500}}}
+    zone = {"timezone": "UTC" if 2 < now.hour < 20 else "Etc/GMT-12"}
+    update_agent(stage.person.agent.pk, zone | limits)
     agent = Agent.objects.get(pk=stage.person.agent.pk)
     begin, ends_at = period_of(period, agent.timezone, now)
     if spent:
@@ -129,20 +113,16 @@ def use_up(stage: Stage, period: str = "day", spent: int = 500, **cap: Any) -> C
     return lambda: update_agent(agent.pk, {"limits": {period: None}})
 
 
-@pytest.mark.parametrize(
-    ("breaks", "code"),
-    [
-        (use_up, "budget"),
-        (retire, "bad_model"),
-        (expire, "bad_model"),
-        (leave_unpaid, "bad_model"),
-        (close_channel, "bad_channel"),
-        (lose_zone, "unknown_timezone"),
-    ],
-)
-def test_what_will_stop_a_run_is_told_before_its_slot_and_once(
-    stage: Stage, breaks: Callable[[Stage], Callable[[], object]], code: str
-) -> None:
+BREAKS: dict[str, list[Any]] = {
+    "budget": [use_up],
+    "bad_model": [lists("other"), lists(status=401), lists(status=402)],
+    "bad_channel": [close_channel],
+    "unknown_timezone": [lose_zone],
+}
+
+
+@pytest.mark.parametrize(("code", "breaks"), [(code, each) for code in BREAKS for each in BREAKS[code]])
+def test_what_will_stop_a_run_is_told_before_its_slot_and_once(stage: Stage, code: str, breaks: Any) -> None:
     """Complaint 11."""
     assert stage.check() == []
     assert CHECKS["preflight"]().ok
@@ -180,32 +160,23 @@ def test_a_cron_schedule_that_lost_its_zone_is_told_once_too(stage: Stage) -> No
     assert not CHECKS["jobs_set_aside"]().ok
 
 
-@pytest.mark.parametrize(
-    ("listed", "last_error", "found"),
-    [
-        ({"names": ["alias"]}, "", []),
-        ({"status": 500}, "", []),
-        ({"status": 404}, "", []),
-        ({"status": 403}, "", []),
-        ({"status": 401, "body": "Missing scopes: api.model.read"}, "", []),
-        ({"body": "<html>"}, "", []),
-        ({"body": "[" * 100_000}, "", []),
+UNPAID = "The model provider rejected the request (402: the account's quota or credit is used up)"
+
+
+def test_only_what_a_provider_says_for_sure_counts(stage: Stage) -> None:
+    unsure: list[dict[str, Any]] = [{"status": status} for status in (500, 404, 403)]
+    unsure += [{"status": 401, "body": "Missing scopes: api.model.read"}, {"body": "<html>"}]
+    cases: list[tuple[dict[str, Any], str, list[str]]] = [
+        *((listed, "", []) for listed in (*unsure, {"names": ["alias"]}, {"body": "[" * 100_000})),
         ({"status": 500}, "The model provider cannot be reached (timed out)", []),
         ({"status": 500}, GONE, ["bad_model"]),
         ({"names": ["gpt-5"]}, GONE, []),
-        (
-            {"names": ["gpt-5"]},
-            "The model provider rejected the request (402: the account's quota or credit is used up)",
-            ["bad_model"],
-        ),
-    ],
-)
-def test_only_what_a_provider_says_for_sure_counts(
-    stage: Stage, listed: dict[str, Any], last_error: str, found: list[str]
-) -> None:
-    Connection.objects.update(last_error=last_error)
-    stage.list_models(*listed.pop("names", ()), **listed)
-    assert stage.check() == found
+        ({"names": ["gpt-5"]}, UNPAID, ["bad_model"]),
+    ]
+    for listed, last_error, found in cases:
+        Connection.objects.update(last_error=last_error)
+        stage.list_models(*listed.pop("names", ()), **listed)
+        assert stage.check() == found, (listed, last_error)
 
 
 def test_one_list_serves_all_automations_of_a_connection_and_one_mail_is_unread(stage: Stage) -> None:
@@ -221,9 +192,7 @@ def test_one_list_serves_all_automations_of_a_connection_and_one_mail_is_unread(
     assert "4 more" in unread.detail
 
 
-def test_a_saved_automation_is_checked_soon_and_others_once_in_the_hour_before_their_slot(
-    stage: Stage,
-) -> None:
+def test_a_saved_automation_is_checked_soon_others_in_the_hour_before_their_slot(stage: Stage) -> None:
     run_hinted_maintenance(lambda: False, PREFLIGHT)
     asked = len(stage.site.asked)
     run_hinted_maintenance(lambda: False, PREFLIGHT)
@@ -249,9 +218,7 @@ def test_a_second_problem_does_not_tell_the_first_one_again(stage: Stage) -> Non
     assert MailboxEvent.objects.filter(event_type="preflight").count() == 2
 
 
-def test_what_was_found_of_a_job_that_was_changed_meanwhile_is_not_stored(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_before_a_change_is_not_stored(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def changes(given: preflight.Checked) -> list[preflight.Problem]:
         update_job(given.job.pk, {"name": "Else"})
         return [preflight.Problem(code="bad_model", text="An old one.")]
@@ -262,9 +229,7 @@ def test_what_was_found_of_a_job_that_was_changed_meanwhile_is_not_stored(
 
 
 @pytest.mark.rule("10.0")
-def test_an_inactive_owner_a_paused_automation_and_a_server_with_the_flag_off_are_not_checked(
-    stage: Stage, settings: Any
-) -> None:
+def test_inactive_owners_paused_jobs_and_the_flag_off_are_not_checked(stage: Stage, settings: Any) -> None:
     stage.list_models(status=401)
     users = type(stage.person.user).objects.filter(pk=stage.person.user.pk)
     users.update(is_active=False)
@@ -290,20 +255,19 @@ def test_tools_and_gates_that_are_gone_are_problems(stage: Stage) -> None:
 PRICED = {"gpt-5": {"input": "1.25", "output": "10"}}
 
 
-@pytest.mark.parametrize(
-    ("given", "prices", "found"),
-    [
-        ({"spent": 499}, {}, []),
-        ({"spent": 0, "tokens": 0}, {}, ["budget"]),
-        ({"period": "month", "spent": 700}, {}, ["budget"]),
-        ({"usd": "0.0005"}, PRICED, ["budget"]),
-        ({"usd": "0.0005"}, {"*": {"input": "0", "output": "0"}}, []),
-        ({"usd": "0.0005", "tokens": 500}, {"*": {"input": "0", "output": "0"}}, ["budget"]),
-    ],
-)
-def test_a_cap_is_a_problem_if_nothing_is_left_for_the_automations_model(
-    stage: Stage, given: dict[str, Any], prices: dict[str, Any], found: list[str]
-) -> None:
+FREE = {"*": {"input": "0", "output": "0"}}
+CAPS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    ({"spent": 499}, {}, []),
+    ({"spent": 0, "tokens": 0}, {}, ["budget"]),
+    ({"period": "month", "spent": 700}, {}, ["budget"]),
+    ({"usd": "0.0005"}, PRICED, ["budget"]),
+    ({"usd": "0.0005"}, FREE, []),
+    ({"usd": "0.0005", "tokens": 500}, FREE, ["budget"]),
+]
+
+
+@pytest.mark.parametrize(("given", "prices", "found"), CAPS)
+def test_a_cap_is_a_problem_if_nothing_is_left(stage: Stage, given: Any, prices: Any, found: Any) -> None:
     Connection.objects.update(prices=prices)
     use_up(stage, **given)
     assert stage.check() == found

@@ -62,13 +62,8 @@ def _counted(found: re.Match[str], size: int, base: int) -> str:
 
 
 def _named(sim: CronSim, wall: datetime) -> bool:
-    return (
-        wall.minute in sim.minutes
-        and wall.hour in sim.hours
-        and wall.month in sim.months
-        and wall.second == 0
-        and sim.match_day(wall.date())
-    )
+    named = (wall.minute in sim.minutes, wall.hour in sim.hours, wall.month in sim.months)
+    return all(named) and wall.second == 0 and sim.match_day(wall.date())
 
 
 def is_fixed(expr: str) -> bool:

@@ -33,9 +33,8 @@ def make_due(job: CronJob, seconds: int = 61) -> None:
     """Move the job into the past, grid, end and clock alike."""
     back = timedelta(seconds=seconds)
     CronJob.objects.filter(pk=job.pk).update(anchor=F("anchor") - back, ends_at=F("ends_at") - back)
-    JobClock.objects.filter(job=job).update(
-        next_run_at=F("next_run_at") - back, last_slot=F("last_slot") - back
-    )
+    earlier = {"next_run_at": F("next_run_at") - back, "last_slot": F("last_slot") - back}
+    JobClock.objects.filter(job=job).update(**earlier)
 
 
 def test_slots_are_handled_up_to_the_end_and_none_after(person: Person) -> None:
@@ -92,9 +91,9 @@ def test_a_job_stops_at_max_runs_even_after_a_purge(person: Person) -> None:
         RunRecord.objects.filter(job=job).delete()  # as retention does, and more
         assert (clock_of(job).next_run_at is not None) is left
     assert clock_of(job).runs_started == 2
-    update_job(job.pk, {"enabled": False})
-    update_job(job.pk, {"enabled": True})
-    assert clock_of(job).next_run_at is None
+    for is_on in (False, True):
+        update_job(job.pk, {"enabled": is_on})
+        assert clock_of(job).next_run_at is None
     update_job(job.pk, {"max_runs": 3})
     assert clock_of(job).next_run_at is not None
 
@@ -120,9 +119,8 @@ def test_jitter_delays_every_firing_equally_without_moving_its_slot(person: Pers
     fired_at = planned_for(job)
     fire_due_jobs()
     run = RunRecord.objects.get(job=job)
-    assert run.scheduled_for == (fired_at - shift).replace(
-        microsecond=(fired_at - shift).microsecond // 1000 * 1000
-    )
+    slot = fired_at - shift
+    assert run.scheduled_for == slot.replace(microsecond=slot.microsecond // 1000 * 1000)
     following = planned_for(job)
     assert plan_of(job, 0).slots is not None
     assert ((following - shift) - job.anchor) % timedelta(seconds=60) == timedelta(0)
