@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -17,10 +18,10 @@ from django.db.models.functions import Now
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.one_by_one import NothingFires
 from automations.jobs.clock import notify_beats
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from config.supervisor import valkey
 from sessions_app.models import Session, Turn, TurnState
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.races import in_thread, waiting
@@ -35,8 +36,7 @@ def soon(seconds: float = 1.5) -> datetime:
 
 def once(session: Session, message: str = "go") -> CronJob:
     """Due far ahead, until `make_due`."""
-    schedule = {"kind": "at", "at": "2099-01-01T09:00:00Z"}
-    return create_job(NewJob(session_id=session.pk, message=message, schedule=schedule))
+    return new(session, message=message, schedule={"kind": "at", "at": "2099-01-01T09:00:00Z"})
 
 
 def make_due(jobs: list[CronJob], at: datetime) -> None:
@@ -67,10 +67,7 @@ def test_any_number_of_beats_gives_exactly_one_run_per_slot(fleet: Fleet, person
         beat.wait_for("beat_ready", 60)
     at = soon(0.5)
     make_due(jobs, at)
-    every = {"kind": "every", "seconds": 1}
-    ticking = create_job(
-        NewJob(session_id=person.session().pk, message="tick", overlap="queue", schedule=every)
-    )
+    ticking = new(person.session(), message="tick", overlap="queue", schedule=EVERY_SECOND)
     until(lambda: RunRecord.objects.exclude(job=ticking).count() == 100)
     until(lambda: ticking.runs.count() >= 2)
     for beat in started:
@@ -105,9 +102,8 @@ def trap(transactional_db: None) -> Iterator[None]:
             "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             " IF NEW.snapshot->>'name' = 'trap' THEN RAISE EXCEPTION 'trapped'; END IF; RETURN NEW; END $$"
         )
-        cursor.execute(
-            "CREATE TRIGGER trap BEFORE INSERT ON automations_runrecord FOR EACH ROW EXECUTE FUNCTION trap()"
-        )
+        row = "BEFORE INSERT ON automations_runrecord FOR EACH ROW"
+        cursor.execute(f"CREATE TRIGGER trap {row} EXECUTE FUNCTION trap()")
     yield
     with connection.cursor() as cursor:
         cursor.execute("DROP FUNCTION trap() CASCADE")
@@ -153,9 +149,7 @@ def own_broker(fleet: Fleet, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]
 
 
 @pytest.mark.full
-def test_a_hung_broker_and_a_killed_beat_lose_no_slot(
-    fleet: Fleet, person: Person, own_broker: subprocess.Popen[bytes]
-) -> None:
+def test_a_hung_broker_and_a_killed_beat_lose_no_slot(fleet: Fleet, person: Person, own_broker: Any) -> None:
     beat: Process = fleet.beat()
     own_broker.send_signal(signal.SIGSTOP)
     jobs = [once(person.session()) for _ in range(4)]
@@ -164,9 +158,7 @@ def test_a_hung_broker_and_a_killed_beat_lose_no_slot(
     until(lambda: RunRecord.objects.count() == 4, what="beat fires although the broker hangs")
     beat.wait_for("hints_dropped")
     lags = RunRecord.objects.values_list("lag_ms", flat=True)
-    assert all(lag is not None and lag < 1000 for lag in lags), (
-        f"no slot waited for the broker: {list(lags)} ms"
-    )
+    assert all(lag is not None and lag < 1000 for lag in lags), f"one waited for the broker: {list(lags)} ms"
     beat.kill()
     own_broker.send_signal(signal.SIGCONT)
     fleet.worker()
@@ -222,10 +214,8 @@ def test_jobs_poisoned_in_every_way_block_no_other_job(person: Person, trap: Non
     with connection.cursor() as cursor:
         for way, update in ways.items():
             cursor.execute(f"UPDATE automations_cronjob SET {update} WHERE id = %s", [poisoned[way].pk])
-        cursor.execute(
-            "UPDATE automations_jobclock SET next_run_at = '0001-01-03', runs_started = 1 WHERE job_id = %s",
-            [poisoned["no runs left"].pk],
-        )
+        ended = "next_run_at = '0001-01-03', runs_started = 1 WHERE job_id = %s"
+        cursor.execute(f"UPDATE automations_jobclock SET {ended}", [poisoned["no runs left"].pk])
     until(lambda: fire_due_jobs().claimed == 0)
     sound = [job.pk for job in jobs if job not in poisoned.values()]
     assert RunRecord.objects.filter(job__in=sound, state=RunState.QUEUED).count() == len(sound)
@@ -255,9 +245,7 @@ def test_unreadable_instants_are_rejected_by_every_time_column(person: Person) -
         for field in model._meta.concrete_fields
         if isinstance(field, DateTimeField)
     ]
-    assert {table for table, _ in columns} == {
-        f"automations_{name}" for name in ("cronjob", "jobclock", "runrecord")
-    }
+    assert len({table for table, _ in columns}) == 3
     for (table, column), instant in product(columns, UNREADABLE):
         with (
             pytest.raises(IntegrityError, match=r"times_readable|finished_iff_ended|retry_waits|next_is"),

@@ -37,10 +37,8 @@ def connected() -> SessionLocks:
 
 def cut_lock_connections() -> int:
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'rondo lock' AND datname = current_database()"
-        )
+        ours = "application_name = 'rondo lock' AND datname = current_database()"
+        cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
         return len(cursor.fetchall())
 
 
@@ -58,9 +56,7 @@ def three(transactional_db: None) -> Iterator[list[SessionLocks]]:
         each.close()
 
 
-def test_a_session_is_held_once_within_and_across_processes(
-    three: list[SessionLocks], session_id: uuid.UUID
-) -> None:
+def test_a_session_is_held_once_in_all_processes(three: list[SessionLocks], session_id: uuid.UUID) -> None:
     here, there, _ = three
     handle = here.try_hold(session_id)
     assert handle is not None
@@ -70,7 +66,7 @@ def test_a_session_is_held_once_within_and_across_processes(
     assert there.try_hold(session_id) is not None
 
 
-def test_an_unlock_of_an_older_connection_frees_nobody(
+def test_an_unlock_by_an_old_connection_frees_nobody(
     three: list[SessionLocks], session_id: uuid.UUID
 ) -> None:
     locks, other, third = three

@@ -6,6 +6,7 @@ import random
 import threading
 import uuid
 from functools import partial
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -25,12 +26,8 @@ pytestmark = [pytest.mark.full, pytest.mark.rule("6.1", "6.2")]
 DEPOSITORS, SESSIONS = 12, 3
 ROUNDS, KILL_EVERY = 24, 8
 MOST_OPEN = 6  # turns at a time
-ASKED = (
-    "[[delay:0.1]] hello",
-    "[[delay:0.3]] hello",
-    "[[fail:402]] hello",
-    "[[delay:0.2]] [[fail:402]] hello",
-)
+COMMANDS = ("[[delay:0.1]]", "[[delay:0.3]]", "[[fail:402]]", "[[delay:0.2]] [[fail:402]]")
+ASKED = [f"{command} hello" for command in COMMANDS]
 
 
 def depositor(number: int, targets: list[uuid.UUID], told: list[uuid.UUID], enough: threading.Event) -> None:
@@ -38,14 +35,10 @@ def depositor(number: int, targets: list[uuid.UUID], told: list[uuid.UUID], enou
     chance, count = random.Random(number), 0
     while not enough.wait(chance.random() * 0.6):
         count += 1
-        mail = NewUpdate(
-            event_type="job_completed",
-            summary=f"update {number}-{count}.",
-            detail=f"all of {number}-{count}",
-            source_key=f"job:{number}",
-            priority=Priority(chance.randrange(3)),
-            dedupe_key=chance.choice(["", "", "", "weather", f"of {number}"]),
-        )
+        said: Any = {"summary": f"update {number}-{count}.", "detail": f"all of {number}-{count}"}
+        said |= {"source_key": f"job:{number}", "priority": Priority(chance.randrange(3))}
+        key = chance.choice(["", "", "", "weather", f"of {number}"])
+        mail = NewUpdate(event_type="job_completed", dedupe_key=key, **said)
         deposit(chance.choice(targets), mail)
         told.append(mail.event_id)
         connection.close()  # back to the pool, for the others

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,14 +13,16 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Session, Turn, TurnState
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person, new_person
 from tests.past import ago, prune_all
 
 pytestmark = pytest.mark.rule("10.3")
 
+Ledger = Callable[[CronJob], list[datetime]]
 _LEDGER = (
     "CREATE TABLE ledger (job_id text, slot timestamptz)",
     """CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -29,7 +32,7 @@ _LEDGER = (
 
 
 @pytest.fixture
-def ledger(transactional_db: None) -> Iterator[Callable[[CronJob], list[datetime]]]:
+def ledger(transactional_db: None) -> Iterator[Ledger]:
     """The slots of every run that was ever stored of a job, gone or not."""
 
     def slots(job: CronJob) -> list[datetime]:
@@ -38,25 +41,20 @@ def ledger(transactional_db: None) -> Iterator[Callable[[CronJob], list[datetime
             return [slot for (slot,) in cursor.fetchall()]
 
     with connection.cursor() as cursor:
-        for statement in _LEDGER:
-            cursor.execute(statement)
+        cursor.execute(";".join(_LEDGER))
     yield slots
     with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION note() CASCADE")
-        cursor.execute("DROP TABLE ledger")
+        cursor.execute("DROP FUNCTION note() CASCADE; DROP TABLE ledger")
 
 
 def every(session: Session, seconds: int = 1, **fields: Any) -> CronJob:
-    return create_job(
-        NewJob(session_id=session.pk, message="x", schedule={"kind": "every", "seconds": seconds}, **fields)
-    )
+    return new(session, schedule={"kind": "every", "seconds": seconds}, **fields)
 
 
 def end_all() -> None:
     """What was fired has run, long ago."""
-    Turn.objects.filter(state=TurnState.QUEUED).update(
-        state=TurnState.SUCCEEDED, queued_at=ago(200), finished_at=ago(200)
-    )
+    ended = {"state": TurnState.SUCCEEDED, "finished_at": ago(200)}
+    Turn.objects.filter(state=TurnState.QUEUED).update(queued_at=ago(200), **ended)
     RunRecord.objects.filter(state=RunState.QUEUED).update(state=RunState.SUCCEEDED, finished_at=Now())
     RunRecord.objects.update(finished_at=ago(200))
 
@@ -87,10 +85,10 @@ CHANGES: dict[str, Callable[[CronJob], object]] = {
     "nothing": lambda _job: None,
     "the clock turned back": turn_back,
     "the clock turned back and an edit": lambda job: update_job(
-        turn_back(job).pk, {"schedule": {"kind": "every", "seconds": 1}}
+        turn_back(job).pk, {"schedule": EVERY_SECOND}
     ),
     "renamed": lambda job: update_job(job.pk, {"name": "other", "message": "other"}),
-    "the same schedule": lambda job: update_job(job.pk, {"schedule": {"kind": "every", "seconds": 1}}),
+    "the same schedule": lambda job: update_job(job.pk, {"schedule": EVERY_SECOND}),
     "another schedule and back": lambda job: [
         update_job(job.pk, {"schedule": {"kind": "every", "seconds": seconds}}) for seconds in (7, 1)
     ],
@@ -101,17 +99,13 @@ CHANGES: dict[str, Callable[[CronJob], object]] = {
 }
 
 
-def test_no_slot_repeats_after_a_jobs_past_is_pruned(
-    person: Person, ledger: Callable[[CronJob], list[datetime]], settings: Any
-) -> None:
+def test_no_slot_repeats_after_a_jobs_past_is_pruned(person: Person, ledger: Ledger, settings: Any) -> None:
     settings.RONDO_KEEP_RUNS_PER_JOB = 1
     owners = {"one": person, "none": new_person("bob"), "all": new_person("carl")}  # within the quota of each
-    jobs = {
-        (change, catch_up): every(owner.session(), catch_up=catch_up, overlap="queue")
-        for change in CHANGES
-        for catch_up, owner in owners.items()
-    }
-    for job in jobs.values():
+    jobs = {}
+    for change, catch_up in product(CHANGES, owners):
+        job = every(owners[catch_up].session(), catch_up=catch_up, overlap="queue")
+        jobs[change, catch_up] = job
         set_back(job, 20)
     for _ in range(2):
         fire_due_jobs()
@@ -127,19 +121,15 @@ def test_no_slot_repeats_after_a_jobs_past_is_pruned(
         assert slots == sorted(set(slots)), (change, catch_up)
 
 
-def test_a_one_shot_never_repeats_after_its_run_is_pruned(
-    person: Person, ledger: Callable[[CronJob], list[datetime]]
-) -> None:
+def test_a_one_shot_never_repeats_after_its_run_is_pruned(person: Person, ledger: Ledger) -> None:
     later, at = ago(-1), ago(0)
-    job = create_job(
-        NewJob(session_id=person.session().pk, message="x", schedule={"kind": "at", "at": later.isoformat()})
-    )
+    job = new(person.session(), schedule={"kind": "at", "at": later.isoformat()})
     CronJob.objects.filter(pk=job.pk).update(at=at)
     JobClock.objects.filter(job=job).update(next_run_at=at)
     assert fire_due_jobs().queued == 1
     forget([job])
-    update_job(job.pk, {"enabled": False})
-    update_job(job.pk, {"enabled": True, "catch_up": "all"})
+    for changes in ({"enabled": False}, {"enabled": True, "catch_up": "all"}):
+        update_job(job.pk, changes)
     assert fire_due_jobs().claimed == 0
     assert ledger(job) == [at]
 

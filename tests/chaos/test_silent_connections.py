@@ -15,23 +15,16 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 
-from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord
 from config.database import database_settings
 from sessions_app.models import Turn
-from sessions_app.postgres.connection import (
-    CHECK_SECONDS,
-    Pool,
-    connect_directly,
-    disable_time_limits,
-    enable_time_limits,
-    no_time_limit,
-    time_limit,
-)
+from sessions_app.postgres import connection as limits
+from sessions_app.postgres.connection import CHECK_SECONDS, Pool, connect_directly, no_time_limit, time_limit
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.lock import SessionLocks
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
@@ -103,8 +96,8 @@ def test_what_the_address_says_wins_over_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("dropping", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_an_unanswered_statement_ends_in_time_and_is_named(
-    proxy: Proxy, settings: Any, dropping: bool, caplog: pytest.LogCaptureFixture
+def test_an_unanswered_statement_ends_in_time(
+    proxy: Proxy, settings: Any, dropping: bool, caplog: Any
 ) -> None:
     settings.RONDO_DATABASE_SECONDS = 1
     link = connect_directly(proxy.url)
@@ -155,20 +148,19 @@ def test_only_migrations_and_long_work_may_take_longer(settings: Any) -> None:
 
     with time_limit(0.2), no_time_limit():
         sleep(0.3)
-    disable_time_limits()
+    limits.disable_time_limits()
     try:
         sleep(0.7)
     finally:
-        enable_time_limits()
+        limits.enable_time_limits()
     with pytest.raises(OperationalError), time_limit(0.3):
         sleep(60)
     connection.close()
 
     def asleep() -> int:
         with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%/* asleep */%' AND pid <> pg_backend_pid()"
-            )
+            others = "query LIKE '%/* asleep */%' AND pid <> pg_backend_pid()"
+            cursor.execute(f"SELECT count(*) FROM pg_stat_activity WHERE {others}")
             return int(cursor.fetchone()[0])
 
     until(lambda: not asleep(), 10, "the server ends a statement that was given up")
@@ -182,9 +174,8 @@ def test_a_transaction_the_server_ended_is_retried_like_an_outage() -> None:
         nonlocal began
         began += 1
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SET LOCAL idle_in_transaction_session_timeout = %s", ["50ms" if began == 1 else "0"]
-            )
+            limit = "50ms" if began == 1 else "0"
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = %s", [limit])
             if began == 1:
                 link = cursor.connection
                 until(lambda: select.select([link.fileno()], [], [], 0)[0], 10, "the server has ended it")
@@ -235,13 +226,10 @@ def test_turns_and_jobs_recover_soon_after_all_connections_go_silent(
         "RONDO_WORKER_LOST_SECONDS": "15",
     }
     worker, _beat = fleet.worker(), fleet.beat()
-    every = {"kind": "every", "seconds": 1}
-    create_job(NewJob(session_id=person_with_server.session().pk, message="go", schedule=every))
+    new(person_with_server.session(), schedule=EVERY_SECOND)
     until(lambda: RunRecord.objects.count() >= 2)
-    turns = [
-        receive(person_with_server.session().pk, MessageInput(content=f"[[hold:all]] number {number}"))
-        for number in range(4)
-    ]
+    sessions = [person_with_server.session() for _ in range(4)]
+    turns = [receive(each.pk, MessageInput(content="[[hold:all]] hello")) for each in sessions]
     until(lambda: model_server.held.get("all") == 4)
     before = RunRecord.objects.order_by("-pk").values_list("pk", flat=True)[0]
     began = time.monotonic()
@@ -265,12 +253,8 @@ def test_turns_and_jobs_recover_soon_after_all_connections_go_silent(
 def test_a_stopped_server_delays_turns_only_while_it_is_stopped(
     proxy: Proxy, fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
-    fleet.environ |= {
-        "DATABASE_URL": proxy.url,
-        "DATABASE_LOCK_URL": proxy.url,
-        "RONDO_DATABASE_SECONDS": "2",
-        "RONDO_WORKER_LOST_SECONDS": "15",
-    }
+    fleet.environ |= {"DATABASE_URL": proxy.url, "DATABASE_LOCK_URL": proxy.url}
+    fleet.environ |= {"RONDO_DATABASE_SECONDS": "2", "RONDO_WORKER_LOST_SECONDS": "15"}
     worker = fleet.worker()
     turn = receive(person_with_server.session().pk, MessageInput(content="[[hold:one]] hello"))
     until(lambda: model_server.held.get("one"))

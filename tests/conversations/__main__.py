@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-_MISSING = (
-    "RONDO_EVAL_MODEL is not set; name a model, such as RONDO_EVAL_MODEL=openai-chat:NAME, and give its key"
-)
+_MISSING = "RONDO_EVAL_MODEL is not set; name a model, such as openai-chat:NAME, and give its key"
 
 
 def main(arguments: list[str]) -> int:

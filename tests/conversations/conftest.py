@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from agent_core import tools
 from sessions_app.models import Agent
+from sessions_app.worker.process import WorkerProcess
 from tests.conftest import new_person
-from tests.conversations.stage import ZONE
+from tests.conversations.stage import ZONE, Stage
 from tests.model_server import ModelServer
 
 
@@ -29,6 +31,15 @@ def _only_tools_of_the_apps() -> Iterator[None]:
     yield
     for tool in others:
         tools.register(tool)
+
+
+@pytest.fixture
+def stage(scripted: ModelServer, worker: WorkerProcess, monkeypatch: Any, request: Any) -> Stage:
+    """Played by a script; the model has the name of the test's module."""
+    monkeypatch.setenv("OPENAI_BASE_URL", scripted.base_url)
+    scripted.reset()
+    agent = agent_of(f"openai-chat:{request.module.__name__.rpartition('test_')[2]}")
+    return Stage(agent=agent, worker=worker, server=scripted)
 
 
 def agent_of(model: str) -> Agent:

@@ -37,15 +37,9 @@ PHRASINGS = (
     Phrasing(said="In half an hour, check again whether the build is green.", minutes=30, words=True),
     Phrasing(said="Check back with me in two hours and ask how the talk went.", minutes=120),
     Phrasing(said="Ping me in 45 minutes, the laundry will be done.", minutes=45),
-    Phrasing(
-        said="Look at the weather again in three hours and tell me if it rains.", minutes=180, words=True
-    ),
+    Phrasing(said="In three hours, look at the weather and tell me if it rains.", minutes=180, words=True),
     Phrasing(said="Every half hour, remind me to stand up.", every=1800),
-    Phrasing(
-        said="From now on check the news each morning at seven and summarise them.",
-        cron="0 7 * * *",
-        words=True,
-    ),
+    Phrasing(said="From now on sum up the news each morning at seven.", cron="0 7 * * *", words=True),
     Phrasing(said="Remind me on weekdays at 17:30 to write the report.", cron="30 17 * * 1-5"),
     Phrasing(said="I'll be back in half an hour.", minutes=0),
     Phrasing(said="Yesterday you reminded me at nine. Thank you!", minutes=0),
@@ -55,9 +49,7 @@ PHRASINGS = (
     Phrasing(said="Sag mir in 45 Minuten, dass die Wäsche fertig ist.", minutes=45),
     Phrasing(said="Sieh in drei Stunden nach dem Wetter und sag mir, ob es regnet.", minutes=180, words=True),
     Phrasing(said="Erinnere mich jede halbe Stunde daran aufzustehen.", every=1800),
-    Phrasing(
-        said="Fasse ab jetzt jeden Morgen um sieben die Nachrichten zusammen.", cron="0 7 * * *", words=True
-    ),
+    Phrasing(said="Fasse ab jetzt jeden Morgen um sieben die News zusammen.", cron="0 7 * * *", words=True),
     Phrasing(said="Erinnere mich werktags um 17:30 Uhr an den Bericht.", cron="30 17 * * 1-5"),
     Phrasing(said="Ich bin in einer halben Stunde wieder da.", minutes=0),
     Phrasing(said="Gestern hast du mich um neun erinnert. Danke!", minutes=0),
@@ -72,9 +64,8 @@ def good_replies(asked: Phrasing) -> tuple[ModelReply, ...]:
     if asked.minutes and not asked.words:
         return calls("schedule_private_message", send_at=at, message_text=asked.said), says("I will.")
     plan: dict[str, Any] = {"cron_expr": asked.cron} if asked.cron else {"every_seconds": asked.every}
-    return calls("cron", action="add", message=asked.said, **({"at": at} if asked.minutes else plan)), says(
-        "I will."
-    )
+    plan = {"at": at} if asked.minutes else plan
+    return calls("cron", action="add", message=asked.said, **plan), says("I will.")
 
 
 def judge(stage: Stage, asked: Phrasing) -> None:

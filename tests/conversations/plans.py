@@ -56,17 +56,10 @@ def a_plan_that_asks(stage: Stage) -> None:
     assert _execution(stage).status == Status.WAITING_USER
     assert stage.answer().startswith(f"{MEANWHILE}\n- The backup is done.\n\n")
     assert MailboxEvent.objects.get(target=stage.chat).acknowledged_at is not None
-    edit = tool(
-        "edit_document",
-        name="MEMORY.md",
-        revision=1,
-        old_text="- likes tea",
-        new_text="- likes tea\n- likes blue",
-    )
-    stage.script(
-        plan(tool("read_document", name="MEMORY.md"), edit),
-        revision("finish", answer="Noted: you like blue."),
-    )
+    texts = {"old_text": "- likes tea", "new_text": "- likes tea\n- likes blue"}
+    edit = tool("edit_document", name="MEMORY.md", revision=1, **texts)
+    read = tool("read_document", name="MEMORY.md")
+    stage.script(plan(read, edit), revision("finish", answer="Noted: you like blue."))
     stage.say("Blue.")
     assert _execution(stage).status == Status.COMPLETED
     assert "blue" in Document.objects.get(agent=stage.agent, name="MEMORY.md").content.lower()
@@ -124,18 +117,10 @@ def a_reflection(stage: Stage) -> None:
     line = "- water the plants every Friday at 18:00 [to be registered]"
     put_document(stage.agent.pk, "MEMORY.md", f"# About Ada\n\n{line}\n- likes tea\n")
     memory = Document.objects.get(agent=stage.agent, name="MEMORY.md")
-    stage.script(
-        calls(
-            "add_routine",
-            title="Water the plants",
-            description="Tell the person to water the plants.",
-            schedule="0 18 * * 5",
-            execution_mode="inline",
-            memory_line=3,
-            memory_revision=memory.revision,
-        ),
-        says("I registered a routine: water the plants, on Fridays at 18:00."),
-    )
+    what = {"title": "Water the plants", "description": "Tell the person to water the plants."}
+    when = {"schedule": "0 18 * * 5", "execution_mode": "inline"}
+    registers = calls("add_routine", **what, **when, memory_line=3, memory_revision=memory.revision)
+    stage.script(registers, says("I registered a routine: water the plants, on Fridays at 18:00."))
     stage.fire(stage.system_job("heartbeat"))
     job = CronJob.objects.get(agent=stage.agent, source=Source.HEARTBEAT_REFLECT)
     assert job.expr.split()[:2] == ["0", "18"]
@@ -145,15 +130,10 @@ def a_reflection(stage: Stage) -> None:
 
 def a_dream(stage: Stage) -> None:
     """At night the task states of conversations are merged into MEMORY.md, which keeps what it has."""
-    put_document(
-        stage.agent.pk, "MEMORY.md", "# About Ada\n\n- water the plants [registered: abc123]\n- likes tea\n"
-    )
+    known = "# About Ada\n\n- water the plants [registered: abc123]\n- likes tea\n"
+    put_document(stage.agent.pk, "MEMORY.md", known)
     remember(stage.chat.pk, {"important_facts": ["Ada has two cats"], "open_loops": ["book the dentist"]})
-    stage.script(
-        says(
-            "# About Ada\n\n- water the plants [registered: abc123]\n- likes tea\n- two cats\n- to do: the dentist"
-        )
-    )
+    stage.script(says(f"{known}- two cats\n- to do: the dentist"))
     stage.fire(stage.system_job("dream"))
     memory = Document.objects.get(agent=stage.agent, name="MEMORY.md").content
     assert "cats" in memory
@@ -171,11 +151,6 @@ def a_background_job(stage: Stage) -> None:
     assert event.detail
 
 
-PLANS = (
-    a_planned_greeting,
-    a_plan_with_a_tool,
-    a_plan_that_asks,
-    a_plan_that_needs_consent,
-    a_planned_automation,
-)
+ASKING = (a_plan_that_asks, a_plan_that_needs_consent)
+PLANS = (a_planned_greeting, a_plan_with_a_tool, *ASKING, a_planned_automation)
 BACKGROUND = (a_heartbeat_without_news, a_heartbeat_with_a_task, a_reflection, a_dream, a_background_job)

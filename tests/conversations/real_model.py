@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,9 +19,7 @@ MODEL = os.environ["RONDO_EVAL_MODEL"]
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("play", ALL, ids=lambda play: play.__name__)
-def test_a_real_model_leaves_what_it_should(
-    play: Callable[[Stage], None], worker: WorkerProcess, settings: Any
-) -> None:
+def test_a_real_model_leaves_the_right_rows(play: Any, worker: WorkerProcess, settings: Any) -> None:
     for name, value in SETTINGS.get(play.__name__, {}).items():
         setattr(settings, name, value)
     play(Stage(agent=agent_of(MODEL), worker=worker))

@@ -62,16 +62,16 @@ class Stage:
 
     def say(self, text: str) -> Turn:
         """A person writes, and is answered."""
-        turn = receive(self.chat.pk, MessageInput(content=text))
-        self.run()
-        turn.refresh_from_db()
-        return turn
+        return self._answered(text)
 
     def post(self, text: str) -> Turn:
         """Another system posts, and is answered."""
         hook = add_hook(NewHook(agent_id=self.agent.pk, session_id=self.chat.pk, name="town"))
         via = {"hook": hook.pk, "name": "town", "as_person": False}
-        turn = receive(self.chat.pk, MessageInput(content=text, about=TurnInput(message={"via": via})))
+        return self._answered(text, message={"via": via})
+
+    def _answered(self, text: str, **about: Any) -> Turn:
+        turn = receive(self.chat.pk, MessageInput(content=text, about=TurnInput(**about)))
         self.run()
         turn.refresh_from_db()
         return turn
@@ -84,15 +84,8 @@ class Stage:
 
     def routine(self, title: str, description: str, mode: str) -> CronJob:
         """A routine of the conversation."""
-        given = NewRoutine(
-            agent_id=self.agent.pk,
-            title=title,
-            description=description,
-            schedule="1d",
-            execution_mode=mode,
-            session_id=self.chat.pk,
-        )
-        job = add_routine(given)
+        about: Any = {"title": title, "description": description, "execution_mode": mode, "schedule": "1d"}
+        job = add_routine(NewRoutine(agent_id=self.agent.pk, session_id=self.chat.pk, **about))
         self.jobs.append(job.pk)
         return job
 

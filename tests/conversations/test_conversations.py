@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,10 @@ from django.db.models import QuerySet
 
 from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.models import ExecutionState, Session
-from sessions_app.worker.process import WorkerProcess
 from tests.conversations import wire
 from tests.conversations.chats import CHATS, SETTINGS
-from tests.conversations.conftest import agent_of
 from tests.conversations.plans import BACKGROUND, PLANS
 from tests.conversations.stage import Stage
-from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("7.4")
 
@@ -31,23 +27,15 @@ ALL = (*CHATS, *PLANS, *BACKGROUND)
 PAGES = Path(__file__).parent / "requests"
 TOOLS = PAGES / "tools.md"
 RENEW = bool(os.environ.get("RONDO_RENEW_CONVERSATIONS"))
-MODEL = "openai-chat:conversations"
 _CURE = "\n\nIf this change is meant, write the pages anew: make evals ARGS=--renew"
 
 
 @pytest.mark.parametrize("play", ALL, ids=lambda play: play.__name__)
-def test_a_conversation_produces_the_expected_rows_and_requests(
-    play: Callable[[Stage], None],
-    scripted: ModelServer,
-    worker: WorkerProcess,
-    settings: Any,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_conversation_gives_its_rows_and_requests(
+    play: Any, stage: Stage, scripted: Any, settings: Any
 ) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", scripted.base_url)
-    scripted.reset()
     for name, value in SETTINGS.get(play.__name__, {}).items():
         setattr(settings, name, value)
-    stage = Stage(agent=agent_of(MODEL), worker=worker, server=scripted)
     play(stage)
     bodies = [received.body for received in scripted.requests]
     title = play.__name__.replace("_", " ").capitalize()
@@ -89,9 +77,8 @@ def _compare(path: Path, now: str) -> None:
 def _check(name: str, kept: str, now: str) -> None:
     """Fail with the difference, if there is one."""
     if kept != now:
-        lines = difflib.unified_diff(
-            kept.splitlines(), now.splitlines(), "kept", "sent now", lineterm="", n=2
-        )
+        texts = kept.splitlines(), now.splitlines()
+        lines = difflib.unified_diff(*texts, "kept", "sent now", lineterm="", n=2)
         pytest.fail(f"{name} is not what was sent:\n\n" + "\n".join(lines) + _CURE, pytrace=False)
 
 

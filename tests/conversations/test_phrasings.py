@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
 
-from agent_core.llm.protocol import ModelReply
 from automations.appointments.made import appointments_made
 from automations.models import CronJob, ScheduledMessage
-from sessions_app.worker.process import WorkerProcess
 from tests.agent_core.planner.plans import says
-from tests.conversations.conftest import agent_of
 from tests.conversations.phrasings import PHRASINGS, Phrasing, good_replies, judge, play
 from tests.conversations.stage import Stage, calls
-from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("11.8")
 
 HALF_AN_HOUR = PHRASINGS[0]
-LATER = (datetime.now(UTC) + timedelta(minutes=30)).isoformat(timespec="seconds")
-
-
-@pytest.fixture
-def stage(scripted: ModelServer, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setenv("OPENAI_BASE_URL", scripted.base_url)
-    scripted.reset()
-    return Stage(agent=agent_of("openai-chat:phrasings"), worker=worker, server=scripted)
 
 
 @pytest.mark.parametrize("asked", PHRASINGS, ids=lambda asked: asked.said[:30])
@@ -35,17 +23,12 @@ def test_a_good_agent_leaves_the_appointment_that_was_asked_for(stage: Stage, as
     play(stage, asked)
 
 
-@pytest.mark.parametrize(
-    "replies",
-    [
-        (says("I will remind you in half an hour."),),
-        (calls("cron", action="add", message="Call Ada", every_seconds=1800), says("I will.")),
-        (says("It is time: call Ada!"),),
-    ],
-)
-def test_a_promise_alone_a_repetition_and_haste_are_found(
-    stage: Stage, replies: tuple[ModelReply, ...]
-) -> None:
+REPEATS = (calls("cron", action="add", message="Call Ada", every_seconds=1800), says("I will."))
+PROMISE, HASTE = (says("I will remind you in half an hour."),), (says("It is time: call Ada!"),)
+
+
+@pytest.mark.parametrize("replies", [PROMISE, REPEATS, HASTE])
+def test_a_promise_alone_a_repetition_and_haste_are_found(stage: Stage, replies: Any) -> None:
     """Complaint 15."""
     stage.script(*replies)
     stage.say(HALF_AN_HOUR.said)

@@ -15,10 +15,8 @@ from automations.tools.cron import IN_AUTOMATIONS
 from automations.tools.routines import REFLECTS
 
 YEARS = r"20[23]\d"  # any day that a run or a prompt's example may name; conversations speak of later ones
-WHERE = {
-    REFLECTS: " in a heartbeat",
-    IN_AUTOMATIONS: " in an automation's turn",
-}  # of what is told otherwise there
+# of what is told otherwise there
+WHERE = {REFLECTS: " in a heartbeat", IN_AUTOMATIONS: " in an automation's turn"}
 _DAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _PATTERNS = (
     (re.compile(rf"\b(?:{_DAYS}), (?=(?:{YEARS})-)"), "<weekday>, "),
@@ -46,10 +44,8 @@ def tools_of(bodies: Iterable[dict[str, Any]]) -> dict[str, str]:
         for tool in body.get("tools", ()):
             function = tool["function"]
             schema = json.dumps(function["parameters"], indent=1, ensure_ascii=False, sort_keys=True)
-            where = WHERE.get(function["description"], "")
-            found[function["name"] + where] = (
-                f"{_fenced(function['description'])}\n\n{_fenced(schema, 'json')}"
-            )
+            name = function["name"] + WHERE.get(function["description"], "")
+            found[name] = f"{_fenced(function['description'])}\n\n{_fenced(schema, 'json')}"
     return found
 
 

@@ -10,7 +10,8 @@ from django.db.models import Count
 
 from automations.models import CronJob, RunRecord
 from automations.schedules.plan import plan_of
-from sessions_app.models import Agent, Message, Session, Turn, TurnState
+from sessions_app.models import Agent, Message, Session, Turn
+from sessions_app.models.turn import OPEN_STATES
 from tests.properties.queries import SQL
 
 MOST_SLOTS = 3_000  # of one job that are walked through
@@ -43,8 +44,8 @@ def _slots_are_accounted_for(job: CronJob) -> None:
     clock, runs = job.clock, list(RunRecord.objects.filter(job=job).order_by("scheduled_for"))
     assert len({run.scheduled_for for run in runs}) == len(runs)
     last: datetime | None = None
-    for run in runs:
-        begins, ends = run.slots_from or run.scheduled_for, run.slots_to or run.scheduled_for
+    spans = [(run.slots_from or run.scheduled_for, run.slots_to or run.scheduled_for) for run in runs]
+    for begins, ends in spans:
         assert last is None or last < begins, "a slot is in two runs"
         last = ends
     if clock.last_slot is None:
@@ -53,10 +54,7 @@ def _slots_are_accounted_for(job: CronJob) -> None:
     plan = plan_of(job, 0)
     slot, walked = plan.slots.next(clock.planned_from), 0
     while slot is not None and slot <= clock.last_slot and walked < MOST_SLOTS:
-        assert any(
-            (run.slots_from or run.scheduled_for) <= slot <= (run.slots_to or run.scheduled_for)
-            for run in runs
-        ), f"{slot} is not accounted for"
+        assert any(begins <= slot <= ends for begins, ends in spans), f"{slot} is not accounted for"
         slot, walked = plan.slots.next(slot), walked + 1
     # one that was paused before it began does not count against `max_runs`
     started = sum(1 for run in runs if run.state != "skipped" and run.reason != "paused")
@@ -65,10 +63,8 @@ def _slots_are_accounted_for(job: CronJob) -> None:
 
 def nothing_waits(agent: Agent) -> None:
     """Everything that was accepted came to an end."""
-    left = Turn.objects.filter(
-        session__agent=agent, state__in=[TurnState.QUEUED, TurnState.RUNNING]
-    ).values_list("kind", "state", "session__state")
-    assert not list(left)
+    left = Turn.objects.filter(session__agent=agent, state__in=OPEN_STATES)
+    assert not left.values_list("kind", "state", "session__state")
 
 
 def nothing_is_left(agent_id: int, session_ids: set[Any], job_ids: set[str]) -> None:

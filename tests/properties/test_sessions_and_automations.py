@@ -19,17 +19,9 @@ import pytest
 from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, settings, stateful
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    invariant,
-    multiple,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, ToolCall, TurnResult
@@ -91,6 +83,10 @@ class Rollback(Exception):
     """What was under way dies before its commit."""
 
 
+def ports_of(prepared: Prepared) -> JournalPorts:
+    return JournalPorts(journal=prepared.journal, context=prepared.tool_context)
+
+
 class Server(RuleBasedStateMachine):
     """One agent, several sessions, three workers, and a beat that may die."""
 
@@ -119,11 +115,8 @@ class Server(RuleBasedStateMachine):
 
     @rule(session=sessions, on_busy=st.sampled_from(OnBusy.values), key=st.sampled_from([None, "a", "b"]))
     def write(self, session: uuid.UUID, on_busy: str, key: str | None) -> None:
-        self._refusable(
-            lambda: receive(
-                session, MessageInput(content="hello", on_busy=OnBusy(on_busy), idempotency_key=key)
-            )
-        )
+        hello = MessageInput(content="hello", on_busy=OnBusy(on_busy), idempotency_key=key)
+        self._refusable(lambda: receive(session, hello))
 
     @rule(target=jobs, session=sessions, schedule=schedules, policy=policies, late=st.integers(0, 200))
     def make_job(self, session: uuid.UUID, schedule: Any, policy: Any, late: int) -> Any:
@@ -143,9 +136,8 @@ class Server(RuleBasedStateMachine):
         if job.anchor is not None:
             job.anchor -= ago
             job.save(update_fields=["anchor"])
-        JobClock.objects.filter(job=job).update(
-            planned_from=begun, next_run_at=plan_of(job, 0).next_firing(begun)
-        )
+        following = plan_of(job, 0).next_firing(begun)
+        JobClock.objects.filter(job=job).update(planned_from=begun, next_run_at=following)
 
     @rule(job=jobs, seconds=st.integers(1, 9_000))
     def time_passes(self, job: str, seconds: int) -> None:
@@ -155,17 +147,10 @@ class Server(RuleBasedStateMachine):
         if row is None:
             return
         CronJob.objects.filter(pk=job).update(anchor=F("anchor") - back, ends_at=F("ends_at") - back)
-        JobClock.objects.filter(job=job).update(
-            next_run_at=F("next_run_at") - back,
-            last_slot=F("last_slot") - back,
-            planned_from=F("planned_from") - back,
-        )
+        clock = {name: F(name) - back for name in ("next_run_at", "last_slot", "planned_from")}
+        JobClock.objects.filter(job=job).update(**clock)
         for run in RunRecord.objects.filter(job=job).order_by("scheduled_for"):
-            moved = {
-                name: getattr(run, name) - back
-                for name in ("scheduled_for", "slots_from", "slots_to")
-                if getattr(run, name) is not None
-            }
+            moved = {name: F(name) - back for name in ("scheduled_for", "slots_from", "slots_to")}
             RunRecord.objects.filter(pk=run.pk).update(**moved)
 
     @rule(limit=st.sampled_from([1, 3, 100]))
@@ -219,7 +204,7 @@ class Server(RuleBasedStateMachine):
         call = ToolCall(id=uuid.uuid4().hex, name="count", arguments={"name": "x"})
 
         def work(prepared: Prepared) -> None:
-            ports = JournalPorts(journal=prepared.journal, context=prepared.tool_context)
+            ports = ports_of(prepared)
             ports.intend(call)
             ports.outcome_unknown(call)
 
@@ -227,10 +212,7 @@ class Server(RuleBasedStateMachine):
 
     @rule(turn=held)
     def take_waiting_messages_along(self, turn: Prepared) -> None:
-        self._fenced(
-            turn,
-            lambda prepared: JournalPorts(journal=prepared.journal, context=prepared.tool_context).injected(),
-        )
+        self._fenced(turn, lambda prepared: ports_of(prepared).injected())
 
     @rule(turn=consumes(held), ending=st.sampled_from(list(endings)))
     def end(self, turn: Prepared, ending: str) -> None:
@@ -285,10 +267,7 @@ class Server(RuleBasedStateMachine):
         for worker in range(3):
             self.worker_dies(worker)
         for session in Session.objects.filter(agent=self.person.agent, type__in=SessionType.values):
-            while True:
-                prepared = self._claimed(session.pk, self.workers[0])
-                if prepared is None:
-                    break
+            while prepared := self._claimed(session.pk, self.workers[0]):
                 self._fenced(prepared, lambda prepared: commit(prepared, endings["answer"]))
 
     def _signs_of_life(self) -> None:
@@ -324,7 +303,7 @@ def test_every_invariant_holds_whatever_happens_in_whatever_order(
 ) -> None:
     settings.RONDO_WORKER_LOST_SECONDS = 1
     monkeypatch.setattr(delete, "LOCK_WAIT", 0.05)
-    run_state_machine_as_test(Server, settings=hypothesis.settings(PROFILE, max_examples=examples))
+    stateful.run_state_machine_as_test(Server, settings=hypothesis.settings(PROFILE, max_examples=examples))
 
 
 PROFILE = settings(

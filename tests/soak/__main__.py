@@ -20,11 +20,13 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import quantiles
 
+from tests.proxy import Proxy
 from tests.soak.abuse import ACTS, NO_ANSWER
 from tests.soak.load import Load, counts, verdict
 from tests.soak.server import System, running, stop_for
 
 Fault = Callable[[System, random.Random], str]
+Say = Callable[[str], None]
 
 BETWEEN_FAULTS = (8.0, 25.0)  # seconds
 BETWEEN_ACTS = (5.0, 20.0)  # seconds
@@ -49,9 +51,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long the faults go on (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="which faults in which order (default: 0)")
-    parser.add_argument(
-        "--faults", default="", metavar="WORD", help="only faults with this word in their name"
-    )
+    parser.add_argument("--faults", default="", metavar="WORD", help="only faults with this word in the name")
     parser.add_argument("--no-abuse", action="store_true", help="faults only")
     parser.add_argument("--keep-logs", type=Path, metavar="FOLDER", help="copy the logs there at the end")
     return parser.parse_args()
@@ -59,23 +59,20 @@ def _arguments() -> argparse.Namespace:
 
 def _soak(system: System, given: argparse.Namespace) -> bool:
     stopped, began, chance = threading.Event(), time.monotonic(), random.Random(given.seed)
-    chosen = {name: fault for name, fault in FAULTS.items() if given.faults in name}
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
 
     load = Load(system=system)
     load.start()
-    threads: list[threading.Thread] = []
+    abuse = threading.Thread(target=_abuse, args=(system, stopped, say, chance), daemon=True)
     if not given.no_abuse:
-        threads.append(threading.Thread(target=_abuse, args=(system, stopped, say, chance), daemon=True))
-    for thread in threads:
-        thread.start()
-    faults = _faults(system, given.minutes * 60, chance, chosen, say)
+        abuse.start()
+    faults = _faults(system, given.minutes * 60, chance, given.faults, say)
     stopped.set()
     say("the faults have ceased")
-    for thread in threads:
-        thread.join(300)
+    if not given.no_abuse:
+        abuse.join(300)
     load.stop()
     found = verdict(system, load)
     say(f"faults: {dict(faults)}")
@@ -89,9 +86,7 @@ def _soak(system: System, given: argparse.Namespace) -> bool:
     return not found
 
 
-def _abuse(
-    system: System, stopped: threading.Event, say: Callable[[str], None], chance: random.Random
-) -> None:
+def _abuse(system: System, stopped: threading.Event, say: Say, chance: random.Random) -> None:
     while not stopped.wait(chance.uniform(*BETWEEN_ACTS)):
         act = chance.choice(ACTS)
         try:
@@ -100,13 +95,8 @@ def _abuse(
             say(f"abuse: {act.__name__}: broken off by {type(error).__name__}")
 
 
-def _faults(
-    system: System,
-    seconds: float,
-    chance: random.Random,
-    chosen: dict[str, Fault],
-    say: Callable[[str], None],
-) -> Counter[str]:
+def _faults(system: System, seconds: float, chance: random.Random, word: str, say: Say) -> Counter[str]:
+    chosen = {name: fault for name, fault in FAULTS.items() if word in name}
     done: Counter[str] = Counter()
     ends = time.monotonic() + seconds
     while (left := ends - time.monotonic()) > 0:
@@ -136,15 +126,15 @@ def _stop(kind: str, seconds: float) -> Fault:
     return stop
 
 
+def _silence(proxy: Proxy, *, dropping: bool = False) -> str:
+    return f"{proxy.silence(dropping=dropping)} connections"
+
+
 FAULTS: dict[str, Fault] = {
-    "database connections acknowledge and say nothing": lambda system, _: (
-        f"{system.database.silence()} connections"
-    ),
-    "database connections go silent": lambda system, _: (
-        f"{system.database.silence(dropping=True)} connections"
-    ),
+    "database connections acknowledge and say nothing": lambda system, _: _silence(system.database),
+    "database connections go silent": lambda system, _: _silence(system.database, dropping=True),
     "database connections are cut": lambda system, _: f"{system.database.cut()} connections",
-    "broker connections go silent": lambda system, _: f"{system.broker.silence(dropping=True)} connections",
+    "broker connections go silent": lambda system, _: _silence(system.broker, dropping=True),
     "broker connections are cut": lambda system, _: f"{system.broker.cut()} connections",
     "a worker is killed": _kill("worker"),
     "a beat is killed": _kill("beat"),

@@ -7,13 +7,13 @@ import json
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from urllib.parse import urlsplit
 
 from tests.soak.load import ask
 from tests.soak.server import System
 
+HALF_A_REQUEST = b"POST /api/agents/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
 NO_ANSWER = (OSError, http.client.HTTPException)
 
 
@@ -33,10 +33,8 @@ def _session(system: System, key: str) -> str:
 def a_list_of_half_a_million(system: System) -> str:
     """PATCH of a task state with more items than anybody means."""
     session = _session(system, "memory")
-    body = {"open_loops": [1] * 500_000}
-    seen = Counter(
-        ask(system, system.mallory, "PATCH", f"/api/sessions/{session}/memory/", body)[0] for _ in range(4)
-    )
+    given = f"/api/sessions/{session}/memory/", {"open_loops": [1] * 500_000}
+    seen = Counter(ask(system, system.mallory, "PATCH", *given)[0] for _ in range(4))
     return f"answers {dict(seen)}"
 
 
@@ -63,9 +61,7 @@ def sockets_that_say_nothing(system: System, count: int = 300, seconds: float = 
             with suppress(OSError):
                 one = opened.enter_context(socket.create_connection(_address(system), timeout=5))
                 if number % 2:
-                    one.sendall(
-                        b"POST /api/agents/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
-                    )
+                    one.sendall(HALF_A_REQUEST)
                 held.append(one)
         time.sleep(seconds)
     return f"{len(held)} held for {seconds:.0f} s"
@@ -74,10 +70,8 @@ def sockets_that_say_nothing(system: System, count: int = 300, seconds: float = 
 def streams_without_end(system: System, count: int = 300, seconds: float = 15.0) -> str:
     """More open streams than a user may have."""
     session = _session(system, "streams")
-    head = (
-        f"GET /api/sessions/{session}/events/ HTTP/1.1\r\nHost: localhost\r\n"
-        f"Authorization: Token {system.mallory}\r\n\r\n"
-    )
+    lines = (f"GET /api/sessions/{session}/events/ HTTP/1.1", "Host: localhost")
+    head = "\r\n".join((*lines, f"Authorization: Token {system.mallory}", "", ""))
     seen: Counter[str] = Counter()
     with ExitStack() as opened:
         held = []
@@ -106,10 +100,5 @@ def a_flood_of_turns(system: System, sessions: int = 15, each: int = 5) -> str:
     return f"answers {dict(seen)}"
 
 
-ACTS: tuple[Callable[[System], str], ...] = (
-    a_list_of_half_a_million,
-    bodies_that_nobody_reads,
-    sockets_that_say_nothing,
-    streams_without_end,
-    a_flood_of_turns,
-)
+CONNECTIONS = (sockets_that_say_nothing, streams_without_end)
+ACTS = (a_list_of_half_a_million, bodies_that_nobody_reads, *CONNECTIONS, a_flood_of_turns)

@@ -75,15 +75,14 @@ class Refused(Exception):
 
 
 def ask(
-    system: System, token: str, method: str, path: str, body: Any = None, **headers: str
+    system: System, token: str, method: str, path: str, body: Any = None, **more: str
 ) -> tuple[int, bytes]:
     """One request. OSError or http.client.HTTPException when nothing answers."""
     parts = urlsplit(system.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     try:
-        sent = (
-            {"Authorization": f"Token {token}", "Content-Type": "application/json"} | system.headers | headers
-        )
+        headers = {"Authorization": f"Token {token}", "Content-Type": "application/json"}
+        sent = headers | system.headers | more
         connection.request(method, path, None if body is None else json.dumps(body), sent)
         answer = connection.getresponse()
         return answer.status, answer.read()
@@ -91,26 +90,22 @@ def ask(
         connection.close()
 
 
-def insist(
-    system: System, method: str, path: str, body: Any = None, key: str = ""
-) -> tuple[dict[str, Any], int]:
-    """The answer, however often it takes; and how many tries it took. Refused for a 4xx other than 429."""
+def insist(system: System, method: str, path: str, body: Any = None, key: str = "") -> dict[str, Any]:
+    """The answer, however often it takes. Refused for a 4xx other than 429."""
     headers = {"Idempotency-Key": key} if key else {}
-    deadline, tries = time.monotonic() + LONGEST_OUTAGE, 0
+    deadline = time.monotonic() + LONGEST_OUTAGE
     while True:
-        tries += 1
         try:
             status, text = ask(system, system.token, method, path, body, **headers)
         except (OSError, http.client.HTTPException) as error:
             status, text = 0, repr(error).encode()
         if 200 <= status < 300:
-            return json.loads(text or b"{}"), tries
+            return dict(json.loads(text or b"{}"))
         if status == 500 or (400 <= status < 500 and status not in {408, 409, 429}):
             raise Refused(f"{method} {path} answered {status}: {text[:300]!r}")
         if time.monotonic() > deadline:
-            raise Refused(
-                f"{method} {path} was not taken for {LONGEST_OUTAGE:.0f} s: {status} {text[:300]!r}"
-            )
+            seconds = f"{LONGEST_OUTAGE:.0f} s"
+            raise Refused(f"{method} {path} was not taken for {seconds}: {status} {text[:300]!r}")
         time.sleep(TRY_AGAIN)
 
 
@@ -132,10 +127,10 @@ class Load:
         """Make the sessions and their automations, and begin to write."""
         for number in range(SESSIONS):
             key = f"web:soak-{self.name}{number}"
-            made, _ = insist(self.system, "POST", "/api/sessions/", {"agent": "demo", "key": key}, f"s-{key}")
+            made = insist(self.system, "POST", "/api/sessions/", {"agent": "demo", "key": key}, f"s-{key}")
             job = {"message": "tick", "schedule": {"kind": "every", "seconds": EVERY}, "overlap": "queue"}
             path = f"/api/sessions/{made['id']}/automations/"
-            self._jobs.append(insist(self.system, "POST", path, job, f"j-{key}")[0]["id"])
+            self._jobs.append(insist(self.system, "POST", path, job, f"j-{key}")["id"])
             thread = threading.Thread(target=self._write, args=(made["id"],), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -188,6 +183,5 @@ def verdict(system: System, load: Load) -> dict[str, Any]:
 def counts(system: System) -> dict[str, int]:
     """What was done."""
     with psycopg.connect(system.database_url, autocommit=True) as connection:
-        return {
-            what: int((connection.execute(query).fetchone() or (0,))[0]) for what, query in COUNTS.items()
-        }
+        rows = {what: connection.execute(query).fetchone() or (0,) for what, query in COUNTS.items()}
+        return {what: int(row[0]) for what, row in rows.items()}

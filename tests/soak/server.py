@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,14 +70,9 @@ def running(folder: Path) -> Iterator[System]:
         up.start("--workers", "2", "--beats", "2", "--concurrency", "20")
         try:
             up.wait_ready()
-            yield System(
-                up=up,
-                postgres=children[0],
-                database_url=database.url,
-                database=proxies[0],
-                broker=proxies[1],
-                mallory=_manage(environ | own, "shell", "-v", "0", "-c", _MAKE_MALLORY),
-            )
+            mallory = _manage(environ | own, "shell", "-v", "0", "-c", _MAKE_MALLORY)
+            behind = {"database": proxies[0], "broker": proxies[1]}
+            yield System(up=up, postgres=children[0], database_url=database.url, mallory=mallory, **behind)
         finally:
             up.end()
     finally:
@@ -102,7 +97,5 @@ def stop_for(pids: list[int], seconds: float) -> None:
 
 def _signal(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            continue

@@ -23,20 +23,11 @@ from automations.runs.skips import GapReason
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base
 from sessions_app.deliveries import outbox
-from sessions_app.models import (
-    Agent,
-    ConsentQuestion,
-    Delivery,
-    MailboxEvent,
-    Message,
-    Session,
-    Turn,
-    TurnState,
-)
+from sessions_app.models import Agent, ConsentQuestion, Delivery, MailboxEvent, Message, Session, Turn
 from sessions_app.queue.receive import MessageInput, receive
 from tests.automations.jobs import made
 from tests.automations.test_message_deliveries import Chat, deliver_all
-from tests.automations.turn_kinds.test_bound import fire
+from tests.automations.turn_kinds.test_bound import ran
 from tests.conftest import new_person
 from tests.doors import caller
 from tests.inside import Inside, begun, call, listening, makes
@@ -64,15 +55,6 @@ def session(inside: Inside, chat: Chat) -> Session:
     return found
 
 
-def run_slot(inside: Inside, job: CronJob, *replies: ModelReply | Exception) -> RunRecord:
-    """The job's next slot is due now; its turn has run."""
-    inside.model.answer_with(*replies)
-    run = fire(job)
-    inside.run_all()
-    run.refresh_from_db()
-    return run
-
-
 def repeat_due(inside: Inside, run: RunRecord, *replies: ModelReply | Exception) -> None:
     """The wait for the run's next attempt is over."""
     RunRecord.objects.filter(pk=run.pk, not_before__isnull=False).update(not_before=Now())
@@ -82,11 +64,9 @@ def repeat_due(inside: Inside, run: RunRecord, *replies: ModelReply | Exception)
 
 
 @pytest.mark.rule("11.2")
-def test_a_morning_job_whose_provider_is_away_for_four_minutes_answers_once(
-    inside: Inside, session: Session, chat: Chat
-) -> None:
+def test_a_provider_away_for_minutes_costs_no_answer(inside: Inside, session: Session, chat: Chat) -> None:
     """Complaint 1: at 09:00 and 09:01 nobody answers, at 09:06 somebody does."""
-    run = run_slot(inside, made.new(session), DOWN)
+    run = ran(inside, made.new(session), DOWN)
     waits = []
     for reply in (DOWN, ModelReply(text="Good morning.")):
         run.refresh_from_db()
@@ -105,13 +85,11 @@ def test_a_morning_job_whose_provider_is_away_for_four_minutes_answers_once(
 
 
 @pytest.mark.rule("11.2")
-def test_a_failure_whose_next_attempt_never_comes_is_told_once(
-    inside: Inside, session: Session, chat: Chat
-) -> None:
+def test_a_failure_superseded_by_a_slot_is_told_once(inside: Inside, session: Session, chat: Chat) -> None:
     """Complaint 9: the next slot comes while the run waits for its next attempt."""
     job = made.new(session, name="News")
     for _ in range(3):
-        run_slot(inside, job, DOWN)
+        ran(inside, job, DOWN)
     deliver_all(session)
     assert RunRecord.objects.filter(job=job, reason="superseded").count() == 2
     [told] = chat.taken
@@ -120,22 +98,19 @@ def test_a_failure_whose_next_attempt_never_comes_is_told_once(
 
 
 @pytest.mark.rule("11.3")
-def test_a_run_that_did_not_do_its_job_is_not_shown_as_done(
-    inside: Inside, session: Session, chat: Chat
-) -> None:
+def test_a_run_that_did_nothing_is_not_shown_as_done(inside: Inside, session: Session, chat: Chat) -> None:
     """Complaint 2: a task that never once worked is not green."""
     job = made.new(session)
-    empty = run_slot(inside, job, SILENT)
-    cut = run_slot(inside, job, ModelReply(text="First of all", ended_by=Ended.LENGTH))
+    empty = ran(inside, job, SILENT)
+    cut = ran(inside, job, ModelReply(text="First of all", ended_by=Ended.LENGTH))
     chat.shut = True
-    lost = run_slot(inside, job, ModelReply(text="Here it is."))
+    lost = ran(inside, job, ModelReply(text="Here it is."))
     deliver_all(session)
-    found = {run.pk: run for run in RunRecord.objects.filter(job=job)}
-    assert {run.state for run in found.values()} == {RunState.SUCCEEDED}, "the turns did succeed"
-    said = [found[run.pk].attention for run in (empty, cut, lost)]
-    # the shut chat lost what had waited for it, too
-    assert said == ["undelivered", "undelivered", "undelivered"]
-    assert {slot_state(run) for run in found.values()} == {SlotState.ATTENTION}
+    for run in (empty, cut, lost):
+        run.refresh_from_db()
+        # the turns did succeed; the shut chat lost what had waited for it, too
+        assert (run.state, run.attention) == (RunState.SUCCEEDED, "undelivered")
+        assert slot_state(run) == SlotState.ATTENTION
     job.refresh_from_db()
     assert job.health.failures_in_a_row == 3, "three of them count as failing"
     chat.shut = False
@@ -148,23 +123,18 @@ def test_a_run_that_did_not_do_its_job_is_not_shown_as_done(
 
 
 @pytest.mark.rule("11.4")
-def test_an_approval_that_nobody_sees_at_night_holds_no_later_slot(
-    inside: Inside, session: Session, chat: Chat, client: Client
-) -> None:
+def test_unseen_questions_hold_no_slot(inside: Inside, session: Session, chat: Chat, client: Client) -> None:
     """Complaint 3: it hangs for ever on an approval that nobody sees, and starves later slots."""
     job = made.new(session, name="Tidy up")
     asks = (makes(call("erase", name="disk")), ModelReply(text="I may not erase it."))
-    runs = [run_slot(inside, job, *asks), run_slot(inside, job, *asks)]
-    runs.append(run_slot(inside, job, ModelReply(text="All is well.")))
-    assert [(run.state, run.attention) for run in runs] == [("succeeded", "needs_consent")] * 2 + [
-        ("succeeded", "")
-    ]
+    runs = [ran(inside, job, *asks), ran(inside, job, *asks)]
+    runs.append(ran(inside, job, ModelReply(text="All is well.")))
+    ended = [("succeeded", "needs_consent"), ("succeeded", "needs_consent"), ("succeeded", "")]
+    assert [(run.state, run.attention) for run in runs] == ended
     question = ConsentQuestion.objects.get(state="open")
     deliver_all(session)
     asked = [question.text in parcel.text for parcel in chat.taken]
-    assert (question.run, asked) == (runs[1].pk, [False, True, False]), (
-        "the newer question replaced the older one"
-    )
+    assert (question.run, asked) == (runs[1].pk, [False, True, False]), "the newer one replaced the older"
     client.force_login(inside.person.user)
     assert "erase" in client.get("/upcoming/").content.decode()
     assert inside.did("disk") == 0
@@ -192,30 +162,26 @@ def test_many_beats_make_one_turn_of_a_slot(inside: Inside, session: Session) ->
 
 
 @pytest.mark.rule("4.4")
-def test_every_job_of_a_crowded_instant_runs_also_after_a_failed_slot(
-    inside: Inside, session: Session
-) -> None:
+def test_every_job_of_a_crowded_instant_runs_even_after_a_failure(inside: Inside, session: Session) -> None:
     """Complaint 6: silently never fires when idle, busy or crowded."""
     jobs = [made.new(session, message=f"task {number}") for number in range(30)]
-    failed = run_slot(inside, jobs[0], REFUSED)
+    failed = ran(inside, jobs[0], REFUSED)
     assert failed.state == RunState.FAILED
     receive(session.pk, MessageInput(content="A person writes at the same instant."))
     JobClock.objects.update(next_run_at=Now())
     inside.beat()
-    ran = RunRecord.objects.filter(state=RunState.SUCCEEDED)
-    assert set(ran.values_list("job_id", flat=True)) == {job.pk for job in jobs}
-    assert not Turn.objects.exclude(state__in=[TurnState.SUCCEEDED, TurnState.FAILED]).exists()
+    done = RunRecord.objects.filter(state=RunState.SUCCEEDED)
+    assert set(done.values_list("job_id", flat=True)) == {job.pk for job in jobs}
+    assert not Turn.objects.exclude(state__in=["succeeded", "failed"]).exists()
 
 
 @pytest.mark.rule("11.2")
-def test_a_job_that_keeps_failing_is_told_once_and_once_when_it_works(
-    inside: Inside, session: Session, chat: Chat
-) -> None:
+def test_a_failing_job_is_told_once_and_when_it_works(inside: Inside, session: Session, chat: Chat) -> None:
     """Complaint 9: a failure is silent, or errors are posted as answers again and again."""
     job = made.new(session, name="News")
     for _ in range(5):
-        run_slot(inside, job, REFUSED)
-    run_slot(inside, job)
+        ran(inside, job, REFUSED)
+    ran(inside, job)
     assert RunRecord.objects.filter(job=job, reason=GapReason.BACKOFF).count() == 1, "the sixth slot waits"
     deliver_all(session)
     first, slowed = [parcel.text for parcel in chat.taken]
@@ -223,11 +189,11 @@ def test_a_job_that_keeps_failing_is_told_once_and_once_when_it_works(
     assert "5 runs in a row" in slowed
     chat.taken.clear()
     _let_pass(job, timedelta(hours=1))
-    run_slot(inside, job, REFUSED)
+    ran(inside, job, REFUSED)
     deliver_all(session)
     assert chat.taken == [], "a failure that goes on is no news"
     _let_pass(job, timedelta(hours=1))
-    run_slot(inside, job, ModelReply(text="News."))
+    ran(inside, job, ModelReply(text="News."))
     deliver_all(session)
     told = {parcel.type: parcel.text for parcel in chat.taken}
     assert told["message"] == "News."
@@ -237,9 +203,7 @@ def test_a_job_that_keeps_failing_is_told_once_and_once_when_it_works(
 
 
 @pytest.mark.rule("11.2", "11.3")
-def test_answers_on_their_way_to_a_dead_chat_do_not_mend_a_failing_job(
-    inside: Inside, session: Session, chat: Chat
-) -> None:
+def test_answers_to_a_dead_chat_mend_no_failing_job(inside: Inside, session: Session, chat: Chat) -> None:
     """Complaint 9: "failing" and "works again" in turn, as long as a chat is dead."""
     job, chat.shut = made.new(session, name="News"), True
 
@@ -250,14 +214,14 @@ def test_answers_on_their_way_to_a_dead_chat_do_not_mend_a_failing_job(
         before = _failures(job)
         for _ in range(answers):
             _let_pass(job, timedelta(hours=1))
-            run_slot(inside, job, ModelReply(text="News."))
+            ran(inside, job, ModelReply(text="News."))
             assert _failures(job) == before, "an answer on its way is not done"
         deliver_all(session)
         assert _failures(job) == failures
     assert told() == ["failing"]
     chat.shut = False
     _let_pass(job, timedelta(hours=1))
-    run_slot(inside, job, ModelReply(text="News."))
+    ran(inside, job, ModelReply(text="News."))
     deliver_all(session)
     assert (_failures(job), told()) == (0, ["failing", "works_again"])
 
@@ -271,19 +235,16 @@ def _let_pass(job: CronJob, time: timedelta) -> None:
 
 
 @pytest.mark.rule("11.3", "3.3")
-def test_the_words_of_a_job_stand_in_each_request_of_its_turn(inside: Inside, session: Session) -> None:
+def test_a_jobs_words_stand_in_each_request(inside: Inside, session: Session, monkeypatch: Any) -> None:
     """Complaint 13: a cut context loses the job's own words, and an older question is answered."""
     for number in range(8):
         inside.model.answer_with(ModelReply(text=f"{number} " + "chatter " * 400))
         inside.say(session, f"question {number} " + "of old " * 400)
-    before, hooks.context_tokens = hooks.context_tokens, lambda: 4_000
-    try:
-        inside.model.calls.clear()
-        twice = (makes(call("listen", str(number), number=number)) for number in range(2))
-        with listening(lambda: "heard " * 6_000):
-            run = run_slot(inside, made.new(session, message="count the herons"), *twice)
-    finally:
-        hooks.context_tokens = before
+    monkeypatch.setattr(hooks, "context_tokens", lambda: 4_000)
+    inside.model.calls.clear()
+    twice = (makes(call("listen", str(number), number=number)) for number in range(2))
+    with listening(lambda: "heard " * 6_000):
+        run = ran(inside, made.new(session, message="count the herons"), *twice)
     assert run.state == RunState.SUCCEEDED
     assert len(inside.model.calls) == 3
     for asked in inside.model.calls:
@@ -298,9 +259,8 @@ def test_fifty_silent_empty_and_failing_heartbeats_touch_no_conversation(
     """Complaint 14: a heartbeat sends the last answer again, takes its place, or deletes the history."""
     inside = begun(tmp_path, monkeypatch, new_person("ada", dreams=True))
     CronJob.objects.exclude(system_event=HEARTBEAT).delete()
-    update_agent(
-        inside.person.agent.pk, {"heartbeat": {"active_hours": [0, 24]}, "policy": {"max_attempts": 1}}
-    )
+    always = {"heartbeat": {"active_hours": [0, 24]}, "policy": {"max_attempts": 1}}
+    update_agent(inside.person.agent.pk, always)
     inside.person.agent.refresh_from_db()
     session = inside.person.session(key="chat:7", address="7")
     inside.say(session, "hello")
