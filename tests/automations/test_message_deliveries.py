@@ -137,8 +137,7 @@ def test_the_model_sees_which_answers_were_not_delivered(person: Person, chat: C
 def test_scheduled_output_carries_the_chats_current_metadata(person: Person, chat: Chat) -> None:
     tea = {"thread": 12, "topic": "tea"}
     session: Session = person.session(channel="chat", address="7", channel_meta=tea)
-    job = bound(session)
-    fire(job)
+    fire(bound(session))
     run_turn(session)
     deliver_all(session)
     assert (chat.taken[-1].address, chat.taken[-1].meta) == ("7", tea)

@@ -199,8 +199,7 @@ def test_a_late_one_is_sent_and_says_so(session: Session) -> None:
 
 
 def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(session: Session) -> None:
-    message = taken(session)
-    turn = claimed(session)
+    message, turn = taken(session), claimed(session)
     with pytest.raises(MessageBeingSent):
         cancel_message(message.pk)
     finish(turn)
@@ -289,8 +288,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any], str]] = {  # what is changed, and 
 @pytest.mark.parametrize("code", CHANGED)
 def test_it_is_looked_at_again_at_the_moment_of_sending(session: Session, code: str) -> None:
     model, change, words = CHANGED[code]
-    message = taken(session)
-    turn = claimed(session)
+    message, turn = taken(session), claimed(session)
     model.objects.filter(pk=session.pk if model is Session else message.pk).update(**change)
     finish(turn)
     assert (turn.state, turn.error_code) == (TurnState.FAILED, code)
@@ -320,8 +318,7 @@ def rescued(session: Session) -> Turn:
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_a_turn_that_is_cancelled_while_it_runs_sends_nothing(session: Session, is_told: bool) -> None:
-    message = taken(session)
-    turn = claimed(session)
+    message, turn = taken(session), claimed(session)
     handle = Handle(session_id=session.pk)
     if is_told:
         handle.control.cancel()
@@ -505,8 +502,7 @@ def test_old_ended_messages_are_pruned_with_runs_but_history_stays(session: Sess
 
 
 def test_a_replaced_message_survives_pruning_of_its_replacement(session: Session) -> None:
-    first = later(session)
-    second = later(session, replace_existing=True)
+    first, second = later(session), later(session, replace_existing=True)
     third = later(session, replace_existing=True)
     old(second)
     assert prune_all(1, NAME) == {NAME: 1}

@@ -42,22 +42,19 @@ def named(found: list[Appointment]) -> dict[str, Appointment]:
     return {each.name: each for each in found}
 
 
+FAILED = {"retry_error", "superseded"}
 OUTCOMES: list[tuple[dict[str, Any], SlotState]] = [
-    ({"state": RunState.SUCCEEDED, "lag_ms": 60_000}, SlotState.RAN),
-    ({"state": RunState.SUCCEEDED, "lag_ms": 60_001}, SlotState.LATE),
-    ({"state": RunState.FAILED, "lag_ms": 90_000}, SlotState.FAILED),
-    ({"state": RunState.QUEUED}, SlotState.WAITING),
-    ({"state": RunState.RUNNING}, SlotState.WAITING),
-    ({"state": RunState.SKIPPED, "reason": GapReason.MISSED}, SlotState.MISSED),
-    ({"state": RunState.SKIPPED, "reason": GapReason.OVERLAP}, SlotState.SKIPPED),
-    ({"state": RunState.SKIPPED, "reason": GapReason.SCHEDULE_ERROR}, SlotState.FAILED),
     *(
-        (
-            {"state": RunState.CANCELLED, "reason": reason},
-            SlotState.FAILED if reason in {"retry_error", "superseded"} else SlotState.SKIPPED,
-        )
-        for reason in CANCELLED
+        ({"state": "succeeded", "lag_ms": 60_000}, SlotState.RAN),
+        ({"state": "succeeded", "lag_ms": 60_001}, SlotState.LATE),
     ),
+    ({"state": "failed", "lag_ms": 90_000}, SlotState.FAILED),
+    *(({"state": state}, SlotState.WAITING) for state in ("queued", "running")),
+    ({"state": "skipped", "reason": GapReason.MISSED}, SlotState.MISSED),
+    ({"state": "skipped", "reason": GapReason.OVERLAP}, SlotState.SKIPPED),
+    ({"state": "skipped", "reason": GapReason.SCHEDULE_ERROR}, SlotState.FAILED),
+    *(({"state": "cancelled", "reason": each}, SlotState.FAILED) for each in FAILED),
+    *(({"state": "cancelled", "reason": each}, SlotState.SKIPPED) for each in {*CANCELLED} - FAILED),
 ]
 
 
@@ -99,16 +96,14 @@ def test_failing_appointments_come_first_then_by_time(person: Person, session: S
     JobClock.objects.filter(pk=faulty.pk).update(next_run_at=None)
     found = appointments_of(person.user, session.pk)
     assert [each.name for each in found] == ["failed", "faulty", "soon", "far", "paused"]
-    states = ["scheduled", "failed", "scheduled", "scheduled", "paused"]
-    assert [each.state for each in found] == states
+    assert [each.state for each in found] == ["scheduled", "failed", "scheduled", "scheduled", "paused"]
     assert [each.is_failing for each in found] == [True, True, False, False, False]
     add_runs(soon, state=RunState.QUEUED, finished_at=None)
     assert named(appointments_of(person.user, session.pk))["soon"].last[0].state == "waiting"
 
 
 @pytest.mark.parametrize(("ended", "reason"), [("failed", "timeout"), ("cancelled", "superseded")])
-def test_a_later_success_ends_the_failing(person: Person, ended: str, reason: str) -> None:
-    session = person.session()
+def test_a_later_success_ends_the_failing(person: Person, session: Session, ended: str, reason: str) -> None:
     job = new(session)
     add_runs(job, state=ended, reason=reason)
     assert appointments_of(person.user, session.pk)[0].is_failing
@@ -182,8 +177,7 @@ def test_scheduled_messages_wait_are_sent_and_fail(person: Person, session: Sess
 @pytest.mark.django_db(transaction=True)
 def test_why_explains_jobs_routines_and_heartbeats() -> None:
     person = new_person("ada", dreams=True)
-    job = new(person.session())
-    routine = add(person, "all", schedule="1h")
+    job, routine = new(person.session()), add(person, "all", schedule="1h")
     heartbeat = CronJob.objects.get(system_event="heartbeat")
     assert why(person.user, "automation", job.pk) == explain(person.user, job.pk)
     assert why(person.user, "routine", routine.pk).words == "every hour"
@@ -195,8 +189,7 @@ def test_why_explains_jobs_routines_and_heartbeats() -> None:
 
 
 def test_the_number_of_statements_is_constant(person: Person, session: Session) -> None:
-    there = {"provider": "ollama", "base_url": "https://models.example/v1"}
-    add_connection(person.user, "work", there)
+    add_connection(person.user, "work", {"provider": "ollama", "base_url": "https://models.example/v1"})
     Agent.objects.update(model="work:m", fallback_model="work:n")
 
     def statements() -> int:
@@ -288,8 +281,7 @@ def test_a_job_every_minute_is_one_entry_a_day(person: Person) -> None:
 
 
 def test_a_gap_from_before_the_range_is_shown_in_it(person: Person) -> None:
-    job = new(person.session())
-    begin = local_midnight(-9)
+    job, begin = new(person.session()), local_midnight(-9)
     gap: dict[str, Any] = {"slots_from": begin, "slots_to": local_midnight(-3), "slots_count": 7}
     add_runs_at(job, [begin], state=RunState.SKIPPED, reason="missed", **gap)
     [entry] = upcoming(person.user, **day_of(local_midnight(-5)))

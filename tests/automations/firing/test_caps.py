@@ -25,6 +25,7 @@ from sessions_app.limits.spending import reserve
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Allowance, Counter, MailboxEvent, Message, Spending, Turn
 from tests.automations.firing.test_fire_jobs import due_job
+from tests.automations.turn_kinds.test_bound import repeated
 from tests.automations.turn_kinds.test_heartbeat import DAY, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.inside import Inside, call, during
@@ -147,11 +148,10 @@ def test_a_further_attempt_has_only_what_its_run_has_left(inside: Inside) -> Non
     job = due_job(inside.person.session(), limits={"run": {"tokens": 50_000}}, max_retry=1)
     asks = replace(says("", Usage(input_tokens=30_000)), calls=(call("current_time"),))
     inside.model.answer_with(asks, ValueError("a bug"))
-    assert due(inside, job).state == RunState.QUEUED
+    run = due(inside, job)
+    assert run.state == RunState.QUEUED
     Spending.objects.update(spent_tokens=49_000)
-    RunRecord.objects.filter(not_before__isnull=False).update(not_before=Now())
-    inside.beat()
-    run = RunRecord.objects.get(job=job)
+    repeated(inside, run)
     assert (run.state, run.reason, run.attempt) == (RunState.FAILED, "budget", 2)
     assert (len(inside.model.calls), Spending.objects.get().spent_tokens) == (2, 49_000)
 
@@ -170,9 +170,7 @@ def test_a_request_that_failed_is_not_taken_for_a_cap_that_allows_no_other(insid
     run = due(inside, job)
     assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "model_unavailable", 1)
     assert len(inside.model.calls) == 1
-    RunRecord.objects.update(not_before=Now())
-    inside.beat()
-    run.refresh_from_db()
+    repeated(inside, run)
     assert (run.state, run.reason, run.attempt) == (RunState.SKIPPED, "budget", 2)
 
 
@@ -186,9 +184,7 @@ def test_a_run_repeats_while_others_hold_the_room(inside: Inside, monkeypatch: p
     assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "budget_held", 1)
     assert "anew" not in run.error
     update_job(job.pk, {"limits": {"day": {"tokens": PLENTY}}})
-    RunRecord.objects.update(not_before=Now())
-    inside.beat()
-    run.refresh_from_db()
+    repeated(inside, run)
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 

@@ -21,7 +21,7 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import update_job
 from automations.models import CronJob
 from sessions_app.agents.edit import update_agent
-from sessions_app.models import Connection, Message
+from sessions_app.models import Connection, Message, Session
 from tests.agent_core.planner.plans import says
 from tests.api.conftest import Caller
 from tests.automations.jobs.made import DAILY, EVERY, code_of, new, overdue
@@ -102,8 +102,7 @@ def by_the_admin(_person: Person, job: CronJob, name: str, value: Any) -> None:
     client = Client()
     client.force_login(get_user_model().objects.create_superuser("root", password="pw"))
     address = reverse("admin:automations_cronjob_change", args=[job.pk])
-    form = client.get(address).context["adminform"].form
-    widgets = [each for each in form if each.name != "session"]
+    widgets = [each for each in client.get(address).context["adminform"].form if each.name != "session"]
     shown = {each.html_name: each.field.widget.format_value(each.value()) for each in widgets}
     filled = {key: at for key, at in shown.items() if at not in (None, "", [])}
     sent = {key: at[0] if isinstance(at, list) else at for key, at in filled.items()}
@@ -171,9 +170,8 @@ def test_what_the_owner_may_not_use_is_refused_when_saved(person: Person) -> Non
 
 
 @pytest.mark.rule("11.8")
-def test_a_second_automation_with_equal_words_and_times_is_refused(person: Person) -> None:
+def test_a_second_automation_with_equal_words_and_times_is_refused(person: Person, session: Session) -> None:
     """Complaint 15."""
-    session = person.session()
     job = new(session, message="Drink  water", schedule=EVERY)
     again = partial(new, session, message="drink water ", allow_duplicate=False)
     for schedule in (EVERY, EVERY | {"seconds": 60}):

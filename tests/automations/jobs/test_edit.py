@@ -41,14 +41,13 @@ def job(session: Session) -> CronJob:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
-    ({"message": " "}, "empty_message"),
-    ({"message": "x" * 20_001}, "message_too_long"),
-    ({"name": "a\nb"}, "bad_name"),
-    ({"message": "a\x00b"}, "bad_message"),
-    ({"overlap": "sometimes"}, "bad_overlap"),
-    ({"catch_up": "never"}, "bad_catch_up"),
-    ({"timeout_seconds": -1}, "bad_timeout_seconds"),
+    *(
+        ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
+        ({"message": " "}, "empty_message"),
+    ),
+    *(({"message": "x" * 20_001}, "message_too_long"), ({"message": "a\x00b"}, "bad_message")),
+    *(({"name": "a\nb"}, "bad_name"), ({"overlap": "sometimes"}, "bad_overlap")),
+    *(({"catch_up": "never"}, "bad_catch_up"), ({"timeout_seconds": -1}, "bad_timeout_seconds")),
 ]
 
 
@@ -99,8 +98,7 @@ def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(job: CronJob) -
     assert (run.state, run.reason) == (RunState.CANCELLED, "paused")
     assert Turn.objects.get().state == TurnState.CANCELLED
     assert clock_of(job).next_run_at is None
-    resumed = update_job(job.pk, {"enabled": True})
-    assert planned_for(resumed) > datetime.now(UTC)
+    assert planned_for(update_job(job.pk, {"enabled": True})) > datetime.now(UTC)
     assert fire_due_jobs().claimed == 0
     assert RunRecord.objects.count() == 1
 

@@ -39,8 +39,7 @@ def run_of(job: CronJob | None = None, **fields: Any) -> RunRecord:
 
 def test_every_reason_has_its_own_sentence() -> None:
     raised = {each.code for each in ModelError.__subclasses__()}
-    failed = {*ERROR_TEXTS, ModelError.code, ToolHung.code, *raised}
-    assert failed <= set(describe.FAILED)
+    assert {*ERROR_TEXTS, ModelError.code, ToolHung.code, *raised} <= set(describe.FAILED)
     assert set(describe.GAPS) == set(GapReason)
     runs = [
         *(run_of(state=RunState.SKIPPED, reason=reason) for reason in GapReason),
@@ -107,8 +106,7 @@ def test_the_last_twenty_runs_are_shown_only_to_the_owner(person: Person, job: C
 
 def test_next_runs_stop_at_the_end_date_with_zone_offset(person: Person) -> None:
     ends = datetime.now(UTC) + timedelta(days=3)
-    job = new(person.session(), ends_at=ends.isoformat())
-    coming = of(person, job).next
+    coming = of(person, new(person.session(), ends_at=ends.isoformat())).next
     assert len(coming) == 3
     assert {(each.hour, each.isoformat()[-6:]) for each in coming} <= {(9, "+01:00"), (9, "+02:00")}
     assert max(coming) <= ends
@@ -205,8 +203,7 @@ def test_slots_that_come_faster_than_the_work_are_warned_of(person: Person) -> N
 
 def test_changes_of_the_clocks_ahead_are_told(person: Person) -> None:
     """Within a year there is one of each kind, whatever day it is."""
-    night = new(person.session(), schedule=DAILY | {"expr": "30 2 * * *"})
-    warnings = " ".join(of(person, night).warnings)
+    warnings = " ".join(of(person, new(person.session(), schedule=DAILY | {"expr": "30 2 * * *"})).warnings)
     assert "there is no 02:30, it runs at 03:00 instead." in warnings
     assert "02:30 comes twice, it runs the first time only." in warnings
     assert of(person, new(person.session())).warnings == ()
@@ -243,8 +240,6 @@ def test_a_route_without_its_sender_is_warned_of(person: Person, telegram: None)
     assert "RONDO_PLUGINS" in warning
     assert ada.patch(f"/api/automations/{made['id']}/", {"name": "n"}).json()["warnings"] == [warning]
     another = given | {"name": "o", "allow_duplicate": True}
-    again = ada.post(f"/api/sessions/{session.pk}/automations/", another).json()
-    assert again["warnings"] == [warning]
-    on_the_web = {"channel": "web", "chat_id": "", "meta": {}}
-    Session.objects.filter(pk=session.pk).update(last_route=on_the_web)
+    assert ada.post(f"/api/sessions/{session.pk}/automations/", another).json()["warnings"] == [warning]
+    Session.objects.filter(pk=session.pk).update(last_route={"channel": "web", "chat_id": "", "meta": {}})
     assert explain(person.user, made["id"]).warnings == (), "a person wrote on the web since"

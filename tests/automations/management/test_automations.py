@@ -145,8 +145,7 @@ def test_add_list_update_and_remove(person: Person, capsys: pytest.CaptureFixtur
     of = ("--agent", "demo", "--id", added["id"])
     changed = routine(capsys, "update", *of, "--schedule", "2h", "--enabled", "true")["routine"]
     assert (changed["schedule"], changed["enabled"], changed["title"]) == ("2h", True, "每日摘要")
-    removed = routine(capsys, "remove", "--agent", "demo", "--id", added["id"])["routine"]
-    assert removed["enabled"] is False
+    assert routine(capsys, "remove", "--agent", "demo", "--id", added["id"])["routine"]["enabled"] is False
     assert routine(capsys, "list", "--agent", "demo")["routines"] == []
     assert len(routine(capsys, "list", "--agent", "demo", "--include-disabled")["routines"]) == 1
     routine(capsys, "remove", "--agent", "demo", "--id", added["id"], "--hard")
@@ -173,8 +172,7 @@ def test_refusals_have_a_code_and_a_sentence(person: Person, capsys: pytest.Capt
 @pytest.mark.rule("6.4", "6.5")
 def test_agents_of_one_name_are_named_with_users(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
     new_person("bob")
-    error = routine(capsys, "list", "--agent", "demo")["error"]
-    assert "ada/demo, bob/demo" in error["message"]
+    assert "ada/demo, bob/demo" in routine(capsys, "list", "--agent", "demo")["error"]["message"]
     added = routine(capsys, "add", "--agent", "bob/demo", "--title", "x", "--schedule", "1h")["routine"]
     assert CronJob.objects.get(pk=added["id"]).agent.owner.get_username() == "bob"
     of = ("--agent", "ada/demo", "--id", added["id"])

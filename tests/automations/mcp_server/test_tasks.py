@@ -53,13 +53,13 @@ def finish(door: Door, task_id: str) -> Any:
 
 
 def refusal(
-    door: Door, method: str, task_id: str, *, tasks: bool = True, mode: Any = "auto", **more: Any
+    door: Door, method: str, task: str, *, tasks: bool = True, mode: Any = "auto", **more: Any
 ) -> Any:
     """The code of the error."""
 
     async def work(client: Client) -> int:
         with pytest.raises(MCPError) as error:
-            await task_request(client.session, method, task_id, **more)
+            await task_request(client.session, method, task, **more)
         return error.value.code
 
     return door.talk(work, tasks=tasks, mode=mode)
@@ -174,8 +174,7 @@ def opened(person: Person, fleet: Fleet, name: str) -> tuple[Door, Process]:
     folder.mkdir()
     url, web = start_web(folder)
     fleet.processes.append(web)
-    token = token_of(person.user)
-    return Door(url=url, token=token, user=person.user), web
+    return Door(url=url, token=token_of(person.user), user=person.user), web
 
 
 @pytest.mark.full

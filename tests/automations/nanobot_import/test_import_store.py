@@ -109,8 +109,7 @@ def test_importing_twice_changes_nothing_and_a_dry_run_nothing_at_all(person: Pe
     assert everything() == empty
     assert dry.totals == import_store(person.agent.pk, SAMPLE.read_bytes()).totals
     before = everything()
-    again = import_store(person.agent.pk, SAMPLE.read_bytes())
-    assert again.totals["already_there"] == 4
+    assert import_store(person.agent.pk, SAMPLE.read_bytes()).totals["already_there"] == 4
     assert everything() == before
 
 
@@ -127,8 +126,7 @@ def test_a_second_import_does_not_refuse_a_finished_one_shot(person: Person) -> 
     at = datetime.now(UTC) + timedelta(seconds=30)
     soon = {"kind": "at", "atMs": int(at.timestamp() * 1000), "everyMs": None}
     assert one(person, schedule=soon).outcome is Outcome.IMPORTED
-    past = soon | {"atMs": 1_760_000_000_000}
-    assert one(person, schedule=past).outcome is Outcome.ALREADY_THERE
+    assert one(person, schedule=soon | {"atMs": 1_760_000_000_000}).outcome is Outcome.ALREADY_THERE
 
 
 def test_two_imports_at_once_bring_everything_in_once(person: Person) -> None:
@@ -140,25 +138,26 @@ def test_two_imports_at_once_bring_everything_in_once(person: Person) -> None:
 
 
 def test_a_second_agent_importing_the_same_store_gets_new_ids(person: Person) -> None:
-    other = create_agent(person.user, "other")
-    content = SAMPLE.read_bytes()
+    other, content = create_agent(person.user, "other"), SAMPLE.read_bytes()
     at_once(*(partial(import_store, pk, content) for pk in (person.agent.pk, other.pk)))
     assert CronJob.objects.filter(imported_id="3f9c2a1b").count() == 2
     assert CronJob.objects.filter(pk="3f9c2a1b").count() == 1
 
 
-CATEGORIES: dict[str, tuple[dict[str, Any], Category | None]] = {
-    "falsy legacy fields are not set": ({}, Category.BOUND),
-    "empty texts are not set": ({"payload": {"deliver": "", "channel": "", "to": " "}}, Category.BOUND),
-    "deliver": ({"payload": {"deliver": True}}, Category.LEGACY),
-    "a channel": ({"payload": {"channel": "telegram"}}, Category.LEGACY),
-    "an address": ({"payload": {"to": 42}}, Category.LEGACY),
-    "channel meta": ({"payload": {"channelMeta": {"thread": 1}}}, Category.LEGACY),
-    "no session key": ({"payload": {"sessionKey": None}}, Category.LEGACY),
-    "the name dream alone": ({"name": "dream"}, Category.BOUND),
-    "the id dream": ({"id": "dream"}, Category.SYSTEM),
-    "an unknown system event": ({"payload": {"kind": "system_event"}}, None),
-}
+LEGACY = [
+    {"deliver": True},
+    {"channel": "telegram"},
+    {"to": 42},
+    {"channelMeta": {"thread": 1}},
+    {"sessionKey": None},
+]
+EMPTY = {"payload": {"deliver": "", "channel": "", "to": " "}}
+CATEGORIES: list[tuple[dict[str, Any], Category | None]] = [
+    *((fields, Category.BOUND) for fields in ({}, EMPTY, {"name": "dream"})),
+    *(({"payload": payload}, Category.LEGACY) for payload in LEGACY),
+    ({"id": "dream"}, Category.SYSTEM),
+    ({"payload": {"kind": "system_event"}}, None),
+]
 
 
 @contextmanager
@@ -170,42 +169,39 @@ def undone() -> Iterator[None]:
 
 
 def test_the_category_follows_the_rule(person: Person) -> None:
-    for what, (fields, expected) in CATEGORIES.items():
+    for fields, expected in CATEGORIES:
         with undone():
             line = one(person, **fields)
-            assert line.category == expected, (what, line)
+            assert line.category == expected, (fields, line)
             if expected is None:
-                assert line.outcome is Outcome.REFUSED, what
+                assert line.outcome is Outcome.REFUSED, fields
             elif expected is not Category.SYSTEM:
-                assert category(imported()[0]) is expected, what
+                assert category(imported()[0]) is expected, fields
 
 
-KEYS: dict[str, tuple[str, str | None]] = {
-    "the primary one": (PRIMARY_KEY, PRIMARY_KEY),
-    "a web thread": ("websocket:9d1e", "web:9d1e"),
-    "a web thread of ours": ("web:9d1e", "web:9d1e"),
-    "a channel": ("slack:C1:17.5", "slack:C1:17.5"),
-    "a job's own": ("cron:abcd", None),
-    "another unified one": ("unified:other", None),
-    "no channel": ("heartbeat", None),
-    "no id": ("slack:", None),
+KEYS = {  # of the store, and of the session here
+    PRIMARY_KEY: PRIMARY_KEY,
+    "websocket:9d1e": "web:9d1e",
+    "web:9d1e": "web:9d1e",
+    "slack:C1:17.5": "slack:C1:17.5",
+    **dict.fromkeys(("cron:abcd", "unified:other", "heartbeat", "slack:")),
 }
 
 
 def test_a_bound_job_belongs_to_the_session_of_its_key(person: Person) -> None:
     before = Session.objects.count()
-    for what, (key, expected) in KEYS.items():
+    for key, expected in KEYS.items():
         with undone():
             line = one(person, payload={"sessionKey": key})
             if expected is None:
-                assert line.outcome is Outcome.REFUSED, what
-                assert (imported(), Session.objects.count()) == ([], before), what
+                assert line.outcome is Outcome.REFUSED, key
+                assert (imported(), Session.objects.count()) == ([], before), key
                 continue
             [job] = imported()
-            assert job.session is not None, what
-            assert (job.session.key, job.session.agent) == (expected, person.agent), what
-            assert job.session.chat_id in {expected.partition(":")[2], ""}, what
-            assert ("is a web thread here" in line.note) == (key != expected), what
+            assert job.session is not None, key
+            assert (job.session.key, job.session.agent) == (expected, person.agent), key
+            assert job.session.chat_id in {expected.partition(":")[2], ""}, key
+            assert ("is a web thread here" in line.note) == (key != expected), key
 
 
 def test_an_open_session_is_used_and_an_archived_one_refused(person: Person, telegram: None) -> None:
@@ -468,16 +464,14 @@ def test_a_chat_that_is_not_connected_here_is_imported_with_a_warning(person: Pe
     assert refused.outcome is Outcome.REFUSED, "an address that a channel of this server does not take"
 
 
+SOME = [None, "", "0", "60000", "1e3", "nan", "-5", "true", "\x00", "\ud800", 999, 10**15, 10**19]
 ODD = st.one_of(
-    st.sampled_from(
-        [None, "", "0", "60000", "1e3", "nan", "-5", "true", "\x00", "\ud800", 999, 10**15, 10**19]
-    ),
+    st.sampled_from(SOME),
     st.booleans() | st.integers(-(10**20), 10**20) | st.floats() | st.text(max_size=8),
 )
+NAMES = st.text(max_size=5)
 ANYTHING = st.recursive(
-    ODD,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
+    ODD, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=6
 )
 
 

@@ -103,8 +103,7 @@ def use_up(stage: Stage, period: str = "day", spent: int = 500, **cap: Any) -> C
     """A cap of the agent of which this much is spent. By its clock the day does not end within some hours."""
     now = datetime.now(UTC)
     limits = {"limits": {period: cap or {"tokens": 500}}}
-    zone = {"timezone": "UTC" if 2 < now.hour < 20 else "Etc/GMT-12"}
-    update_agent(stage.person.agent.pk, zone | limits)
+    update_agent(stage.person.agent.pk, {"timezone": "UTC" if 2 < now.hour < 20 else "Etc/GMT-12"} | limits)
     agent = Agent.objects.get(pk=stage.person.agent.pk)
     begin, ends_at = period_of(period, agent.timezone, now)
     if spent:
@@ -188,8 +187,7 @@ def test_one_list_serves_all_automations_of_a_connection_and_one_mail_is_unread(
     stage.check()
     assert JobPreflight.objects.exclude(problems=[]).count() == 5
     assert len(stage.site.asked) == 1
-    unread = MailboxEvent.objects.get(event_type="preflight", dropped_at=None)
-    assert "4 more" in unread.detail
+    assert "4 more" in MailboxEvent.objects.get(event_type="preflight", dropped_at=None).detail
 
 
 def test_a_saved_automation_is_checked_soon_others_in_the_hour_before_their_slot(stage: Stage) -> None:
@@ -257,12 +255,9 @@ PRICED = {"gpt-5": {"input": "1.25", "output": "10"}}
 
 FREE = {"*": {"input": "0", "output": "0"}}
 CAPS: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
-    ({"spent": 499}, {}, []),
-    ({"spent": 0, "tokens": 0}, {}, ["budget"]),
-    ({"period": "month", "spent": 700}, {}, ["budget"]),
-    ({"usd": "0.0005"}, PRICED, ["budget"]),
-    ({"usd": "0.0005"}, FREE, []),
-    ({"usd": "0.0005", "tokens": 500}, FREE, ["budget"]),
+    *(({"spent": 499}, {}, []), ({"spent": 0, "tokens": 0}, {}, ["budget"])),
+    *(({"period": "month", "spent": 700}, {}, ["budget"]), ({"usd": "0.0005"}, PRICED, ["budget"])),
+    *(({"usd": "0.0005"}, FREE, []), ({"usd": "0.0005", "tokens": 500}, FREE, ["budget"])),
 ]
 
 

@@ -107,8 +107,7 @@ def test_new_data_neither_repeats_nor_drops_any_slot(person: Person, zones: Zone
     assert jitter
     assert planned_for(late) == day.replace(hour=6) + jitter
     fire_due_jobs()
-    run = RunRecord.objects.get(job=fresh, state="queued")
-    assert run.scheduled_for.hour == 6
+    assert RunRecord.objects.get(job=fresh, state="queued").scheduled_for.hour == 6
 
 
 def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person, zones: ZoneFolder) -> None:
@@ -116,8 +115,7 @@ def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person
     first = datetime.now(UTC).replace(minute=17, second=0, microsecond=0) + timedelta(days=3)
     given: dict[str, Any] = {"schedule": DAILY["expr"], "timezone": NAME, "execution_mode": "isolated"}
     first_given = add(person, "new", next_run_at=first.isoformat(), **given)
-    changed = add(person, "changed", **given)
-    plain = add(person, "plain", **given)
+    changed, plain = add(person, "changed", **given), add(person, "plain", **given)
     update_routine(changed.pk, {"next_run_at": first.isoformat()})
     look()
     zones.write(NAME, NEW)

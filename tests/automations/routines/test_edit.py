@@ -55,8 +55,7 @@ def test_the_mode_is_the_creators_choice(person: Person) -> None:
 
 
 def test_an_interval_is_first_due_one_interval_from_now(person: Person) -> None:
-    lengths = {"45s": 45, "30m": 1800, "1h": 3600, "2d": 172_800, " 90m ": 5400}
-    for text, seconds in lengths.items():
+    for text, seconds in {"45s": 45, "30m": 1800, "1h": 3600, "2d": 172_800, " 90m ": 5400}.items():
         before = datetime.now(UTC)
         job = add(person, text, schedule=text)
         assert (job.schedule_kind, job.every_seconds) == ("every", seconds)
@@ -79,10 +78,9 @@ def test_five_field_schedules_default_to_the_agents_zone(person: Person) -> None
 
 
 def test_a_routine_without_schedule_or_instant_runs_once_immediately(person: Person) -> None:
-    job = add(person, execution_mode="isolated")
+    job: Any = add(person, execution_mode="isolated")
     assert job.schedule_kind == "at"
     assert job.at == clock_of(job).next_run_at
-    assert job.at is not None
     assert job.at <= datetime.now(UTC)
     assert routine_schedule_text(job) is None
 
@@ -181,8 +179,7 @@ def test_the_home_is_the_conversation_unless_it_is_primary(person: Person) -> No
 
 
 def test_a_home_is_an_open_conversation_of_the_agent(person: Person) -> None:
-    foreign = new_person("bob").session()
-    for session_id in (foreign.pk, uuid.uuid4()):
+    for session_id in (new_person("bob").session().pk, uuid.uuid4()):
         with pytest.raises(NotFound):
             add(person, session_id=session_id)
     closed = person.session()
@@ -220,8 +217,7 @@ MOVES: list[tuple[dict[str, Any], str]] = [
 def test_another_schedule_moves_the_clock(person: Person, changes: dict[str, Any], kind: str) -> None:
     job = add(person, schedule="1h")
     before = clock_of(job).next_run_at
-    changed = update_routine(job.pk, changes)
-    assert changed.schedule_kind == kind
+    assert update_routine(job.pk, changes).schedule_kind == kind
     after = planned_for(job)
     assert after != before
     if "next_run_at" in changes:
@@ -272,8 +268,7 @@ def test_removing_cancels_what_waits_and_only_a_hard_one_takes_the_runs_along(pe
     remove_routine(job.pk)
     assert not CronJob.objects.get(pk=job.pk).enabled
     assert clock_of(job).next_run_at is None
-    turn = Turn.objects.get(runs=run.pk)
-    assert turn.state == "cancelled"
+    assert Turn.objects.get(runs=run.pk).state == "cancelled"
     assert RunRecord.objects.filter(pk=run.pk).exists()
     remove_routine(job.pk)  # twice is once
     assert CronJob.objects.get(pk=job.pk).revision == 2

@@ -201,8 +201,7 @@ def test_fields_that_a_known_task_leaves_out_keep_their_values(person: Person, w
         agent_routines(person.agent.pk).get(schedule_kind="every").delete()
         put(person, document(*bare))
     else:
-        revision = put(person, document(*bare).replace("]", "")).document.revision
-        fix(heartbeat(person), revision, *bare)
+        fix(heartbeat(person), put(person, document(*bare).replace("]", "")).document.revision, *bare)
     assert list(CronJob.objects.order_by("pk").values()) == before
     cleared = {"id": "daily_hn", "timeout_seconds": None, "next_run_at": "2031-01-01T00:00"}
     put(person, document(cleared, bare[1]))
@@ -212,20 +211,15 @@ def test_fields_that_a_known_task_leaves_out_keep_their_values(person: Person, w
         put(person, document(*bare, {"id": "other", "schedule": "1h"}))
 
 
-def test_an_absent_id_is_disabled_and_not_shown_any_more(person: Person) -> None:
-    put(person, document(HN, {"title": "Other", "schedule": "1h"}))
-    put(person, document(HN))
-    enabled = dict(agent_routines(person.agent.pk).values_list("name", "enabled"))
-    assert enabled == {"HN": True, "Other": False}
-    assert [task["title"] for task in tasks(person)] == ["HN"]
-
-
-def test_a_finished_routine_is_hidden_and_its_absence_disables_nothing(person: Person) -> None:
+def test_an_absent_id_is_disabled_and_not_shown_and_a_finished_one_is_hidden(person: Person) -> None:
     done = add(person, "Done", schedule=None)
     JobClock.objects.filter(job=done).update(next_run_at=None)
     assert tasks(person) == []
+    put(person, document(HN, {"title": "Other", "schedule": "1h"}))
     put(person, document(HN))
-    assert CronJob.objects.get(pk=done.pk).enabled
+    enabled = dict(agent_routines(person.agent.pk).values_list("name", "enabled"))
+    assert enabled == {"HN": True, "Other": False, "Done": True}
+    assert [task["title"] for task in tasks(person)] == ["HN"]
 
 
 def test_a_task_with_an_unusable_id_is_matched_when_rewritten(person: Person) -> None:
@@ -262,8 +256,7 @@ def test_a_once_task_moves_with_its_instant(person: Person) -> None:
     task = {"id": "once", "title": "Once", "next_run_at": "2031-01-01T00:00:00Z"}
     put(person, document(task))
     put(person, document(task | {"next_run_at": "2032-01-01T08:00:00+08:00"}))
-    job = agent_routines(person.agent.pk).get()
-    assert job.at is not None
+    job: Any = agent_routines(person.agent.pk).get()
     assert job.at.isoformat() == "2032-01-01T00:00:00+00:00" == planned_for(job).isoformat()
     put(person, document(task | {"schedule": "1d"}))
     assert agent_routines(person.agent.pk).get().schedule_kind == "every"
@@ -279,8 +272,7 @@ def test_a_corrupted_text_changes_no_routine_and_is_stored_verbatim(person: Pers
     assert (parse, rows(), text(person)) == ("corrupted", before, broken)
     assert "cannot be read" in problem
     stored = Document.objects.get(agent=person.agent, name=NAME)
-    told = corruption(person.agent.pk)
-    assert told is not None
+    told: Any = corruption(person.agent.pk)
     assert (told.revision, told.problem) == (stored.revision, problem)
     assert put(person, document(HN)).document.revision == stored.revision + 1
     assert corruption(person.agent.pk) is None
@@ -318,9 +310,7 @@ ENDED = {"title": "Tell a joke", "schedule": None, "next_run_at": "2026-02-13T12
 
 @pytest.mark.parametrize("change", [{}, {"next_run_at": None}, {"state": "pending"}])
 @pytest.mark.parametrize("identity", [{}, {"id": "joke"}])
-def test_a_finished_one_shot_stays_done_while_others_apply(
-    person: Person, change: Any, identity: Any
-) -> None:
+def test_a_finished_one_shot_stays_done_as_others_apply(person: Person, change: Any, identity: Any) -> None:
     once: dict[str, Any] = ENDED | change
     given = document(HN, once | identity)
     for _ in range(2):

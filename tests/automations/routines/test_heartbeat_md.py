@@ -17,41 +17,14 @@ from automations.routines.heartbeat_md import Parse, Parsed, Task, prose, render
 pytestmark = pytest.mark.rule("6.6")
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-V2 = """\
-# Heartbeat
-
-Be brief.
-
-## Tasks
-
-```json
-{
-  "version": 2,
-  "tasks": [
-    {
-      "id": "daily_hn_check",
-      "title": "Check Hacker News top stories",
-      "description": "浏览 HN 首页",
-      "schedule": "0 9 * * *",
-      "timezone": "America/Los_Angeles",
-      "execution_mode": "isolated",
-      "source": "chat",
-      "enabled": true,
-      "state": "pending",
-      "last_run_at": null,
-      "next_run_at": "2026-02-12T09:00:00+00:00",
-      "timeout_seconds": 120,
-      "retry": 0,
-      "max_retry": 3,
-      "error_message": null,
-      "created_at": "2026-02-11T14:30:00+00:00"
-    }
-  ]
-}
-```
-
-Ask before you delete anything.
-"""
+TASK: dict[str, Any] = {"id": "daily_hn_check", "title": "Check Hacker News top stories"}
+TASK |= {"description": "浏览 HN 首页", "schedule": "0 9 * * *", "timezone": "America/Los_Angeles"}
+TASK |= {"execution_mode": "isolated", "source": "chat", "enabled": True, "state": "pending"}
+TASK |= {"last_run_at": None, "next_run_at": "2026-02-12T09:00:00+00:00", "timeout_seconds": 120}
+TASK |= {"retry": 0, "max_retry": 3, "error_message": None, "created_at": "2026-02-11T14:30:00+00:00"}
+BLOCK = json.dumps({"version": 2, "tasks": [TASK]}, indent=2, ensure_ascii=False)
+V2 = "# Heartbeat\n\nBe brief.\n\n## Tasks\n\n"
+V2 += f"```json\n{BLOCK}\n```\n\nAsk before you delete anything.\n"
 
 
 def read(content: str) -> Parsed:
@@ -69,11 +42,8 @@ def tasks(*given: Any) -> str:
 def test_version_2_as_the_design_shows_it() -> None:
     parsed = read(V2)
     assert parsed.parse is Parse.OK
-    about = {"id": "daily_hn_check", "title": "Check Hacker News top stories", "description": "浏览 HN 首页"}
-    when = {"schedule": "0 9 * * *", "timezone": "America/Los_Angeles"}
-    when |= {"next_run_at": "2026-02-12T09:00:00+00:00"}
-    read_as: dict[str, Any] = about | when | {"execution_mode": "isolated", "source": "chat"}
-    assert parsed.tasks == (Task(**read_as, timeout_seconds=120),)
+    run_time = {"state", "last_run_at", "retry", "error_message", "created_at"}
+    assert parsed.tasks == (Task(**{name: TASK[name] for name in TASK.keys() - run_time}),)
     assert prose(V2) == "# Heartbeat\n\nBe brief.\n\nAsk before you delete anything."
 
 
@@ -96,16 +66,8 @@ def test_a_text_without_a_json_block_is_empty() -> None:
 def test_a_json_block_that_lists_no_tasks_is_prose() -> None:
     """The routines get a block of their own beside it."""
     checks = {"lastChecks": {"email": 1_703_275_200}}
-    for data in (
-        checks,
-        {"done_tasks": 3},
-        {"note": "tasks: none"},
-        {"title": "Settings"},
-        {},
-        [],
-        [1, 2],
-        "text",
-    ):
+    objects: list[Any] = [checks, {"done_tasks": 3}, {"note": "tasks: none"}, {"title": "Settings"}]
+    for data in (*objects, {}, [], [1, 2], "text"):
         content = block(json.dumps(data))
         assert read(content) == Parsed(parse=Parse.EMPTY), data
         assert prose(content) == content.strip()
@@ -205,19 +167,20 @@ def test_an_open_fence_in_prose_does_not_swallow_a_block() -> None:
 
 letters = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"])
 words = st.text(letters, min_size=1, max_size=40)
+CHOICES: dict[str, list[Any]] = {
+    "timezone": ["UTC", "Asia/Shanghai"],
+    "execution_mode": ["inline", "isolated"],
+}
+CHOICES |= {"source": ["manual", "chat", "heartbeat_reflect", "import"], "enabled": [True, False]}
+CHOICES |= {"task_type": ["", "time_reminder"], "state": ["pending", "done"]}
 task = st.fixed_dictionaries(
     {"title": words.filter(str.strip), "schedule": st.sampled_from(["30m", "1h", "2d", "0 9 * * 1-5"])},
     optional={
         "description": st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=80),
-        "timezone": st.sampled_from(["UTC", "Asia/Shanghai"]),
-        "execution_mode": st.sampled_from(["inline", "isolated"]),
-        "source": st.sampled_from(["manual", "chat", "heartbeat_reflect", "import"]),
-        "enabled": st.booleans(),
         "timeout_seconds": st.integers(1, 14_400),
         "max_retry": st.integers(0, 10),
-        "task_type": st.sampled_from(["", "time_reminder"]),
-        "state": st.sampled_from(["pending", "done"]),
         "error_message": st.none() | words,
+        **{name: st.sampled_from(values) for name, values in CHOICES.items()},
     },
 )
 lines = st.lists(st.sampled_from(["Prose.", "", "# Heading", "```", "```sh", "````", "- x `y`", "## Tasks"]))
@@ -225,8 +188,7 @@ lines = st.lists(st.sampled_from(["Prose.", "", "# Heading", "```", "```sh", "``
 
 @given(lines, st.lists(task, min_size=1, max_size=5))
 def test_what_is_rendered_is_read_again(text: list[str], given: list[dict[str, Any]]) -> None:
-    content = "\n".join(text)
-    rendered = render_heartbeat_md(content, given)
+    rendered = render_heartbeat_md("\n".join(text), given)
     parsed = read(rendered)
     assert parsed.parse is Parse.OK, parsed.problem
     run_time = {"state", "error_message"}
@@ -237,8 +199,7 @@ def test_what_is_rendered_is_read_again(text: list[str], given: list[dict[str, A
         )
         for each in given
     )
-    again = render_heartbeat_md(rendered, given)
-    assert again == rendered
+    assert render_heartbeat_md(rendered, given) == rendered
 
     def kept(found: list[str]) -> list[str]:
         return [line for line in found if line.strip() and "`" not in line and line != "## Tasks"]

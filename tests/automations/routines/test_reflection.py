@@ -95,8 +95,7 @@ def test_recent_messages_join_the_task_state_once_before_reflection(inside: Insi
     chat, other = inside.person.session(), inside.person.session()
     inside.say(chat, "I want to hear about PostgreSQL every morning")
     inside.say(other, "I keep bees")
-    empty = {name: type(value)() for name, value in HELD.items()}
-    bees = empty | {"important_facts": ["Ada keeps bees"]}
+    bees = {name: type(value)() for name, value in HELD.items()} | {"important_facts": ["Ada keeps bees"]}
     inside.model.answer_with(says(json.dumps(HELD)), says(json.dumps(bees)), QUIET)
     turn = beat(inside)
     reads = [inside.model.shown(2), inside.model.shown(3)]
@@ -121,8 +120,7 @@ def test_recent_messages_join_the_task_state_once_before_reflection(inside: Insi
 def test_what_begins_anew_while_it_is_read_is_not_held(inside: Inside) -> None:
     chat = inside.person.session()
     inside.say(chat, "I want to hear about PostgreSQL every morning")
-    clear = partial(inside.say, chat, "/clear")
-    inside.model.answer_with(during(clear, says(json.dumps(HELD))), QUIET)
+    inside.model.answer_with(during(partial(inside.say, chat, "/clear"), says(json.dumps(HELD))), QUIET)
     assert beat(inside).state == "succeeded"
     assert len(inside.model.calls) == 3
     assert not TaskState.objects.exclude(current_goal="").exists()
@@ -144,8 +142,7 @@ def test_what_no_person_said_asks_no_model(inside: Inside) -> None:
 
 def test_of_very_many_removed_titles_the_newest_are_kept(person: Person) -> None:
     gone = partial(CronJob, agent=person.agent, execution_mode="inline")
-    jobs = [gone(name=f"T{number}") for number in range(MOST_KEPT + 2)]
-    remember_removed_titles(jobs)
+    remember_removed_titles([gone(name=f"T{number}") for number in range(MOST_KEPT + 2)])
     remember_removed_titles([gone(name="last")])
     assert RemovedRoutine.objects.count() == MOST_KEPT
     assert RemovedRoutine.objects.filter(title="last").exists()

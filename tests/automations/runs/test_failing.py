@@ -29,7 +29,7 @@ from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
 from tests.api.conftest import problem
 from tests.automations.jobs import made
-from tests.automations.turn_kinds.test_bound import fire, ran
+from tests.automations.turn_kinds.test_bound import fire, ran, repeated
 from tests.automations.turn_kinds.test_heartbeat import routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
@@ -82,13 +82,9 @@ def test_only_an_attempt_in_which_nothing_was_done_is_repeated(inside: Inside) -
 
 
 def test_repeats_do_not_use_up_the_retries_that_a_person_gave(inside: Inside) -> None:
-    job = new(inside.person, max_retry=1)
-    run = ran(inside, job, DOWN)
-    for replies in ([DOWN], [DOWN], [DOWN], [RuntimeError("a bug")]):
-        RunRecord.objects.filter(pk=run.pk).update(not_before=Now())
-        inside.model.answer_with(*replies)
-        inside.beat()
-    run.refresh_from_db()
+    run = ran(inside, new(inside.person, max_retry=1), DOWN)
+    for reply in (DOWN, DOWN, DOWN, RuntimeError("a bug")):
+        repeated(inside, run, reply)
     assert (run.state, run.attempt, run.fruitless) == (RunState.FAILED, 5, 3)
 
 
@@ -97,8 +93,7 @@ def test_five_failed_runs_slow_a_job_down_and_a_good_one_ends_that(inside: Insid
     failed_before(job, SLOWED_AFTER - 2)
     assert ran(inside, job, REFUSED).state == RunState.FAILED
     assert not health(job).is_slowed
-    run = ran(inside, job, REFUSED)
-    until = run.scheduled_for + timedelta(hours=1)
+    until = ran(inside, job, REFUSED).scheduled_for + timedelta(hours=1)
     assert (health(job).failures_in_a_row, health(job).backoff_until) == (SLOWED_AFTER, until)
     [told] = MailboxEvent.objects.filter(event_type="failing")
     assert told.target_id == job.session_id
@@ -121,8 +116,7 @@ def test_a_hopeless_job_is_paused_until_a_person_resumes_it(inside: Inside, how:
     ran(inside, job, REFUSED)
     job.refresh_from_db()
     assert (job.enabled, health(job).paused_reason, mail("paused")) == (False, "failing", 1)
-    api = caller(inside.person)
-    shown = api.get(f"/api/automations/{job.pk}/").json()["health"]
+    shown = caller(inside.person).get(f"/api/automations/{job.pk}/").json()["health"]
     assert (shown["paused_reason"], shown["preflight"]) == ("failing", [])
     assert shown["failures_in_a_row"] == health(job).failures_in_a_row
     assert "runs in a row failed" in explain(inside.person.user, job.pk).now
@@ -157,8 +151,7 @@ def test_a_run_that_ends_after_its_job_was_paused_leaves_that(inside: Inside, re
 
 
 def test_what_ends_well_costs_a_well_job_no_statement(inside: Inside) -> None:
-    job = new(inside.person)
-    fire(job)
+    fire(new(inside.person))
     with CaptureQueriesContext(connection) as captured:
         inside.run_all()
     about = [each["sql"] for each in captured if "jobhealth" in each["sql"]]
@@ -226,13 +219,12 @@ def test_a_retry_by_the_terminal_is_one_of_the_last_run(inside: Inside) -> None:
 
 
 def test_a_retry_is_refused_where_it_could_not_run(inside: Inside) -> None:
-    job = new(inside.person)
+    job: Any = new(inside.person)
     run = ran(inside, job, REFUSED)
     api, address = caller(inside.person), f"/api/runs/{run.pk}/retry/"
     update_job(job.pk, {"enabled": False})
     problem(api.post(address), 409, "job_paused")
     update_job(job.pk, {"enabled": True})
-    assert job.session is not None
     archive_session(job.session)
     problem(api.post(address), 409, "session_closed")
     run.refresh_from_db()
@@ -252,8 +244,7 @@ def test_an_answer_says_what_it_lacks(inside: Inside) -> None:
         shown = api.get(f"/api/runs/{run.pk}/").json()
         assert (shown["state"], shown["attention"]) == ("succeeded", attention)
         if attention:
-            listed = api.get(f"/api/runs/?attention={attention}").json()["results"]
-            assert listed[0]["run_id"] == run.pk
+            assert api.get(f"/api/runs/?attention={attention}").json()["results"][0]["run_id"] == run.pk
     assert health(job).failures_in_a_row == 3
     problem(api.get("/api/runs/?attention=nothing"), 400, "bad_parameter")
 
@@ -283,9 +274,8 @@ def test_the_database_refuses_what_no_state_names(inside: Inside) -> None:
 
 
 def test_the_health_of_a_deleted_job_is_gone(inside: Inside) -> None:
-    job = new(inside.person)
+    job: Any = new(inside.person)
     ran(inside, job, REFUSED)
-    assert job.session is not None
     assert delete_session(job.session.pk, with_dependents=True).deleted
     assert not JobHealth.objects.exists()
 

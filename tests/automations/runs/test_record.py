@@ -41,9 +41,7 @@ def awake(inside: Inside) -> Person:
 
 def waits_for_a_retry(job: CronJob) -> tuple[RunRecord, Session]:
     """The run of a job after its first attempt failed, as its turn's commit leaves it."""
-    run = RunRecord.objects.select_related("session", "turn").get(job=job)
-    assert run.session is not None
-    assert run.turn is not None
+    run: Any = RunRecord.objects.select_related("session", "turn").get(job=job)
     Turn.objects.filter(pk=run.turn.pk).update(state=TurnState.FAILED, finished_at=Now(), started_at=Now())
     said = {"reason": "model_unavailable", "response_summary": "The turn failed: the model did not answer."}
     waits = {"state": RunState.QUEUED, "attempt": 2, "not_before": Now() + timedelta(minutes=5)}
@@ -124,8 +122,7 @@ def test_a_shared_turns_attempt_is_not_retried_in_another_session(awake: Person)
 
 @pytest.mark.parametrize("how", ["paused", "deleted"])
 def test_removing_one_of_a_shared_turn_keeps_the_others(inside: Inside, awake: Person, how: str) -> None:
-    tea = routine(awake, "tea", "make tea")
-    news = routine(awake, "news", "look for news")
+    tea, news = routine(awake, "tea", "make tea"), routine(awake, "news", "look for news")
     InlineRoutineStarter().step()
     turn = heartbeat_turn(awake)
     if how == "paused":
@@ -185,8 +182,7 @@ def test_a_routine_deleted_while_running_still_reports_to_its_home(inside: Insid
 def test_archiving_a_session_cancels_its_waiting_turns_and_runs(person: Person) -> None:
     job = job_of(person, "look")
     fire_due_jobs()
-    session = RunRecord.objects.get(job=job).session
-    assert session is not None
+    session: Any = RunRecord.objects.get(job=job).session
     chat = person.session()
     said = receive(chat.pk, MessageInput(content="hello"))
     assert archive(chat.pk)

@@ -29,8 +29,7 @@ class Walkable(Protocol):
 
 def walked(schedule: Walkable, after: datetime, until: datetime) -> list[datetime]:
     """Its slots with after < slot <= until, one after the other."""
-    found = []
-    slot = schedule.next(after)
+    found, slot = [], schedule.next(after)
     while slot is not None and slot <= until:
         found.append(slot)
         slot = schedule.next(slot)

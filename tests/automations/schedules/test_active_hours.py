@@ -59,8 +59,7 @@ def test_it_is_the_schedule_without_what_lies_outside(
     after = START + timedelta(minutes=begin)
     until = after + timedelta(minutes=span)
     inside = {hour % 24 for hour in range(first, first + length)}
-    tz = ZoneInfo(zone)
-    step = timedelta(seconds=seconds)
+    tz, step = ZoneInfo(zone), timedelta(seconds=seconds)
     grid = [START + n * step for n in range(timedelta(days=6) // step)]
     expected = [slot for slot in grid if after < slot <= until and slot.astimezone(tz).hour in inside]
     assert walked(wanted, after, until) == expected
@@ -129,8 +128,7 @@ def test_whatever_is_accepted_beats_all_year(interval: int, hours: list[int], zo
         person = new_person(f"p{number}", dreams=True, timezone=zone)
         update_agent(person.agent.pk, {"heartbeat": {"interval_seconds": interval, "active_hours": hours}})
         job = heartbeat_of(person)
-        slots = plan_of(job, 0).slots.count(NOON + YEAR, NOON + 2 * YEAR)
-        assert abs((slots or 0) - a_year) <= 1
+        assert abs((plan_of(job, 0).slots.count(NOON + YEAR, NOON + 2 * YEAR) or 0) - a_year) <= 1
         seen.add(planned_for(job).astimezone(ZoneInfo(zone)).time())
     assert len(seen) > 1, "not all at once"
 
@@ -140,8 +138,7 @@ def test_a_daily_heartbeat_beats_in_its_new_zone() -> None:
     person = new_person("ada", dreams=True, timezone="Europe/Berlin")
     update_agent(person.agent.pk, {"heartbeat": {"interval_seconds": 86_400, "active_hours": [9, 10]}})
     update_agent(person.agent.pk, {"timezone": "America/Los_Angeles"})
-    beat = planned_for(heartbeat_of(person))
-    assert beat.astimezone(ZoneInfo("America/Los_Angeles")).hour == 9
+    assert planned_for(heartbeat_of(person)).astimezone(ZoneInfo("America/Los_Angeles")).hour == 9
 
 
 @db

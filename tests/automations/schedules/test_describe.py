@@ -67,8 +67,7 @@ def test_an_interval_has_no_zone() -> None:
 def test_an_instant_is_read_in_the_agents_zone() -> None:
     assert AtSchedule(at=AT).in_words("Europe/Berlin") == "once at 2027-01-01 09:00 (Europe/Berlin)"
     assert AtSchedule(at=AT).in_words() == "once at 2027-01-01 08:00 (UTC)"
-    late = AtSchedule(at=AT + timedelta(seconds=5))
-    assert late.in_words() == "once at 2027-01-01 08:00:05 (UTC)"
+    assert AtSchedule(at=AT + timedelta(seconds=5)).in_words() == "once at 2027-01-01 08:00:05 (UTC)"
 
 
 def test_a_preview_shows_instants_with_the_schedules_own_offset() -> None:

@@ -25,8 +25,7 @@ def cron(expr: str, zone: str) -> CronSchedule:
 
 def walk(expr: str, zone: str, after: str, count: int) -> list[str]:
     """The next slots after a UTC reading, as wall times with offset."""
-    tz = ZoneInfo(zone)
-    found = []
+    tz, found = ZoneInfo(zone), []
     slot: datetime | None = datetime.fromisoformat(after).replace(tzinfo=UTC)
     for _ in range(count):
         assert slot is not None
@@ -65,9 +64,7 @@ CHANGES: list[tuple[str, str, str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("expr", "zone", "after", "expected"), CHANGES)
-def test_fixed_times_run_once_others_as_time_elapses(
-    expr: str, zone: str, after: str, expected: list[str]
-) -> None:
+def test_each_slot_at_a_change_of_clocks(expr: str, zone: str, after: str, expected: list[str]) -> None:
     assert walk(expr, zone, after, len(expected)) == expected
     schedule, start = cron(expr, zone), datetime.fromisoformat(after).replace(tzinfo=UTC)
     last = datetime.fromisoformat(expected[-1])
@@ -142,8 +139,7 @@ def moments(draw: st.DrawFn) -> tuple[str, datetime]:
 def test_slots_match_the_rule_each_once(expr: str, moment: tuple[str, datetime], hours: int) -> None:
     zone, after = moment
     schedule, until = cron(expr, zone), after + timedelta(hours=hours)
-    expected = slots(expr, zone, after, until)
-    found = walked(schedule, after, until)
+    expected, found = slots(expr, zone, after, until), walked(schedule, after, until)
     assert found == expected
     assert {slot.tzinfo for slot in found} <= {UTC}
     assert schedule.last(after, until) == (expected[-1] if expected else None)

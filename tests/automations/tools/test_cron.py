@@ -57,8 +57,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_a_refusal_says_what_to_do(person: Person) -> None:
-    where = context(person.session())
-    wrong = []
+    where, wrong = context(person.session()), []
     for what, (arguments, words) in REFUSED.items():
         with pytest.raises(ToolFailed) as refusal:
             cron(where, **arguments)
@@ -155,8 +154,7 @@ def test_list_says_why_there_is_no_next_run(session: Session) -> None:
 
 def test_remove_takes_its_own_sessions_jobs_only(person: Person) -> None:
     mine, other = person.session(), person.session()
-    theirs = new(other)
-    at = context(mine)
+    theirs, at = new(other), context(mine)
     unknown = "x" * len(theirs.pk)
     said = []
     for job_id in (theirs.pk, unknown):

@@ -98,8 +98,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_a_refusal_starts_with_its_code_and_suggests_a_fix(person: Person) -> None:
-    where = context(person.session())
-    wrong = []
+    where, wrong = context(person.session()), []
     for what, (given, text) in REFUSED.items():
         with pytest.raises(ToolFailed) as refusal:
             schedule(where, **(ASK | given))
@@ -221,8 +220,7 @@ def test_a_storage_error_is_reported_and_the_turn_continues(person: Person, full
 
 
 def test_models_get_the_tools_and_planners_see_waiting_messages(session: Session) -> None:
-    message = taken(session)
-    where = context(session)
+    message, where = taken(session), context(session)
     assert existing_kinds(where) == ("scheduled messages",)
     assert message.pk in live.read_snapshot("scheduled messages", where).text, "until its turn begins"
     turn = claimed(session)

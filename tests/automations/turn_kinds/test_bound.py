@@ -57,6 +57,15 @@ def ran(inside: Inside, job: CronJob, *replies: Reply) -> RunRecord:
     return run
 
 
+def repeated(inside: Inside, run: RunRecord, *replies: Reply) -> RunRecord:
+    """The wait for the run's next attempt is over."""
+    RunRecord.objects.filter(pk=run.pk, not_before__isnull=False).update(not_before=Now())
+    inside.model.answer_with(*replies)
+    inside.beat()
+    run.refresh_from_db()
+    return run
+
+
 def begin(session: Session) -> Prepared:
     turn = claimed(session)
     return prepare_turn(turn, Journal(turn))
@@ -77,8 +86,7 @@ def test_the_category_of_a_job_is_decided_by_its_fields(person: Person, session:
     assert of(session=session) is Category.BOUND
     assert of(session=session, name="dream") is Category.BOUND, "never by name"
     assert of() is Category.LEGACY
-    legacy = {"deliver": False, "channel": "telegram", "to": "1", "channel_meta": {}}
-    for name, value in legacy.items():
+    for name, value in {"deliver": False, "channel": "telegram", "to": "1", "channel_meta": {}}.items():
         assert of(session=session, **{name: value}) is Category.LEGACY, name
     for system in ({"kind": "system_event"}, {"id": "dream"}, {"id": "heartbeat"}):
         assert of(**system) is Category.SYSTEM, system
@@ -95,8 +103,7 @@ def test_the_history_holds_the_readable_trigger_and_the_hash_of_the_prompt(sessi
     assert trigger.content == "Scheduled automation triggered: monitor\n\nCheck it."
     assert trigger.model_content is None, "later turns see what people see"
     about = {"automation_id": job.pk, "automation_name": "monitor", "automation_run_id": run.run_id}
-    ours = {"_automation_turn": True, "automation_prompt_ref": run.prompt_ref}
-    assert trigger.metadata == about | ours
+    assert trigger.metadata == about | {"_automation_turn": True, "automation_prompt_ref": run.prompt_ref}
     source = {"kind": "automation", "id": job.pk, "name": "monitor", "run_id": run.run_id}
     assert answer.metadata["source"] == source
     reference = trigger.metadata["automation_prompt_ref"]
@@ -153,8 +160,7 @@ def test_one_failing_before_any_message_notifies_the_address(person: Person, tel
 def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person, session: Session) -> None:
     job = bound(session)
     receive(session.pk, MessageInput(content="a long question"))
-    busy = begin(session)
-    run = fire(job)
+    busy, run = begin(session), fire(job)
     queued = Turn.objects.get(origin_run=run.pk).state == "queued"
     assert claim_next(session.pk, a_worker(), auto_allowed=True) is None or queued
     assert Turn.objects.filter(session=session, state=TurnState.RUNNING).count() == 1

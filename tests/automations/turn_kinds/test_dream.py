@@ -104,8 +104,7 @@ def test_a_change_of_the_agents_zone_moves_its_dream(dreamer: Person) -> None:
     update_agent(dreamer.agent.pk, {"timezone": "America/New_York"})
     job.refresh_from_db()
     assert job.timezone == "America/New_York"
-    clock = JobClock.objects.get(job=job)
-    assert clock.next_run_at == schedule_of(job).next(datetime.now(UTC))
+    assert JobClock.objects.get(job=job).next_run_at == schedule_of(job).next(datetime.now(UTC))
     CronJob.objects.filter(pk=job.pk).update(timezone="Asia/Tokyo")
     update_agent(dreamer.agent.pk, {"timezone": "UTC"})
     job.refresh_from_db()
@@ -169,8 +168,7 @@ def test_task_states_go_into_memory_and_the_next_turns_prompt(inside: Inside) ->
     assert "bob's" not in run.rendered_prompt, "it is of its own agent alone"
     assert not unconsolidated(person.agent.pk).exists()
     assert unconsolidated(other.agent_id).count() == 1
-    turn = Turn.objects.get(kind=TurnKind.SYSTEM)
-    assert turn.session.key == f"cron:{dream_of(person).pk}"
+    assert Turn.objects.get(kind=TurnKind.SYSTEM).session.key == f"cron:{dream_of(person).pk}"
     assert not Delivery.objects.exists()
 
 
@@ -223,8 +221,7 @@ def test_a_persons_concurrent_edit_wins_and_nothing_is_lost(inside: Inside) -> N
 
 
 def test_changes_during_a_dream_wait_for_the_next_night(inside: Inside) -> None:
-    session = fact(inside.person, "new")
-    change = partial(remember, session.pk, {"important_facts": ["newer"]})
+    change = partial(remember, fact(inside.person, "new").pk, {"important_facts": ["newer"]})
     assert dreamt(inside, during(change, says("- new"))).state == RunState.SUCCEEDED
     assert "newer" not in inside.model.shown()
     assert dreamt(inside, says("- newer")).state == RunState.SUCCEEDED
@@ -352,8 +349,7 @@ def test_task_states_count_changes_and_refuse_invalid_values(dreamer: Person) ->
 
 
 def test_earlier_revisions_of_a_document_can_be_read_and_restored(dreamer: Person) -> None:
-    call = caller(dreamer)
-    path = f"/api/agents/{dreamer.agent.name}/documents/MEMORY.md/"
+    call, path = caller(dreamer), f"/api/agents/{dreamer.agent.name}/documents/MEMORY.md/"
     assert call("GET", f"{path}revisions/").json()["results"] == []
     for number in range(1, KEPT_REVISIONS + 3):
         put_document(dreamer.agent.pk, "MEMORY.md", f"text {number}")

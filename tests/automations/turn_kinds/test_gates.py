@@ -133,7 +133,7 @@ TROUBLES: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.rule("3.5")
 @pytest.mark.parametrize(("kind", "headers", "trouble"), TROUBLES)
-def test_a_failed_gate_shows_no_word_of_what_it_read(
+def test_a_failed_gate_quotes_nothing(
     inside: Inside, watched: Site, kind: str, headers: Any, trouble: str
 ) -> None:
     registry.register_gate(Quoting())

@@ -108,8 +108,7 @@ def mail(session: Session) -> list[tuple[str, str]]:
 
 
 def test_an_agent_is_made_with_its_heartbeat_by_its_settings(transactional_db: None) -> None:
-    person = new_person("bob", dreams=True, timezone="Asia/Tokyo")
-    job = heartbeat_of(person)
+    job = heartbeat_of(new_person("bob", dreams=True, timezone="Asia/Tokyo"))
     assert (job.every_seconds, job.active_from, job.active_to, job.timezone) == (1800, 8, 22, "Asia/Tokyo")
     assert (job.catch_up, job.overlap) == ("one", "skip"), "a long stop is one heartbeat and one gap"
     assert 8 <= planned_for(job).astimezone(ZoneInfo("Asia/Tokyo")).hour < 22
@@ -138,8 +137,7 @@ def test_settings_change_the_heartbeat_and_off_means_off(awake: Person) -> None:
     update_agent(awake.agent.pk, {"heartbeat": {"interval_seconds": 60, "active_hours": [22, 6]}})
     job = heartbeat_of(awake)
     assert (job.every_seconds, job.active_from, job.active_to) == (60, 22, 6)
-    slot = plan_of(job, 0).next_firing(datetime(2027, 1, 1, 12, tzinfo=UTC))
-    assert slot is not None
+    slot: Any = plan_of(job, 0).next_firing(datetime(2027, 1, 1, 12, tzinfo=UTC))
     assert slot - datetime(2027, 1, 1, 22, tzinfo=UTC) < timedelta(seconds=60)
     for is_on in (False, True):
         update_agent(awake.agent.pk, {"heartbeat": {"enabled": is_on}})
@@ -273,12 +271,10 @@ def test_the_events_of_an_inline_turn_carry_its_run(inside: Inside) -> None:
 
 @pytest.mark.rule("6.3")
 def test_only_its_own_sessions_work_skips_a_heartbeat(awake: Person) -> None:
-    chat = primary_session(awake.agent)
-    Turn.objects.create(session=chat, kind="message", lane="turns", content="x")
+    Turn.objects.create(session=primary_session(awake.agent), kind="message", lane="turns", content="x")
     assert beat_now(awake) == 1
     assert beat_now(awake) == 0
-    skipped = RunRecord.objects.get(job=heartbeat_of(awake), state=RunState.SKIPPED)
-    assert skipped.reason == "session_busy"
+    assert RunRecord.objects.get(job=heartbeat_of(awake), state=RunState.SKIPPED).reason == "session_busy"
     job = routine(awake, "tea")
     InlineRoutineStarter().step()
     assert not RunRecord.objects.filter(job=job).exists(), "late, not lost"
@@ -360,7 +356,7 @@ LIMITS: list[tuple[tuple[int | None, ...], int | None, int]] = [
 
 @pytest.mark.parametrize(("timeouts", "agents", "limit"), LIMITS)
 def test_a_shared_turn_has_its_strictest_timeout(
-    awake: Person, timeouts: tuple[int | None, ...], agents: int | None, limit: int
+    awake: Person, timeouts: Any, agents: Any, limit: int
 ) -> None:
     if agents:
         update_agent(awake.agent.pk, {"policy": {"timeout_seconds": agents}})
@@ -395,8 +391,7 @@ def retry_at(session: Session) -> datetime | None:
 
 
 def test_a_reminder_runs_during_model_backoff_without_changing_it(inside: Inside) -> None:
-    session = model_is_down(inside.person)
-    task = routine(inside.person, "tea", "make tea")
+    session, task = model_is_down(inside.person), routine(inside.person, "tea", "make tea")
     rest = retry_at(session)
     later = routine(inside.person, "sleep", task_type="time_reminder", timezone="UTC")
     JobClock.objects.filter(job=later).update(next_run_at=Now() + timedelta(seconds=30))

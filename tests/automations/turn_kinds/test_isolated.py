@@ -25,6 +25,7 @@ from sessions_app.sessions.open import archive_session, open_session, primary_se
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.jobs.made import add
 from tests.automations.messages import claimed
+from tests.automations.turn_kinds.test_bound import repeated
 from tests.automations.turn_kinds.test_heartbeat import routine, says
 from tests.conftest import Person
 from tests.inside import Inside, call, makes
@@ -78,8 +79,7 @@ def test_the_result_goes_to_the_session_shown_in_place_of_its_home(inside: Insid
     given: dict[str, Any] = {"schedule": "1h", "execution_mode": "isolated", "session_id": home.pk}
     job = add(inside.person, "report", **given)
     ran(inside, job, says("First."))
-    update = MailboxEvent.objects.get()
-    assert update.target_id == home.pk
+    assert MailboxEvent.objects.get().target_id == home.pk
     if way == "archived":
         archive_session(home)
     else:
@@ -161,8 +161,7 @@ def test_a_slot_waits_while_the_previous_run_waits_and_is_skipped_while_it_runs(
         assert run.session is not None
         inside.run(run.session)
     assert fire() == ["succeeded", "succeeded", "queued"]
-    running = RunRecord.objects.get(job=job, state="queued")
-    assert running.session is not None
+    running: Any = RunRecord.objects.get(job=job, state="queued")
     turn = claimed(running.session)
     assert fire() == ["succeeded", "succeeded", "running", "overlap"]
     # between two turns of a run that has begun
@@ -193,10 +192,7 @@ def test_a_failure_is_reported_only_after_the_last_attempt(inside: Inside) -> No
     session = Session.objects.get(key=f"job:{run_of(job).pk}")
     assert session.state == SessionState.OPEN
     assert not MailboxEvent.objects.exists()
-    RunRecord.objects.update(not_before=Now())
-    inside.model.answer_with(RuntimeError("a bug"))
-    inside.beat()
-    run = run_of(job)
+    run = repeated(inside, run_of(job), RuntimeError("a bug"))
     assert (run.state, run.attempt) == (RunState.FAILED, 2)
     event = MailboxEvent.objects.get()
     assert (event.event_type, event.priority) == ("job_failed", 1)

@@ -91,8 +91,7 @@ LEGACY_FIELDS = PLACE | {"session_key": "telegram:42"}
 
 @pytest.mark.usefixtures("telegram")
 def test_the_api_refuses_legacy_fields_and_has_no_place_for_their_jobs(person: Person) -> None:
-    call = caller(person)
-    session = person.session(key="telegram:42")
+    call, session = caller(person), person.session(key="telegram:42")
     job = legacy_job(person, session_key=session.key)
     path, body = f"/api/sessions/{session.pk}/automations/", {"message": "go", "schedule": EVERY}
     assert call("GET", path).json()["results"] == []
@@ -135,14 +134,13 @@ def test_an_answer_worth_telling_is_handed_to_the_jobs_address(inside: Inside, t
     job = legacy_job(inside.person, message="Take the bread out!")
     run, _ = judged(inside, job)
     assert send_next(DeliveryLane(session_id=Turn.objects.get().session_id, channel="telegram"))
-    delivery = Delivery.objects.get(state=DeliveryState.SENT)
+    delivery: Any = Delivery.objects.get(state=DeliveryState.SENT)
     assert (delivery.channel, delivery.address, delivery.meta) == ("telegram", "42", {"thread": 7})
     assert (delivery.reason, delivery.attempts, delivery.last_error) == ("", 1, "")
     [line] = (inside.folder / "telegram.sent").read_text().splitlines()
     assert line.startswith(f"run:{run.run_id} 42 'Done: Take the bread out!")
     assert delivery.idempotency_key == f"run:{run.run_id}"
     assert (delivery.session_id, delivery.session_key) == (run.session_id, f"cron:{job.pk}")
-    assert delivery.message is not None
     assert delivery.message.turn == run.turn
     assert delivery.message.content.startswith("Done: Take the bread out!")
     again(job)

@@ -31,8 +31,7 @@ def test_caps_are_set_on_the_page_of_an_agent_and_bad_ones_are_kept_in_the_form(
     form = {"run_usd": "0.1", "day_tokens": str(PLENTY), "day_usd": ""}
     form |= {"revision": inside.person.agent.revision}
     for bad in ({"day_tokens": "many"}, {"day_tokens": "1" * 14}, {"run_usd": "much"}, {"month_usd": "-1"}):
-        answer = client.post(address, form | bad)
-        assert answer.status_code == 400, bad
+        assert client.post(address, form | bad).status_code == 400, bad
         assert Agent.objects.get().limits == {}, bad
     assert client.post(address, form).status_code == 303
     assert Agent.objects.get().limits == {"run": {"usd": "0.10"}, "day": {"tokens": PLENTY}}

@@ -88,8 +88,7 @@ def test_a_text_is_changed_without_moving_a_time_that_has_seconds(client: Client
     job, address = made(person, {"kind": "at", "at": at.isoformat()})
     end = at.replace(microsecond=500_000) + timedelta(days=1)
     update_job(job.pk, {"ends_at": end.isoformat()})
-    sent = as_sent(client, address) | {"message": "other news"}
-    assert client.post(address, sent).status_code == 303
+    assert client.post(address, as_sent(client, address) | {"message": "other news"}).status_code == 303
     job.refresh_from_db()
     assert (job.message, job.at, job.ends_at) == ("other news", at, end)
 
