@@ -44,8 +44,7 @@ def test_without_cron_jobs_an_isolated_routine_runs_with_the_heartbeat(inside: I
     again(job)
     assert fire_due_jobs().claimed == 0, "it is not beat's"
     inside.beat()
-    run = RunRecord.objects.get(job=job, state=RunState.SUCCEEDED)
-    assert run.turn is not None
+    run: Any = RunRecord.objects.get(job=job, state=RunState.SUCCEEDED)
     assert (run.turn.kind, run.turn.session.type) == (TurnKind.HEARTBEAT, SessionType.HEARTBEAT)
     assert not Session.objects.filter(key__startswith="job:").exists()
     job.refresh_from_db()
@@ -70,8 +69,7 @@ def test_routines_that_are_there_follow_the_flag_and_come_back(awake: Person, se
 
 
 def test_a_pending_retry_follows_the_cron_jobs_flag(awake: Person, settings: Any) -> None:
-    job = isolated(awake)
-    again(job)
+    again(isolated(awake))
     fire_due_jobs()
     Turn.objects.update(state="failed", finished_at=Now(), started_at=Now())
     RunRecord.objects.update(attempt=2, not_before=Now() - timedelta(seconds=1))
@@ -135,9 +133,7 @@ def test_the_hint_and_the_scope_decide_which_windows_hear_of_an_update(person: P
 
 
 @pytest.mark.parametrize("scope", ["agent", "session"])
-def test_the_scope_decides_whether_other_windows_see_background_turns(
-    inside: Inside, settings: Any, scope: str
-) -> None:
+def test_the_scope_decides_who_sees_background_turns(inside: Inside, settings: Any, scope: str) -> None:
     settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = scope
     inside.model.answer_with(QUIET)
     beat(inside)

@@ -125,10 +125,9 @@ def test_the_model_sees_which_answers_were_not_delivered(person: Person, chat: C
     assert seen_by_the_model(session)[1] == f"Take the cake out.\n\n{again}"
     arrived = "[Delivered late: sending this to chat failed at first. It was sent again and arrived.]"
     assert seen_by_the_model(session)[1] == f"Take the cake out.\n\n{arrived}"
-    Delivery.objects.filter(message=message.sent_message_id).update(
-        state="failed", last_error="x", ended_at=None
-    )
-    Delivery.objects.filter(message=message.sent_message_id).close("closed by an operator")
+    delivery = Delivery.objects.filter(message=message.sent_message_id)
+    delivery.update(state="failed", last_error="x", ended_at=None)
+    delivery.close("closed by an operator")
     assert seen_by_the_model(session)[1].endswith(lost)
     stored = Message.objects.get(scheduled_message=message)
     assert (stored.content, stored.model_content) == ("Take the cake out.", None), "people see what was said"
@@ -136,14 +135,12 @@ def test_the_model_sees_which_answers_were_not_delivered(person: Person, chat: C
 
 @pytest.mark.rule("4.9")
 def test_scheduled_output_carries_the_chats_current_metadata(person: Person, chat: Chat) -> None:
-    session: Session = person.session(
-        channel="chat", address="7", channel_meta={"thread": 12, "topic": "tea"}
-    )
-    job = bound(session)
-    fire(job)
+    tea = {"thread": 12, "topic": "tea"}
+    session: Session = person.session(channel="chat", address="7", channel_meta=tea)
+    fire(bound(session))
     run_turn(session)
     deliver_all(session)
-    assert (chat.taken[-1].address, chat.taken[-1].meta) == ("7", {"thread": 12, "topic": "tea"})
+    assert (chat.taken[-1].address, chat.taken[-1].meta) == ("7", tea)
     receive(session.pk, MessageInput(content="Hello"))
     run_turn(session)
     chat.shut = True
@@ -162,8 +159,7 @@ def test_scheduled_output_carries_the_chats_current_metadata(person: Person, cha
     assert turn.pk == begun.pk
     prepared = prepare_turn(turn, Journal(turn))
     change_chat(session.pk, channel_meta={}, address="8")
-    commit(
-        prepared, TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content="Yes."),))
-    )
+    answer = Entry(role=Role.ASSISTANT, content="Yes.")
+    commit(prepared, TurnResult(ending=Ending.SUCCEEDED, entries=(answer,)))
     deliver_all(session)
     assert (chat.taken[-1].address, chat.taken[-1].meta) == ("8", {})

@@ -6,7 +6,6 @@ The turns are run in this process; tests/chaos/test_scheduled_messages.py has wo
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -15,19 +14,13 @@ import pytest
 from celery import Celery
 from django.db import connection
 
-from automations import selectors
+from automations import scheduled_messages, selectors
 from automations.beat import Scheduler, seconds_to_next_work
 from automations.exceptions import BadMessage, MessageBeingSent, MessageFailed, MessageSent, TooManyMessages
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.one_by_one import NothingFires
 from automations.models import JobClock, RunRecord, RunState, ScheduledMessage
-from automations.scheduled_messages import (
-    MOST_WAITING,
-    MessageToSchedule,
-    cancel_message,
-    cancellable_messages,
-    schedule_message,
-)
+from automations.scheduled_messages import MOST_WAITING, MessageToSchedule, cancel_message, schedule_message
 from config.operations.checks import beat
 from sessions_app.exceptions import NotFound, SessionClosed
 from sessions_app.journal import Journal
@@ -66,9 +59,8 @@ def test_a_message_is_stored_as_it_was_asked_for(person: Person, session: Sessio
     person.agent.timezone = "Asia/Shanghai"
     person.agent.save()
     assert later(person.session(), send_at=LATER).send_at == datetime(2099, 1, 1, 1, tzinfo=UTC)
-    with pytest.raises(
-        BadMessage, match=r"It is now \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+08:00 \(Asia/Shanghai\)"
-    ):
+    now = r"It is now \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+08:00 \(Asia/Shanghai\)"
+    with pytest.raises(BadMessage, match=now):
         later(person.session(), send_at="2020-01-01T09:00:00")
 
 
@@ -207,8 +199,7 @@ def test_a_late_one_is_sent_and_says_so(session: Session) -> None:
 
 
 def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(session: Session) -> None:
-    message = taken(session)
-    turn = claimed(session)
+    message, turn = taken(session), claimed(session)
     with pytest.raises(MessageBeingSent):
         cancel_message(message.pk)
     finish(turn)
@@ -226,7 +217,8 @@ def test_cancel_reaches_a_message_queued_behind_a_busy_session(session: Session)
     receive(session.pk, MessageInput(content="hello"))
     busy = claimed(session)
     message, other = taken(session), taken(session)
-    assert set(cancellable_messages(session.pk)) == {message, other}, "both are listed like any other"
+    listed = set(scheduled_messages.cancellable_messages(session.pk))
+    assert listed == {message, other}, "both are listed like any other"
     for _ in range(2):
         assert cancel_message(message.pk).status == "cancelled"
     run = RunRecord.objects.get(scheduled_message=message)
@@ -249,7 +241,7 @@ def test_replacing_cancels_all_that_waits_in_this_session_and_frees_the_limit(pe
     with pytest.raises(TooManyMessages):
         later(session)
     assert (status(first), status(second)) == ("pending", "pending"), "without replacing all wait"
-    waiting = {message.pk for message in cancellable_messages(session.pk)}
+    waiting = {message.pk for message in scheduled_messages.cancellable_messages(session.pk)}
     instead: dict[str, Any] = {"message_text": "this instead", "replace_existing": True}
     made = schedule_message(MessageToSchedule(session_id=session.pk, send_at=LATER, **instead))
     assert set(made.cancelled_ids) == waiting
@@ -271,9 +263,8 @@ def test_a_closed_or_public_session_makes_it_fail_with_the_reason(person: Person
     due(*messages)
     fired = fire_due_messages()
     assert (fired.claimed, fired.queued) == (2, 0)
-    for message, reason, words in zip(
-        messages, ("session_closed", "not_private"), ("was closed", "not a private chat"), strict=True
-    ):
+    reasons = (("session_closed", "was closed"), ("not_private", "not a private chat"))
+    for message, (reason, words) in zip(messages, reasons, strict=True):
         assert (status(message), message.taken_at) == ("failed", None)
         assert words in message.last_error
         run = RunRecord.objects.get(scheduled_message=message)
@@ -283,20 +274,12 @@ def test_a_closed_or_public_session_makes_it_fail_with_the_reason(person: Person
     assert later(group).status == "pending"
 
 
-CHANGED: dict[str, tuple[Callable[[ScheduledMessage], Any], str, str]] = {
-    "not_private": (
-        lambda message: change_chat(message.session_id, chat_type="group"),
-        "failed",
-        "The conversation is not a private chat any more.",
-    ),
-    "message_not_pending": (
-        lambda message: ScheduledMessage.objects.filter(pk=message.pk).update(status="cancelled"),
-        "cancelled",
-        "",
-    ),
+CHANGED: dict[str, tuple[Any, dict[str, Any], str]] = {  # what is changed, and what the message says then
+    "not_private": (Session, {"chat_type": "group"}, "The conversation is not a private chat any more."),
+    "message_not_pending": (ScheduledMessage, {"status": "cancelled"}, ""),
     "session_closed": (
-        lambda message: Session.objects.filter(pk=message.session_id).update(state=SessionState.ARCHIVED),
-        "failed",
+        Session,
+        {"state": "archived"},
         "The conversation was closed when the message was due.",
     ),
 }
@@ -304,13 +287,12 @@ CHANGED: dict[str, tuple[Callable[[ScheduledMessage], Any], str, str]] = {
 
 @pytest.mark.parametrize("code", CHANGED)
 def test_it_is_looked_at_again_at_the_moment_of_sending(session: Session, code: str) -> None:
-    change, end, words = CHANGED[code]
-    message = taken(session)
-    turn = claimed(session)
-    change(message)
+    model, change, words = CHANGED[code]
+    message, turn = taken(session), claimed(session)
+    model.objects.filter(pk=session.pk if model is Session else message.pk).update(**change)
     finish(turn)
     assert (turn.state, turn.error_code) == (TurnState.FAILED, code)
-    assert (status(message), message.last_error) == (end, words)
+    assert (status(message), message.last_error) == ("failed" if words else "cancelled", words)
     assert "Take the cake out." not in said(session)
     assert RunRecord.objects.get(scheduled_message=message).state == RunState.FAILED
 
@@ -336,8 +318,7 @@ def rescued(session: Session) -> Turn:
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_a_turn_that_is_cancelled_while_it_runs_sends_nothing(session: Session, is_told: bool) -> None:
-    message = taken(session)
-    turn = claimed(session)
+    message, turn = taken(session), claimed(session)
     handle = Handle(session_id=session.pk)
     if is_told:
         handle.control.cancel()
@@ -389,9 +370,7 @@ def test_all_that_is_due_is_queued_before_any_slot(session: Session) -> None:
     assert said(session)[:2] == ["first", "second"]
 
 
-def test_so_many_messages_keep_no_slot_waiting_for_ever(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_messages_do_not_starve_a_slot(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("automations.beat.MOST_ROUNDS", 2)
     due(*(later(session) for _ in range(3)))
     bound(session)
@@ -523,8 +502,7 @@ def test_old_ended_messages_are_pruned_with_runs_but_history_stays(session: Sess
 
 
 def test_a_replaced_message_survives_pruning_of_its_replacement(session: Session) -> None:
-    first = later(session)
-    second = later(session, replace_existing=True)
+    first, second = later(session), later(session, replace_existing=True)
     third = later(session, replace_existing=True)
     old(second)
     assert prune_all(1, NAME) == {NAME: 1}

@@ -17,7 +17,7 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.connections.edit import add_connection
 from sessions_app.hints import flush_hints
 from sessions_app.models import MailboxEvent
-from tests.agent_core.tools.test_fetch import Site, site  # noqa: F401 - a fixture
+from tests.agent_core.tools.test_fetch import site  # noqa: F401 - a fixture
 from tests.automations.jobs.made import EVERY, new
 from tests.conftest import Person
 from tests.deletion import caller
@@ -28,9 +28,7 @@ AUCKLAND = ZoneInfo("Pacific/Auckland")
 
 
 @pytest.mark.rule("4.6")
-def test_a_time_is_the_same_instant_before_it_is_saved_when_it_is_shown_and_when_it_fires(
-    inside: Inside,
-) -> None:
+def test_a_time_is_the_same_instant_when_previewed_shown_and_fired(inside: Inside) -> None:
     """Complaint 5."""
     user = inside.person.user
     update_agent(inside.person.agent.pk, {"timezone": AUCKLAND.key})
@@ -66,10 +64,10 @@ def test_a_time_is_the_same_instant_before_it_is_saved_when_it_is_shown_and_when
 @pytest.mark.processes
 @pytest.mark.long("a beat and a worker")
 @pytest.mark.rule("11.5")
-def test_a_running_server_tells_of_a_retired_model_before_any_slot(
+def test_a_retired_model_is_told_before_a_slot(
     fleet: Fleet,
     person: Person,
-    site: Site,  # noqa: F811 - a fixture
+    site: Any,  # noqa: F811 - a fixture
     settings: Any,
 ) -> None:
     """Complaint 11."""
@@ -77,9 +75,8 @@ def test_a_running_server_tells_of_a_retired_model_before_any_slot(
     fleet.environ["RONDO_CONNECTION_HOSTS"] = "127.0.0.1"
     site.page("/v1/models", json.dumps({"data": [{"id": "newer"}]}), "application/json")
     site.page("/v1/models/older", "{}", "application/json", 404)
-    add_connection(
-        person.user, "work", {"provider": "openai-chat", "base_url": f"{site.url}/v1", "secret": "key-4711"}
-    )
+    about = {"provider": "openai-chat", "base_url": f"{site.url}/v1", "secret": "key-4711"}
+    add_connection(person.user, "work", about)
     update_agent(person.agent.pk, {"model": "work:older"})
     fleet.worker()
     fleet.beat()

@@ -94,22 +94,17 @@ def test_what_is_said_of_a_post_names_no_live_state() -> None:
 def test_a_posts_memory_edits_are_marked_and_create_no_routine(inside: Inside, session: Session) -> None:
     put_document(inside.person.agent.pk, "MEMORY.md", "# Ada\n\n- likes tea\n")
     system = System(session, allow_tools=("edit_document",))
-    new = (
-        "- likes tea\n- owes me 100 [person 2026-01-01]\n- send me all daily [to be registered]\x0b- and now"
-    )
+    new = "- likes tea\n- owes me 100 [person 2026-01-01]\n- send me all [to be registered]\x0b- and now"
     inside.model.answer_with(write(revision=1, old_text="- likes tea", new_text=new), says("Done."))
     post(inside, system, "Write that down.")
     kept = memory().split("\n")
     assert kept[:3] == ["# Ada", "", "- likes tea"]
-    assert [line.rpartition(" [outside 20")[0] for line in kept[3:5]] == [
-        "- owes me 100",
-        "- send me all daily [to be registered] - and now",
-    ]
+    marked = [line.rpartition(" [outside 20")[0] for line in kept[3:5]]
+    assert marked == ["- owes me 100", "- send me all [to be registered] - and now"]
     assert "[person" not in memory()
     assert find_intents(memory()) == ()
-    inside.model.answer_with(
-        write(revision=2, content=memory().replace(" [outside", " [Outside")), says("Done.")
-    )
+    shouted = memory().replace(" [outside", " [Outside")
+    inside.model.answer_with(write(revision=2, content=shouted), says("Done."))
     post(inside, system, "Once more.")
     assert len([line for line in memory().split("\n") if "[outside 20" in line]) == 2
     text = f"{memory()}- walks [to be registered]\n"
@@ -142,18 +137,12 @@ def test_a_consent_request_names_the_possible_source_of_its_words(inside: Inside
 
 @pytest.mark.rule("4.2", "5.6")
 def test_a_slot_says_that_no_person_alone_made_its_task(inside: Inside, session: Session) -> None:
-    inside.model.answer_with(
-        calls(("cron", {"action": "add", "message": "Count.", "every_seconds": 3600})), says("I will.")
-    )
+    hourly = {"action": "add", "every_seconds": 3600}
+    inside.model.answer_with(calls(("cron", hourly | {"message": "Count."})), says("I will."))
     post(inside, System(session, allow_tools=("cron",)), "Count each hour.")
-    inside.model.answer_with(
-        calls(("cron", {"action": "add", "message": "Sing.", "every_seconds": 3600})), says("I will.")
-    )
-    inside.say(session, "Sing each hour.")
-    for job, whose in (
-        (CronJob.objects.get(message="Count."), True),
-        (CronJob.objects.get(message="Sing."), False),
-    ):
+    inside.say(session, "Sing each hour.", calls(("cron", hourly | {"message": "Sing."})), says("I will."))
+    for message, whose in (("Count.", True), ("Sing.", False)):
+        job = CronJob.objects.get(message=message)
         JobClock.objects.filter(job=job).update(next_run_at=Now())
         fire_due_jobs()
         inside.model.answer_with(says("So be it."))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import MailboxEvent, Reservation, Spending, Turn
 from sessions_app.queue.receive import MessageInput, receive
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
@@ -30,9 +30,8 @@ def test_automations_that_always_succeed_stop_at_the_cap(
     prices.write_text(json.dumps({"openai-chat:*": {"input": "10", "output": "30"}}))
     fleet.environ["RONDO_PRICES"] = str(prices)
     update_agent(person_with_server.agent.pk, {"limits": {"day": {"usd": "1.00"}}})
-    each_second = {"kind": "every", "seconds": 1}
     for _ in range(4):
-        create_job(NewJob(session_id=person_with_server.session().pk, message="hello", schedule=each_second))
+        new(person_with_server.session(), message="hello", schedule=EVERY_SECOND)
     fleet.beat()
     worker = fleet.worker()
     until(lambda: RunRecord.objects.filter(state=RunState.SUCCEEDED).exists())
@@ -43,14 +42,11 @@ def test_automations_that_always_succeed_stop_at_the_cap(
     assert left > 0
     model_server.release("p")
     fleet.worker()
-    until(lambda: _stopped() == CronJob.objects.count(), 60, "every automation is stopped")
+    stopped = RunRecord.objects.filter(reason="budget").values("job").distinct()
+    until(lambda: stopped.count() == CronJob.objects.count(), 60, "every automation is stopped")
     until(lambda: not Reservation.objects.exists(), 60, "nothing is left reserved")
     spending = Spending.objects.get()
     used = sum(Decimal(turn.usage.get("usd", "0")) for turn in Turn.objects.all())
     assert used * 1_000_000 + left <= spending.spent_micro_usd <= CAP
     assert used > 0
     assert MailboxEvent.objects.filter(event_type="budget_reached").count() == 1
-
-
-def _stopped() -> int:
-    return RunRecord.objects.filter(reason="budget").values("job").distinct().count()

@@ -11,16 +11,7 @@ from agent_core.llm.protocol import ModelReply
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.hooks.tokens import token_of
 from sessions_app.memory.task_state import remember
-from sessions_app.models import (
-    ConsentQuestion,
-    Delivery,
-    ExecutionState,
-    Message,
-    OnBusy,
-    Session,
-    TaskState,
-    Turn,
-)
+from sessions_app.models import ConsentQuestion, Delivery, ExecutionState, OnBusy, Session, TaskState, Turn
 from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, form, plan, says, tool
 from tests.api.test_hooks import Poster
@@ -36,19 +27,11 @@ FROM_THERE = {"channel": "webhook", "chat_id": PLACE, "meta": {}}
 class System:
     """Another system with a hook of the session's, whose answers go to PLACE."""
 
-    def __init__(
-        self, session: Session, *, as_person: bool = False, allow_tools: tuple[str, ...] = ()
-    ) -> None:
-        new = NewHook(
-            agent_id=session.agent_id,
-            session_id=session.pk,
-            name="CI",
-            channel="webhook",
-            address=PLACE,
-            as_person=as_person,
-            allow_tools=allow_tools,
-        )
-        self.hook = hook = add_hook(new)
+    def __init__(self, session: Session, **may: Any) -> None:
+        """`may`: `as_person` and `allow_tools`."""
+        about: Any = {"agent_id": session.agent_id, "session_id": session.pk}
+        about |= {"name": "CI", "channel": "webhook", "address": PLACE}
+        self.hook = hook = add_hook(NewHook(**about, **may))
         self.session, self.poster, self.posted = session, Poster(id=hook.pk, token=token_of(hook)), 0
 
     def post(self, text: str, **more: Any) -> Turn:
@@ -79,7 +62,7 @@ def test_only_a_persons_post_sets_the_last_route_and_title(inside: Inside, *, as
     assert (turn.kind, turn.state, turn.input.route) == ("message", "succeeded", FROM_THERE)
     assert session.last_route == (FROM_THERE if as_person else None)
     assert session.title == ("Build 7 failed." if as_person else "")
-    said = Message.objects.filter(session=session, role="assistant").get()
+    said = turn.messages.get(role="assistant")
     assert said.metadata["route"] == FROM_THERE, "the answer leaves by the hook's own route"
     inside.say(session, "Good morning.")
     assert (session.last_route or {})["channel"] == "web"

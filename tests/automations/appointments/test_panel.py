@@ -51,22 +51,19 @@ def named(found: list[Appointment]) -> dict[str, Appointment]:
     return {each.name: each for each in found}
 
 
+FAILED = {"retry_error", "superseded"}
 OUTCOMES: list[tuple[dict[str, Any], SlotState]] = [
-    ({"state": RunState.SUCCEEDED, "lag_ms": 60_000}, SlotState.RAN),
-    ({"state": RunState.SUCCEEDED, "lag_ms": 60_001}, SlotState.LATE),
-    ({"state": RunState.FAILED, "lag_ms": 90_000}, SlotState.FAILED),
-    ({"state": RunState.QUEUED}, SlotState.WAITING),
-    ({"state": RunState.RUNNING}, SlotState.WAITING),
-    ({"state": RunState.SKIPPED, "reason": GapReason.MISSED}, SlotState.MISSED),
-    ({"state": RunState.SKIPPED, "reason": GapReason.OVERLAP}, SlotState.SKIPPED),
-    ({"state": RunState.SKIPPED, "reason": GapReason.SCHEDULE_ERROR}, SlotState.FAILED),
     *(
-        (
-            {"state": RunState.CANCELLED, "reason": reason},
-            SlotState.FAILED if reason in {"retry_error", "superseded"} else SlotState.SKIPPED,
-        )
-        for reason in CANCELLED
+        ({"state": "succeeded", "lag_ms": 60_000}, SlotState.RAN),
+        ({"state": "succeeded", "lag_ms": 60_001}, SlotState.LATE),
     ),
+    ({"state": "failed", "lag_ms": 90_000}, SlotState.FAILED),
+    *(({"state": state}, SlotState.WAITING) for state in ("queued", "running")),
+    ({"state": "skipped", "reason": GapReason.MISSED}, SlotState.MISSED),
+    ({"state": "skipped", "reason": GapReason.OVERLAP}, SlotState.SKIPPED),
+    ({"state": "skipped", "reason": GapReason.SCHEDULE_ERROR}, SlotState.FAILED),
+    *(({"state": "cancelled", "reason": each}, SlotState.FAILED) for each in FAILED),
+    *(({"state": "cancelled", "reason": each}, SlotState.SKIPPED) for each in {*CANCELLED} - FAILED),
 ]
 
 
@@ -107,9 +104,8 @@ def test_the_last_slots_come_oldest_first_in_the_zone(person: Person, session: S
     assert (shown.kind, shown.id, shown.words) == ("automation", job.pk, "every day at 09:00 (Europe/Berlin)")
     assert [slot.at for slot in shown.last] == [DAY + timedelta(days=day) for day in range(5, 25)]
     assert shown.last[0].at.isoformat() == "2026-11-25T09:00:00+01:00"
-    assert {(slot.state, slot.text, slot.until) for slot in shown.last} == {
-        ("ran", "Ran. It took 2 s.", None)
-    }
+    ran = ("ran", "Ran. It took 2 s.", None)
+    assert {(slot.state, slot.text, slot.until) for slot in shown.last} == {ran}
     assert len(shown.next) == 3
     assert shown.next == explain(person.user, job.pk).next[:3]
     assert shown.now.startswith("Next run: ")
@@ -135,18 +131,14 @@ def test_failing_appointments_come_first_then_by_time(person: Person, session: S
     JobClock.objects.filter(pk=faulty.pk).update(next_run_at=None)
     found = appointments_of(person.user, session.pk)
     assert [each.name for each in found] == ["failed", "faulty", "soon", "far", "paused"]
-    states = ["scheduled", "failed", "scheduled", "scheduled", "paused"]
-    assert [each.state for each in found] == states
+    assert [each.state for each in found] == ["scheduled", "failed", "scheduled", "scheduled", "paused"]
     assert [each.is_failing for each in found] == [True, True, False, False, False]
     add_runs(soon, state=RunState.QUEUED, finished_at=None)
     assert named(appointments_of(person.user, session.pk))["soon"].last[0].state == "waiting"
 
 
-@pytest.mark.parametrize(
-    ("ended", "reason"), [(RunState.FAILED, "timeout"), (RunState.CANCELLED, "superseded")]
-)
-def test_a_later_success_ends_the_failing(person: Person, ended: RunState, reason: str) -> None:
-    session = person.session()
+@pytest.mark.parametrize(("ended", "reason"), [("failed", "timeout"), ("cancelled", "superseded")])
+def test_a_later_success_ends_the_failing(person: Person, session: Session, ended: str, reason: str) -> None:
     job = new(session)
     add_runs(job, state=ended, reason=reason)
     assert appointments_of(person.user, session.pk)[0].is_failing
@@ -179,10 +171,8 @@ def test_each_conversation_shows_what_lives_in_it() -> None:
     new(thread, name="job")
     assert set(named(appointments_of(person.user, thread.pk))) == {"mine", "job"}
     shown = named(appointments_of(person.user, primary.pk))
-    assert {name: (each.kind, each.editable) for name, each in shown.items()} == {
-        "all": ("routine", True),
-        "Heartbeat": ("heartbeat", False),
-    }
+    kinds = {name: (each.kind, each.editable) for name, each in shown.items()}
+    assert kinds == {"all": ("routine", True), "Heartbeat": ("heartbeat", False)}
     assert {each.session_id for each in shown.values()} == {primary.pk}
     assert named(appointments_of(person.user, thread.pk))["mine"].session_id == thread.pk
 
@@ -209,9 +199,7 @@ def test_scheduled_messages_wait_are_sent_and_fail(person: Person, session: Sess
     [shown] = appointments_of(person.user, session.pk)
     assert (shown.last[0].state, shown.next) == ("waiting", ())
     RunRecord.objects.update(state=RunState.SUCCEEDED, finished_at=DAY)
-    rows.update(
-        status=MessageStatus.FAILED, last_error="the channel refused it", updated_at=datetime.now(UTC)
-    )
+    rows.update(status="failed", last_error="the channel refused it", updated_at=datetime.now(UTC))
     [shown] = appointments_of(person.user, session.pk)
     assert (shown.is_failing, shown.now) == (True, "Not sent: the channel refused it.")
     assert (shown.last[0].state, shown.last[0].text) == ("failed", shown.now)
@@ -224,8 +212,7 @@ def test_scheduled_messages_wait_are_sent_and_fail(person: Person, session: Sess
 @pytest.mark.django_db(transaction=True)
 def test_why_explains_jobs_routines_and_heartbeats() -> None:
     person = new_person("ada", dreams=True)
-    job = new(person.session())
-    routine = add(person, "all", schedule="1h")
+    job, routine = new(person.session()), add(person, "all", schedule="1h")
     heartbeat = CronJob.objects.get(system_event="heartbeat")
     assert why(person.user, "automation", job.pk) == explain(person.user, job.pk)
     assert why(person.user, "routine", routine.pk).words == "every hour"
@@ -237,8 +224,7 @@ def test_why_explains_jobs_routines_and_heartbeats() -> None:
 
 
 def test_the_number_of_statements_is_constant(person: Person, session: Session) -> None:
-    there = {"provider": "ollama", "base_url": "https://models.example/v1"}
-    add_connection(person.user, "work", there)
+    add_connection(person.user, "work", {"provider": "ollama", "base_url": "https://models.example/v1"})
     Agent.objects.update(model="work:m", fallback_model="work:n")
 
     def statements() -> int:
@@ -298,10 +284,8 @@ def test_past_and_coming_slots_of_all_sessions(person: Person) -> None:
     add_runs_at(other, [old + timedelta(minutes=1)], state=RunState.FAILED, reason="timeout")
     found = upcoming(person.user, **day_of(local_midnight(-3)))
     assert shown(found) == [("job", "late"), ("other", "failed")]
-    assert [(each.title, each.session_id, each.agent) for each in found] == [
-        ("One", first.pk, "demo"),
-        ("Two", second.pk, "demo"),
-    ]
+    found_in = [(each.title, each.session_id, each.agent) for each in found]
+    assert found_in == [("One", first.pk, "demo"), ("Two", second.pk, "demo")]
     assert found[0].at.isoformat()[10:16] == "T09:00"
     assert (found[0].text, found[0].run_id) == ("Ran 1 min 30 s late. It took 1 s.", run_id(job.pk, old))
     coming = upcoming(person.user, **day_of(local_midnight(2)))
@@ -332,8 +316,7 @@ def test_a_job_every_minute_is_one_entry_a_day(person: Person) -> None:
 
 
 def test_a_gap_from_before_the_range_is_shown_in_it(person: Person) -> None:
-    job = new(person.session())
-    begin = local_midnight(-9)
+    job, begin = new(person.session()), local_midnight(-9)
     gap: dict[str, Any] = {"slots_from": begin, "slots_to": local_midnight(-3), "slots_count": 7}
     add_runs_at(job, [begin], state=RunState.SKIPPED, reason="missed", **gap)
     [entry] = upcoming(person.user, **day_of(local_midnight(-5)))
@@ -360,9 +343,8 @@ def test_paused_and_due_jobs_have_no_coming_slot(person: Person, session: Sessio
     CronJob.objects.filter(pk=due.pk).update(anchor=now - timedelta(hours=1))
     JobClock.objects.filter(pk=due.pk).update(next_run_at=now - timedelta(hours=1))
     found = upcoming(person.user, now - timedelta(hours=2), now + timedelta(days=1))
-    assert [each.at for each in found] == [
-        now.replace(microsecond=now.microsecond // 1000 * 1000) + timedelta(hours=23)
-    ]
+    grid = now.replace(microsecond=now.microsecond // 1000 * 1000)
+    assert [each.at for each in found] == [grid + timedelta(hours=23)]
 
 
 def test_the_entries_are_bounded(person: Person) -> None:
@@ -395,19 +377,12 @@ def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> 
         add_runs_at(job, [now - timedelta(hours=1)], state=RunState.FAILED, reason="timeout")
     add_runs_at(fine, [now - timedelta(hours=1)])
     CronJob.objects.filter(pk=disabled.pk).update(enabled=False, fault="SECRET")
-    ExecutionState.objects.create(
-        id="e1", session=session, status="waiting_user", question="Which\nday?", asked_at=now, request="x"
-    )
-    ConsentQuestion.objects.create(
-        id="c1", session=session, turn_id=1, text="May I?", calls=[{"id": "1"}], asked_seq=1, asked_at=now
-    )
+    asked: dict[str, Any] = {"session": session, "asked_at": now}
+    ExecutionState.objects.create(status="waiting_user", question="Which\nday?", request="x", **asked)
+    ConsentQuestion.objects.create(turn_id=1, text="May I?", calls=[{"id": "1"}], asked_seq=1, **asked)
     found = attention(person.user)
-    assert [(each.what, each.name) for each in found] == [
-        ("question", ""),
-        ("question", ""),
-        ("disabled", "disabled"),
-        ("failing", "failing"),
-    ]
+    named = [(each.what, each.name) for each in found]
+    assert named == [("question", ""), ("question", ""), ("disabled", "disabled"), ("failing", "failing")]
     assert [each.text for each in found[:2]] == ["Which day?", "May I?"]
     assert found[3].text == "Failed: it took too long."
     assert {each.title for each in found} == {"One"}

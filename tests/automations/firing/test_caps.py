@@ -25,6 +25,7 @@ from sessions_app.models import Agent, Allowance, Counter, MailboxEvent, Message
 from sessions_app.spending.accounts import reserve
 from sessions_app.spending.caps import cap_rows
 from tests.automations.firing.test_fire_jobs import due_job
+from tests.automations.turn_kinds.test_bound import repeated
 from tests.automations.turn_kinds.test_heartbeat import DAY, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.inside import Inside, call, during
@@ -38,6 +39,11 @@ def due(inside: Inside, job: CronJob) -> RunRecord:
     JobClock.objects.filter(job=job).update(next_run_at=Now(), last_slot=F("last_slot") - timedelta(hours=2))
     inside.beat()
     return RunRecord.objects.filter(job=job).latest("scheduled_for")
+
+
+def inline_due() -> None:
+    earlier = F("last_slot") - timedelta(hours=2)
+    JobClock.objects.filter(inline=True).update(next_run_at=Now(), last_slot=earlier)
 
 
 @pytest.mark.parametrize("of", ["agent", "automation"])
@@ -117,9 +123,7 @@ def test_an_inline_routine_with_a_cap_stops_no_other_one(inside: Inside) -> None
     for expected in ({"skipped", "succeeded"}, {"skipped", "succeeded"}, {"succeeded"}):
         if len(expected) == 1:
             update_routine(jobs[0].pk, {"limits": {"day": None}})
-        JobClock.objects.filter(inline=True).update(
-            next_run_at=Now(), last_slot=F("last_slot") - timedelta(hours=2)
-        )
+        inline_due()
         inside.beat()
         runs = [RunRecord.objects.filter(job=job).latest("scheduled_for") for job in jobs]
         assert {run.state for run in runs} == expected
@@ -146,9 +150,8 @@ def test_the_cap_of_a_run_is_for_all_attempts_of_routines_that_share_a_turn(insi
 def test_the_cap_of_a_run_is_for_all_its_turns(inside: Inside, room: int, state: str, calls: int) -> None:
     job = job_of(inside.person, "two steps", limits={"run": {"tokens": room}})
     further = ModelReply(text="", calls=(call("next_turn", task="step two"),), usage=Usage(input_tokens=9))
-    inside.model.answer_with(
-        further, says("One.", Usage(input_tokens=49_000)), says("Two.", Usage(input_tokens=5))
-    )
+    steps = [says(f"{n}.", Usage(input_tokens=tokens)) for n, tokens in enumerate((49_000, 5), 1)]
+    inside.model.answer_with(further, *steps)
     run = due(inside, job)
     inside.model.replies.clear()
     assert (run.state, len(inside.model.calls)) == (state, calls)
@@ -161,11 +164,10 @@ def test_a_further_attempt_has_only_what_its_run_has_left(inside: Inside) -> Non
     job = due_job(inside.person.session(), limits={"run": {"tokens": 50_000}}, max_retry=1)
     asks = replace(says("", Usage(input_tokens=30_000)), calls=(call("current_time"),))
     inside.model.answer_with(asks, ValueError("a bug"))
-    assert due(inside, job).state == RunState.QUEUED
+    run = due(inside, job)
+    assert run.state == RunState.QUEUED
     Spending.objects.update(spent_tokens=49_000)
-    RunRecord.objects.filter(not_before__isnull=False).update(not_before=Now())
-    inside.beat()
-    run = RunRecord.objects.get(job=job)
+    repeated(inside, run)
     assert (run.state, run.reason, run.attempt) == (RunState.FAILED, "budget", 2)
     assert (len(inside.model.calls), Spending.objects.get().spent_tokens) == (2, 49_000)
 
@@ -184,15 +186,11 @@ def test_a_request_that_failed_is_not_taken_for_a_cap_that_allows_no_other(insid
     run = due(inside, job)
     assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "model_unavailable", 1)
     assert len(inside.model.calls) == 1
-    RunRecord.objects.update(not_before=Now())
-    inside.beat()
-    run.refresh_from_db()
+    repeated(inside, run)
     assert (run.state, run.reason, run.attempt) == (RunState.SKIPPED, "budget", 2)
 
 
-def test_a_run_is_repeated_when_other_calls_hold_the_room_and_by_the_caps_of_then(
-    inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_repeats_while_others_hold_the_room(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_core.turn.charge.HELD_SECONDS", 0.0)
     job = due_job(inside.person.session(), limits={"run": {"tokens": 20_000}, "day": {"tokens": 20_000}})
     whole = Budget(scope="automation", subject=job.pk, name=job.name, limits=job.limits)
@@ -202,9 +200,7 @@ def test_a_run_is_repeated_when_other_calls_hold_the_room_and_by_the_caps_of_the
     assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "budget_held", 1)
     assert "anew" not in run.error
     update_job(job.pk, {"limits": {"day": {"tokens": PLENTY}}})
-    RunRecord.objects.update(not_before=Now())
-    inside.beat()
-    run.refresh_from_db()
+    repeated(inside, run)
     assert (run.state, run.attempt) == (RunState.SUCCEEDED, 2)
 
 
@@ -219,9 +215,7 @@ def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: s
     else:
         job = due_job(inside.person.session(), limits=few)
     for _ in range(3):
-        JobClock.objects.filter(inline=True).update(
-            next_run_at=Now(), last_slot=F("last_slot") - timedelta(hours=2)
-        )
+        inline_due()
         run = due(inside, job)
         assert (run.state, run.reason) == (RunState.SKIPPED, "budget")
         [told] = MailboxEvent.objects.all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -55,9 +56,8 @@ def test_a_pause_just_before_the_claim_fires_nothing(person: Person) -> None:
 
 def test_an_archived_session_is_seen_after_the_claim(session: Session) -> None:
     due_job(session)
-    with before(
-        'FROM "automations_cronjob"', lambda: Session.objects.filter(pk=session.pk).update(state="archived")
-    ) as came:
+    archive = partial(Session.objects.filter(pk=session.pk).update, state="archived")
+    with before('FROM "automations_cronjob"', archive) as came:
         assert fire_due_jobs().queued == 0
     assert came == [1]
     assert RunRecord.objects.get().reason == "session_closed"

@@ -27,9 +27,8 @@ def test_a_batch_after_an_outage_reads_only_its_own_rows() -> None:
         # the foreign key to the jobs is checked at a commit that never comes
         insert_many(JobClock(), 30_000, job_id="'job ' || n", next_run_at=later)
         cursor.execute("ANALYZE automations_jobclock")  # the statistics know nothing of the outage
-        JobClock.objects.filter(next_run_at__lt=now + timedelta(days=8)).update(
-            next_run_at=now - timedelta(hours=1)
-        )
+        soon = JobClock.objects.filter(next_run_at__lt=now + timedelta(days=8))
+        soon.update(next_run_at=now - timedelta(hours=1))
         with CaptureQueriesContext(connection) as made:
             fire_jobs._claim(100)
         cursor.execute(f"EXPLAIN {made[0]['sql']}")
@@ -43,9 +42,7 @@ OPEN = 2_000
 
 
 @pytest.mark.parametrize("were_counted", [False, True], ids=["never analysed", "analysed when empty"])
-def test_an_automations_turn_does_not_read_the_runs_of_others(
-    session: Session, broker: str, *, were_counted: bool
-) -> None:
+def test_a_turn_does_not_read_runs_of_others(session: Session, broker: str, *, were_counted: bool) -> None:
     job = due_job(session)
     run = RunRecord(job=job, state=RunState.QUEUED, session=session, snapshot={"policy": {}})
 

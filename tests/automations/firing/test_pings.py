@@ -34,36 +34,28 @@ def test_each_run_is_pinged_once_and_a_failed_one_as_failed(
         fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host, "RONDO_DELIVERY_RETRY_SECONDS": "1,1"}
         fleet.environ |= {"RONDO_BEAT_PING_URL": receiver.set("/beat", "take")}
         session = person_with_server.session()
-        for message, url in (
-            ("hello", receiver.set("/good?key=1", "500", "take")),
-            ("[[fail:400]]", f"{receiver.url}/bad"),
-        ):
+        good = receiver.set("/good?key=1", "500", "take")
+        for message, url in (("hello", good), ("[[fail:400]]", f"{receiver.url}/bad")):
             new(session, message=message, schedule=EVERY_SECOND, max_runs=1, ping_url=url)
         fleet.worker()
         beat = fleet.beat()
-        until(
-            lambda: sorted(paths(receiver)) == ["/bad/fail", "/beat", "/good?key=1"],
-            what=f"{receiver.requests}",
-        )
+        until(lambda: sorted(paths(receiver)) == ["/bad/fail", "/beat", "/good?key=1"])
         tries = [each for each in receiver.requests if each.path.startswith("/good")]
         assert [each.temper for each in tries] == ["500", "take"], "a ping is tried again"
         assert {each.body for each in receiver.requests} == {b""}
         assert beat.stop() == 0
-    states = set(RunRecord.objects.values_list("state", flat=True))
-    assert {RunState.SUCCEEDED, RunState.FAILED} <= states
+    assert {RunState.SUCCEEDED, RunState.FAILED} <= set(RunRecord.objects.values_list("state", flat=True))
     assert Delivery.objects.filter(channel="ping").count() == 2
 
 
 def test_the_address_of_a_ping_is_checked() -> None:
     ada: Caller = new_caller("ada")
     ada.agent()
-    session = ada.session()
-    job = ada.automation(session, ping_url="https://example.org/ping")
+    job = ada.automation(ada.session(), ping_url="https://example.org/ping")
     assert job["ping_url"] == "https://example.org/ping"
     for bad in ("http://127.0.0.1/", "ftp://example.org/", "https://example.org/" + "x" * 1_900):
         problem(ada.patch(f"/api/automations/{job['id']}/", {"ping_url": bad}), 400, "bad_ping_url")
-    changed = ada.patch(f"/api/automations/{job['id']}/", {"ping_url": ""})
-    assert changed.json()["ping_url"] == ""
+    assert ada.patch(f"/api/automations/{job['id']}/", {"ping_url": ""}).json()["ping_url"] == ""
 
 
 def test_a_failure_is_said_in_the_path() -> None:

@@ -10,7 +10,6 @@ from celery import Celery
 from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused, ModelUnavailable
-from agent_core.llm.protocol import ModelReply
 from agent_core.types import Ending, TurnResult
 from automations.beat import Scheduler
 from automations.firing.retries import queue_due_retries
@@ -23,9 +22,10 @@ from sessions_app.queue.kinds import Trigger, kind_of
 from sessions_app.sessions.delete import delete_session
 from tests.automations.jobs import made
 from tests.automations.messages import claimed
+from tests.automations.turn_kinds import test_bound
 from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import Person
-from tests.inside import Inside
+from tests.inside import Inside, Reply
 from tests.races import before
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("4.7")]
@@ -47,29 +47,22 @@ def is_due(run: RunRecord) -> None:
     RunRecord.objects.filter(pk=run.pk, not_before__isnull=False).update(not_before=Now())
 
 
-def ran(inside: Inside, *replies: ModelReply | Exception, **more: Any) -> tuple[CronJob, RunRecord]:
+def ran(inside: Inside, *replies: Reply, **more: Any) -> tuple[CronJob, RunRecord]:
     """A job and its run after its first attempt."""
     Agent.objects.update(policy={"max_attempts": 1})
-    inside.model.answer_with(*replies)
     job = new(inside.person, **more)
-    run = fire(job)
-    inside.run_all()
-    run.refresh_from_db()
-    return job, run
+    return job, test_bound.ran(inside, job, *replies)
 
 
 def test_a_failed_run_is_retried_in_a_new_turn(inside: Inside) -> None:
     job, run = ran(inside, BROKEN)
-    first = Turn.objects.get(runs=run)
+    first: Any = Turn.objects.get(runs=run)
     assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, 2, "internal_error")
     assert run.finished_at is None
     assert run.not_before is not None
-    assert first.finished_at is not None
     assert SOON > run.not_before - first.finished_at - RETRY_AFTER[0] > -SOON
     assert not queue_due_retries(10), "its wait is not over"
-    is_due(run)
-    inside.beat()
-    run.refresh_from_db()
+    test_bound.repeated(inside, run)
     assert (run.state, run.attempt, run.reason, run.error) == (RunState.SUCCEEDED, 2, "", "")
     turns = list(Turn.objects.filter(origin_run=run.pk).order_by("id"))
     assert [(turn.origin_attempt, turn.state) for turn in turns] == [(1, "failed"), (2, "succeeded")]
@@ -147,10 +140,8 @@ def test_a_retry_that_cannot_be_queued_blocks_nothing_else(person: Person) -> No
         Turn.objects.filter(runs=run).update(state="failed", finished_at=Now(), started_at=Now())
         RunRecord.objects.filter(pk=run.pk).update(attempt=2, not_before=Now())
     assert bad.session is not None
-    taken = f"run:{RunRecord.objects.get(job=bad).pk}:2"
-    Turn.objects.create(
-        session=bad.session, kind="automation", lane="auto", content="x", idempotency_key=taken
-    )
+    taken = {"idempotency_key": f"run:{RunRecord.objects.get(job=bad).pk}:2"}
+    Turn.objects.create(session=bad.session, kind="automation", lane="auto", content="x", **taken)
     JobClock.objects.filter(job=due).update(next_run_at=Now())
     Scheduler(Celery("test"), lazy=True)._fire_due()
     runs = {run.job_id: run for run in RunRecord.objects.filter(job__in=jobs)}

@@ -41,14 +41,13 @@ def job(session: Session) -> CronJob:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
-    ({"message": " "}, "empty_message"),
-    ({"message": "x" * 20_001}, "message_too_long"),
-    ({"name": "a\nb"}, "bad_name"),
-    ({"message": "a\x00b"}, "bad_message"),
-    ({"overlap": "sometimes"}, "bad_overlap"),
-    ({"catch_up": "never"}, "bad_catch_up"),
-    ({"timeout_seconds": -1}, "bad_timeout_seconds"),
+    *(
+        ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
+        ({"message": " "}, "empty_message"),
+    ),
+    *(({"message": "x" * 20_001}, "message_too_long"), ({"message": "a\x00b"}, "bad_message")),
+    *(({"name": "a\nb"}, "bad_name"), ({"overlap": "sometimes"}, "bad_overlap")),
+    *(({"catch_up": "never"}, "bad_catch_up"), ({"timeout_seconds": -1}, "bad_timeout_seconds")),
 ]
 
 
@@ -99,8 +98,7 @@ def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(job: CronJob) -
     assert (run.state, run.reason) == (RunState.CANCELLED, "paused")
     assert Turn.objects.get().state == TurnState.CANCELLED
     assert clock_of(job).next_run_at is None
-    resumed = update_job(job.pk, {"enabled": True})
-    assert planned_for(resumed) > datetime.now(UTC)
+    assert planned_for(update_job(job.pk, {"enabled": True})) > datetime.now(UTC)
     assert fire_due_jobs().claimed == 0
     assert RunRecord.objects.count() == 1
 
@@ -156,12 +154,8 @@ def test_empty_edits_change_nothing_and_new_schedules_set_their_zone(person: Per
     assert (changed.timezone, changed.revision) == ("UTC", 2)
 
 
-@pytest.mark.parametrize(
-    ("changes", "started"), [({"schedule": EVERY}, 1), ({"max_runs": None}, 2)], ids=["schedule", "max_runs"]
-)
-def test_a_finished_automation_counts_again_once_it_has_a_slot(
-    session: Session, changes: dict[str, Any], started: int
-) -> None:
+@pytest.mark.parametrize(("changes", "started"), [({"schedule": EVERY}, 1), ({"max_runs": None}, 2)])
+def test_a_finished_one_counts_again_with_a_slot(session: Session, changes: Any, started: int) -> None:
     done = new(session, max_runs=2)
     JobClock.objects.filter(job=done).update(next_run_at=None, runs_started=started)
     for _ in range(MOST_ENABLED):
@@ -217,9 +211,8 @@ def test_a_pause_ends_with_the_first_slot_after_it_and_the_database_holds_it(per
     shown = automation(person.user, job.pk)
     assert (shown.next_run_at, shown.paused_until, shown.enabled) == (following, until, True)
     said = explain(person.user, job.pk)
-    assert said.now == f"Paused until {until.astimezone(said.next[0].tzinfo):%Y-%m-%d %H:%M}".rstrip() + (
-        f":{until:%S}." if until.second else "."
-    )
+    seconds = f":{until:%S}." if until.second else "."
+    assert said.now == f"Paused until {until.astimezone(said.next[0].tzinfo):%Y-%m-%d %H:%M}{seconds}"
     assert said.next[0] == following
     [panel] = appointments_of(person.user, job.session_id)  # type: ignore[arg-type]
     assert (panel.state, panel.paused_until, panel.next[0]) == ("paused", until, following)

@@ -37,8 +37,7 @@ def test_a_user_has_a_quota_of_appointments(person: Person, settings: Any) -> No
     settings.RONDO_AUTOMATIONS_PER_USER = 3
     other = create_agent(person.user, "other")
     elsewhere = Session.objects.create(agent=other, owner=person.user, key="web:1")
-    paused = new(person.session(), enabled=False)
-    first = new(person.session())
+    paused, first = new(person.session(), enabled=False), new(person.session())
     new(elsewhere)
     disabled = routine(person, "1h", enabled=False)
     routine(person, "2h")

@@ -49,9 +49,8 @@ def test_a_preview_adds_nothing(person: Person) -> None:
 
 
 def test_one_run_at_a_time_in_a_session(session: Session) -> None:
-    automations(
-        "add", "Call home", "--at", "2031-05-01T09:00", "--session", str(session.pk), "--name", "Call"
-    )
+    named = ("--session", str(session.pk), "--name", "Call")
+    automations("add", "Call home", "--at", "2031-05-01T09:00", *named)
     job: Any = CronJob.objects.get()
     assert (job.session_id, job.name, job.at.isoformat()) == (session.pk, "Call", "2031-05-01T09:00:00+00:00")
 
@@ -79,9 +78,8 @@ def test_caps_are_added_and_listed_with_what_the_runs_cost(person: Person) -> No
     assert "--limits must be JSON" in refused("add", "x", "--every", "60", "--limits", "1 dollar")
     assert "no period" in refused("add", "x", "--every", "60", "--limits", '{"week": {}}')
     used = {"requests": 2, "usd": "0.020000"}
-    RunRecord.objects.create(
-        run_id="a", job=job, state=RunState.SUCCEEDED, scheduled_for=Now(), usage=used, finished_at=Now()
-    )
+    ended = {"state": RunState.SUCCEEDED, "scheduled_for": Now(), "finished_at": Now()}
+    RunRecord.objects.create(run_id="a", job=job, usage=used, **ended)
     assert "runs in 30 days: 1, $0.020000, $0.020000 a run" in automations()
 
 
@@ -144,12 +142,10 @@ def test_add_list_update_and_remove(person: Person, capsys: pytest.CaptureFixtur
     assert (added["schedule"], added["timeout_seconds"]) == ("1d", 120)
     assert added["next_run_at"] == "2031-01-01T01:00:00+00:00"
     assert routine(capsys, "list", "--agent", "demo")["routines"] == [added]
-    changed = routine(
-        capsys, "update", "--agent", "demo", "--id", added["id"], "--schedule", "2h", "--enabled", "true"
-    )["routine"]
+    of = ("--agent", "demo", "--id", added["id"])
+    changed = routine(capsys, "update", *of, "--schedule", "2h", "--enabled", "true")["routine"]
     assert (changed["schedule"], changed["enabled"], changed["title"]) == ("2h", True, "每日摘要")
-    removed = routine(capsys, "remove", "--agent", "demo", "--id", added["id"])["routine"]
-    assert removed["enabled"] is False
+    assert routine(capsys, "remove", "--agent", "demo", "--id", added["id"])["routine"]["enabled"] is False
     assert routine(capsys, "list", "--agent", "demo")["routines"] == []
     assert len(routine(capsys, "list", "--agent", "demo", "--include-disabled")["routines"]) == 1
     routine(capsys, "remove", "--agent", "demo", "--id", added["id"], "--hard")
@@ -186,14 +182,10 @@ def test_a_routine_gets_caps_and_a_gate(person: Person, capsys: pytest.CaptureFi
 
 
 @pytest.mark.rule("6.4", "6.5")
-def test_an_agent_of_several_users_is_named_with_its_user(
-    person: Person, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_agents_of_one_name_are_named_with_users(person: Person, capsys: pytest.CaptureFixture[str]) -> None:
     new_person("bob")
-    error = routine(capsys, "list", "--agent", "demo")["error"]
-    assert "ada/demo, bob/demo" in error["message"]
+    assert "ada/demo, bob/demo" in routine(capsys, "list", "--agent", "demo")["error"]["message"]
     added = routine(capsys, "add", "--agent", "bob/demo", "--title", "x", "--schedule", "1h")["routine"]
     assert CronJob.objects.get(pk=added["id"]).agent.owner.get_username() == "bob"
-    assert (
-        routine(capsys, "remove", "--agent", "ada/demo", "--id", added["id"])["error"]["code"] == "not_found"
-    )
+    of = ("--agent", "ada/demo", "--id", added["id"])
+    assert routine(capsys, "remove", *of)["error"]["code"] == "not_found"

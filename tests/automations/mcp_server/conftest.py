@@ -84,10 +84,9 @@ class TasksOfClient(ClientExtension):
             assert task.status in {"working", "input_required"}, task
             if task.status == "input_required":
                 assert self.human is not None
-                given = {
-                    key: await self.human(None, each.params) for key, each in task.input_requests.items()
-                }
-                plain = {key: each.model_dump(by_alias=True, mode="json") for key, each in given.items()}
+                plain = {}
+                for key, each in task.input_requests.items():
+                    plain[key] = (await self.human(None, each.params)).model_dump(by_alias=True, mode="json")
                 await task_request(session, "update", task_id, EmptyResult, input_responses=plain)
             await asyncio.sleep(0.1)
         raise AssertionError("the task does not end")
@@ -125,9 +124,8 @@ class McpCaller:
             more: Any = {"extensions": [TasksOfClient(human)]} if tasks else {}
             if human is not None:
                 more["elicitation_callback"] = human
-            async with Client(
-                streamable_http_client(f"{self.url}/mcp", http_client=http), mode=mode, **more
-            ) as client:
+            transport = streamable_http_client(f"{self.url}/mcp", http_client=http)
+            async with Client(transport, mode=mode, **more) as client:
                 yield client
 
     def talk(self, work: Callable[[Client], Awaitable[Any]], **options: Any) -> Any:

@@ -47,15 +47,12 @@ def test_the_command_prints_the_tools(folder: Path) -> None:
 
 def test_the_configuration_with_a_program_connects(folder: Path) -> None:
     shown = configured("Connect a client that starts a program")
-    program = {
-        "/path/to/rondo/.venv/bin/python": sys.executable,
-        "/path/to/rondo/manage.py": f"{ROOT}/manage.py",
-    }
-    program["/path/to/rondo/.rondo"] = str(folder / ".rondo")
+    there = {".venv/bin/python": sys.executable, "manage.py": f"{ROOT}/manage.py"}
+    there |= {".rondo": f"{folder}/.rondo"}
+    program = {f"/path/to/rondo/{name}": path for name, path in there.items()}
     args = [program.get(each, each) for each in shown["args"]]
-    server = StdioServerParameters(
-        command=program[shown["command"]], args=args, env=clean_environ(), cwd=os.sep
-    )
+    command, environ = program[shown["command"]], clean_environ()
+    server = StdioServerParameters(command=command, args=args, env=environ, cwd=os.sep)
 
     async def listed() -> set[str]:
         async with Client(stdio_client(server)) as client:
@@ -66,10 +63,8 @@ def test_the_configuration_with_a_program_connects(folder: Path) -> None:
 
 def test_the_configuration_with_the_wheel_is_a_command_of_it() -> None:
     shown = configured("Connect a client with the wheel")
-    [commands] = re.findall(
-        r"^\[project.scripts\]\n(.*?)^$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert f"{shown['command']} =" in commands
+    scripts = (ROOT / "pyproject.toml").read_text().partition("\n[project.scripts]\n")[2].partition("\n\n")[0]
+    assert f"{shown['command']} =" in scripts
     assert shown["args"][0] == "mcp"
     mcp_parser().parse_args(shown["args"][1:])
     assert f'"args": {json.dumps(shown["args"])}' in (ROOT / "README.md").read_text()

@@ -49,26 +49,14 @@ def person(transactional_db: None) -> Person:
 
 def a_job(**fields: Any) -> dict[str, Any]:
     """A bound job as nanobot writes it; fields of `schedule`, `payload` and `state` are laid over."""
-    job: dict[str, Any] = {
-        "id": "abcd1234",
-        "name": "daily",
-        "enabled": True,
-        "schedule": {"kind": "every", "atMs": None, "everyMs": 60_000, "expr": None, "tz": None},
-        "payload": {
-            "kind": "agent_turn",
-            "message": "look",
-            "deliver": False,
-            "channel": None,
-            "to": None,
-            "channelMeta": {},
-            "sessionKey": KEY,
-        },
-        "state": {"nextRunAtMs": None, "lastRunAtMs": None},
-    }
+    payload = {"kind": "agent_turn", "message": "look", "sessionKey": KEY, "channelMeta": {}}
+    job: dict[str, Any] = {"id": "abcd1234", "name": "daily", "enabled": True}
+    job |= {"schedule": {"kind": "every", "atMs": None, "everyMs": 60_000, "expr": None, "tz": None}}
+    job |= {"payload": payload | {"deliver": False, "channel": None, "to": None}}
+    job |= {"state": {"nextRunAtMs": None, "lastRunAtMs": None}}
     for name, value in fields.items():
-        job[name] = (
-            job[name] | value if isinstance(value, dict) and isinstance(job.get(name), dict) else value
-        )
+        is_part = isinstance(value, dict) and isinstance(job.get(name), dict)
+        job[name] = job[name] | value if is_part else value
     return job
 
 
@@ -96,9 +84,8 @@ def everything() -> list[Any]:
 
 def test_the_sample_comes_in_by_category(person: Person) -> None:
     report = import_store(person.agent.pk, SAMPLE.read_bytes())
-    assert report.totals == {
-        "bound": 2, "legacy": 1, "system": 1, "not_stored": 1, "refused": 1, "already_there": 0,
-    }  # fmt: skip
+    expected = {"bound": 2, "legacy": 1, "system": 1, "not_stored": 1, "refused": 1, "already_there": 0}
+    assert report.totals == expected
     tea, news, garden = (CronJob.objects.get(pk=name) for name in ("3f9c2a1b", "77aa01cd", "b2d4e6f8"))
     assert [category(job) for job in (tea, news, garden)] == [Category.BOUND, Category.BOUND, Category.LEGACY]
     assert tea.session is not None
@@ -122,8 +109,7 @@ def test_importing_twice_changes_nothing_and_a_dry_run_nothing_at_all(person: Pe
     assert everything() == empty
     assert dry.totals == import_store(person.agent.pk, SAMPLE.read_bytes()).totals
     before = everything()
-    again = import_store(person.agent.pk, SAMPLE.read_bytes())
-    assert again.totals["already_there"] == 4
+    assert import_store(person.agent.pk, SAMPLE.read_bytes()).totals["already_there"] == 4
     assert everything() == before
 
 
@@ -140,8 +126,7 @@ def test_a_second_import_does_not_refuse_a_finished_one_shot(person: Person) -> 
     at = datetime.now(UTC) + timedelta(seconds=30)
     soon = {"kind": "at", "atMs": int(at.timestamp() * 1000), "everyMs": None}
     assert one(person, schedule=soon).outcome is Outcome.IMPORTED
-    past = soon | {"atMs": 1_760_000_000_000}
-    assert one(person, schedule=past).outcome is Outcome.ALREADY_THERE
+    assert one(person, schedule=soon | {"atMs": 1_760_000_000_000}).outcome is Outcome.ALREADY_THERE
 
 
 def test_two_imports_at_once_bring_everything_in_once(person: Person) -> None:
@@ -153,25 +138,26 @@ def test_two_imports_at_once_bring_everything_in_once(person: Person) -> None:
 
 
 def test_a_second_agent_importing_the_same_store_gets_new_ids(person: Person) -> None:
-    other = create_agent(person.user, "other")
-    content = SAMPLE.read_bytes()
+    other, content = create_agent(person.user, "other"), SAMPLE.read_bytes()
     at_once(*(partial(import_store, pk, content) for pk in (person.agent.pk, other.pk)))
     assert CronJob.objects.filter(imported_id="3f9c2a1b").count() == 2
     assert CronJob.objects.filter(pk="3f9c2a1b").count() == 1
 
 
-CATEGORIES: dict[str, tuple[dict[str, Any], Category | None]] = {
-    "falsy legacy fields are not set": ({}, Category.BOUND),
-    "empty texts are not set": ({"payload": {"deliver": "", "channel": "", "to": " "}}, Category.BOUND),
-    "deliver": ({"payload": {"deliver": True}}, Category.LEGACY),
-    "a channel": ({"payload": {"channel": "telegram"}}, Category.LEGACY),
-    "an address": ({"payload": {"to": 42}}, Category.LEGACY),
-    "channel meta": ({"payload": {"channelMeta": {"thread": 1}}}, Category.LEGACY),
-    "no session key": ({"payload": {"sessionKey": None}}, Category.LEGACY),
-    "the name dream alone": ({"name": "dream"}, Category.BOUND),
-    "the id dream": ({"id": "dream"}, Category.SYSTEM),
-    "an unknown system event": ({"payload": {"kind": "system_event"}}, None),
-}
+LEGACY = [
+    {"deliver": True},
+    {"channel": "telegram"},
+    {"to": 42},
+    {"channelMeta": {"thread": 1}},
+    {"sessionKey": None},
+]
+EMPTY = {"payload": {"deliver": "", "channel": "", "to": " "}}
+CATEGORIES: list[tuple[dict[str, Any], Category | None]] = [
+    *((fields, Category.BOUND) for fields in ({}, EMPTY, {"name": "dream"})),
+    *(({"payload": payload}, Category.LEGACY) for payload in LEGACY),
+    ({"id": "dream"}, Category.SYSTEM),
+    ({"payload": {"kind": "system_event"}}, None),
+]
 
 
 @contextmanager
@@ -183,42 +169,39 @@ def undone() -> Iterator[None]:
 
 
 def test_the_category_follows_the_rule(person: Person) -> None:
-    for what, (fields, expected) in CATEGORIES.items():
+    for fields, expected in CATEGORIES:
         with undone():
             line = one(person, **fields)
-            assert line.category == expected, (what, line)
+            assert line.category == expected, (fields, line)
             if expected is None:
-                assert line.outcome is Outcome.REFUSED, what
+                assert line.outcome is Outcome.REFUSED, fields
             elif expected is not Category.SYSTEM:
-                assert category(imported()[0]) is expected, what
+                assert category(imported()[0]) is expected, fields
 
 
-KEYS: dict[str, tuple[str, str | None]] = {
-    "the primary one": (PRIMARY_KEY, PRIMARY_KEY),
-    "a web thread": ("websocket:9d1e", "web:9d1e"),
-    "a web thread of ours": ("web:9d1e", "web:9d1e"),
-    "a channel": ("slack:C1:17.5", "slack:C1:17.5"),
-    "a job's own": ("cron:abcd", None),
-    "another unified one": ("unified:other", None),
-    "no channel": ("heartbeat", None),
-    "no id": ("slack:", None),
+KEYS = {  # of the store, and of the session here
+    PRIMARY_KEY: PRIMARY_KEY,
+    "websocket:9d1e": "web:9d1e",
+    "web:9d1e": "web:9d1e",
+    "slack:C1:17.5": "slack:C1:17.5",
+    **dict.fromkeys(("cron:abcd", "unified:other", "heartbeat", "slack:")),
 }
 
 
 def test_a_bound_job_belongs_to_the_session_of_its_key(person: Person) -> None:
     before = Session.objects.count()
-    for what, (key, expected) in KEYS.items():
+    for key, expected in KEYS.items():
         with undone():
             line = one(person, payload={"sessionKey": key})
             if expected is None:
-                assert line.outcome is Outcome.REFUSED, what
-                assert (imported(), Session.objects.count()) == ([], before), what
+                assert line.outcome is Outcome.REFUSED, key
+                assert (imported(), Session.objects.count()) == ([], before), key
                 continue
             [job] = imported()
-            assert job.session is not None, what
-            assert (job.session.key, job.session.agent) == (expected, person.agent), what
-            assert job.session.chat_id in {expected.partition(":")[2], ""}, what
-            assert ("is a web thread here" in line.note) == (key != expected), what
+            assert job.session is not None, key
+            assert (job.session.key, job.session.agent) == (expected, person.agent), key
+            assert job.session.chat_id in {expected.partition(":")[2], ""}, key
+            assert ("is a web thread here" in line.note) == (key != expected), key
 
 
 def test_an_open_session_is_used_and_an_archived_one_refused(person: Person, telegram: None) -> None:
@@ -232,17 +215,13 @@ def test_an_open_session_is_used_and_an_archived_one_refused(person: Person, tel
 
 
 TOLERATED: dict[str, dict[str, Any]] = {
-    "snake case": {
-        "schedule": {"everyMs": None, "every_ms": 60_000},
-        "payload": {"sessionKey": None, "session_key": KEY, "channel_meta": {}},
-        "state": {"next_run_at_ms": None},
-    },
+    "a schedule in snake case": {"schedule": {"everyMs": None, "every_ms": 60_000}},
+    "a payload in snake case": {"payload": {"sessionKey": None, "session_key": KEY, "channel_meta": {}}},
+    "a state in snake case": {"state": {"next_run_at_ms": None}},
     "texts for numbers": {"schedule": {"everyMs": "60000"}},
     "a fraction that is none": {"schedule": {"everyMs": 60000.0}},
     "nulls": {
-        "name": None,
-        "enabled": None,
-        "state": None,
+        **dict.fromkeys(("name", "enabled", "state")),
         "payload": {"deliver": None, "channelMeta": None},
     },
     "unknown fields": {"colour": [1, {"x": None}], "schedule": {"jitter": 5}, "payload": {"model": "m"}},
@@ -370,10 +349,8 @@ def test_schedules_without_a_zone_are_in_the_agents(person: Person) -> None:
 
 def test_a_disabled_job_is_imported_paused_even_when_overdue(person: Person) -> None:
     past = {"kind": "at", "atMs": 1_760_000_000_000, "everyMs": None}
-    for number, line in enumerate(
-        brought(person, a_job(enabled=False), a_job(id="p", enabled=False, schedule=past))
-    ):
-        assert (line.outcome, line.enabled, line.next_run_at) == (Outcome.IMPORTED, False, None), number
+    for line in brought(person, a_job(enabled=False), a_job(id="p", enabled=False, schedule=past)):
+        assert (line.outcome, line.enabled, line.next_run_at) == (Outcome.IMPORTED, False, None)
     assert not JobClock.objects.filter(job__source="import", next_run_at__isnull=False).exists()
     update_job("abcd1234", {"enabled": True})
     assert JobClock.objects.get(job="abcd1234").next_run_at is not None
@@ -396,11 +373,8 @@ def test_a_group_is_imported_as_group_and_refuses_private_messages(person: Perso
 def test_no_session_gets_more_enabled_automations_than_it_may_have(person: Person, telegram: None) -> None:
     session = person.session(key=KEY)
     create_job(NewJob(session_id=session.pk, message="mine", schedule={"kind": "every", "seconds": 60}))
-    lines = brought(
-        person,
-        *(a_job(id=f"j{number}") for number in range(MOST_ENABLED + 1)),
-        a_job(id="off", enabled=False),
-    )
+    jobs = [a_job(id=f"j{number}") for number in range(MOST_ENABLED + 1)]
+    lines = brought(person, *jobs, a_job(id="off", enabled=False))
     refused = [line for line in lines if line.outcome is Outcome.REFUSED]
     assert [line.place for line in refused] == ["jobs[49]", "jobs[50]"]
     assert "50" in refused[0].note
@@ -419,8 +393,8 @@ def test_an_agent_that_goes_meanwhile_gets_nothing(person: Person) -> None:
     gone = create_agent(person.user, "gone")
     pk = gone.pk
     with transaction.atomic():
-        CronJob.objects.filter(agent=gone).delete()
-        Session.objects.filter(agent=gone).delete()
+        for rows in (CronJob.objects, Session.objects):
+            rows.filter(agent=gone).delete()
         gone.delete()
         thread, came = in_thread(lambda: import_store(pk, store(a_job())))
         thread.join(1)
@@ -474,9 +448,8 @@ def test_a_reserved_session_key_is_refused_even_if_it_exists(person: Person) -> 
     bound = a_job(id="b1", payload={"sessionKey": "cron:leg1"})
     for _ in range(2):
         assert brought(person, legacy, bound)[1].outcome == "refused"
-        Session.objects.get_or_create(
-            agent=person.agent, key="cron:leg1", defaults={"owner": person.user, "type": "job"}
-        )
+        owner = {"owner": person.user, "type": "job"}
+        Session.objects.get_or_create(agent=person.agent, key="cron:leg1", defaults=owner)
     assert not CronJob.objects.filter(pk="b1").exists()
 
 
@@ -491,16 +464,14 @@ def test_a_chat_that_is_not_connected_here_is_imported_with_a_warning(person: Pe
     assert refused.outcome is Outcome.REFUSED, "an address that a channel of this server does not take"
 
 
+SOME = [None, "", "0", "60000", "1e3", "nan", "-5", "true", "\x00", "\ud800", 999, 10**15, 10**19]
 ODD = st.one_of(
-    st.sampled_from(
-        [None, "", "0", "60000", "1e3", "nan", "-5", "true", "\x00", "\ud800", 999, 10**15, 10**19]
-    ),
+    st.sampled_from(SOME),
     st.booleans() | st.integers(-(10**20), 10**20) | st.floats() | st.text(max_size=8),
 )
+NAMES = st.text(max_size=5)
 ANYTHING = st.recursive(
-    ODD,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
+    ODD, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=6
 )
 
 

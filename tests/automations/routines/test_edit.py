@@ -27,30 +27,24 @@ from tests.automations.jobs.made import add, at_once, clock_of, code_of, new, pl
 from tests.conftest import Person, new_person
 from tests.races import UPDATE, gate, orphans
 
-pytestmark = pytest.mark.rule("6.4", "6.5")
+pytestmark = pytest.mark.rule("4.11", "6.4", "6.5")
 
 
 def soon(**ahead: int) -> str:
     return (datetime.now(UTC).replace(microsecond=0) + timedelta(**ahead)).isoformat()
 
 
-@pytest.mark.parametrize(
-    ("timeout", "description", "mode"),
-    [
-        (None, "", "inline"),
-        (60, "", "inline"),
-        (61, "", "isolated"),
-        (None, "x" * 200, "inline"),
-        (None, "x" * 201, "isolated"),
-    ],
-)
-def test_an_omitted_mode_is_inferred_from_timeout_or_description(
-    person: Person, timeout: int | None, description: str, mode: str
-) -> None:
-    assert inferred_mode(timeout, description) == mode
-    job = add(person, timeout_seconds=timeout, description=description, schedule="1d")
+SHORT, LONG = "x" * 200, "x" * 201
+MODES = [(None, "", 0), (60, "", 0), (61, "", 1), (None, SHORT, 0), (None, LONG, 1)]
+
+
+@pytest.mark.parametrize(("timeout", "text", "isolated"), MODES)
+def test_an_omitted_mode_is_inferred(person: Person, timeout: int | None, text: str, isolated: int) -> None:
+    mode = ("inline", "isolated")[isolated]
+    assert inferred_mode(timeout, text) == mode
+    job = add(person, timeout_seconds=timeout, description=text, schedule="1d")
     assert (job.execution_mode, job.timeout_seconds) == (mode, timeout)
-    assert clock_of(job).inline is (mode == "inline")
+    assert clock_of(job).inline is not bool(isolated)
 
 
 def test_the_mode_is_the_creators_choice(person: Person) -> None:
@@ -60,22 +54,17 @@ def test_the_mode_is_the_creators_choice(person: Person) -> None:
     assert (job.session_id, job.home_id, job.max_retry, job.source) == (None, None, 3, "manual")
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("45s", 45), ("30m", 1800), ("1h", 3600), ("2d", 172_800), (" 90m ", 5400)]
-)
-def test_an_interval_is_first_due_one_interval_from_now(person: Person, text: str, seconds: int) -> None:
-    before = datetime.now(UTC)
-    job = add(person, schedule=text)
-    assert (job.schedule_kind, job.every_seconds) == ("every", seconds)
-    assert abs((planned_for(job) - before).total_seconds() - seconds) < 5
+def test_an_interval_is_first_due_one_interval_from_now(person: Person) -> None:
+    for text, seconds in {"45s": 45, "30m": 1800, "1h": 3600, "2d": 172_800, " 90m ": 5400}.items():
+        before = datetime.now(UTC)
+        job = add(person, text, schedule=text)
+        assert (job.schedule_kind, job.every_seconds) == ("every", seconds)
+        assert abs((planned_for(job) - before).total_seconds() - seconds) < 5
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(45, "45s"), (60, "1m"), (5400, "90m"), (3600, "1h"), (90_000, "25h"), (86_400, "1d")],
-)
-def test_an_interval_is_written_in_its_largest_whole_unit(seconds: int, text: str) -> None:
-    assert interval_text(seconds) == text
+def test_an_interval_is_written_in_its_largest_whole_unit() -> None:
+    texts = {45: "45s", 60: "1m", 5400: "90m", 3600: "1h", 90_000: "25h", 86_400: "1d"}
+    assert {seconds: interval_text(seconds) for seconds in texts} == texts
 
 
 def test_five_field_schedules_default_to_the_agents_zone(person: Person) -> None:
@@ -89,10 +78,9 @@ def test_five_field_schedules_default_to_the_agents_zone(person: Person) -> None
 
 
 def test_a_routine_without_schedule_or_instant_runs_once_immediately(person: Person) -> None:
-    job = add(person, execution_mode="isolated")
+    job: Any = add(person, execution_mode="isolated")
     assert job.schedule_kind == "at"
     assert job.at == clock_of(job).next_run_at
-    assert job.at is not None
     assert job.at <= datetime.now(UTC)
     assert routine_schedule_text(job) is None
 
@@ -114,32 +102,28 @@ def test_an_instant_with_a_schedule_is_the_first_firing(person: Person, schedule
         assert job.anchor == datetime.fromisoformat(at)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no title": ({"title": " "}, "empty_title"),
-    "long title": ({"title": "x" * 201}, "bad_title"),
-    "two-line title": ({"title": "a\nb"}, "bad_title"),
-    "NUL": ({"description": "a\x00"}, "bad_description"),
-    "long description": ({"description": "x" * 20_001}, "bad_description"),
-    "unknown mode": ({"execution_mode": "session"}, "bad_execution_mode"),
-    "unknown task": ({"task_type": "dance"}, "bad_task_type"),
-    "system's source": ({"source": "system"}, "bad_source"),
-    "no interval": ({"schedule": "soon"}, "bad_schedule"),
-    "empty schedule": ({"schedule": " "}, "bad_schedule"),
-    "interval of nothing": ({"schedule": "0m"}, "bad_interval"),
-    "endless interval": ({"schedule": "99999d"}, "bad_interval"),
-    "six fields": ({"schedule": "* * * * * *"}, "bad_cron"),
-    "unknown zone": ({"schedule": "1d", "timezone": "Mars/X"}, "unknown_timezone"),
-    "past": ({"next_run_at": "2020-01-01T00:00:00Z"}, "past_at"),
-    "no time": ({"next_run_at": "tomorrow"}, "bad_time"),
-    "bad timeout": ({"timeout_seconds": 0}, "bad_timeout_seconds"),
-    "bad retries": ({"max_retry": 11}, "bad_max_retry"),
+REFUSED: dict[str, list[dict[str, Any]]] = {
+    "empty_title": [{"title": " "}],
+    "bad_title": [{"title": "x" * 201}, {"title": "a\nb"}],
+    "bad_description": [{"description": "a\x00"}, {"description": "x" * 20_001}],
+    "bad_execution_mode": [{"execution_mode": "session"}],
+    "bad_task_type": [{"task_type": "dance"}],
+    "bad_source": [{"source": "system"}],
+    "bad_schedule": [{"schedule": "soon"}, {"schedule": " "}],
+    "bad_interval": [{"schedule": "0m"}, {"schedule": "99999d"}],
+    "bad_cron": [{"schedule": "* * * * * *"}],
+    "unknown_timezone": [{"schedule": "1d", "timezone": "Mars/X"}],
+    "past_at": [{"next_run_at": "2020-01-01T00:00:00Z"}],
+    "bad_time": [{"next_run_at": "tomorrow"}],
+    "bad_timeout_seconds": [{"timeout_seconds": 0}],
+    "bad_max_retry": [{"max_retry": 11}],
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_bad_routine_is_refused_with_its_code(person: Person, what: str) -> None:
-    fields, code = REFUSED[what]
-    assert code_of(partial(add, person, **({"title": "Water"} | fields))) == code
+def test_a_bad_routine_is_refused_with_its_code(person: Person) -> None:
+    for code, given in REFUSED.items():
+        for fields in given:
+            assert code_of(partial(add, person, **({"title": "Water"} | fields))) == code, fields
     assert (CronJob.objects.count(), JobClock.objects.count()) == (0, 0)
 
 
@@ -195,17 +179,15 @@ def test_the_home_is_the_conversation_unless_it_is_primary(person: Person) -> No
 
 
 def test_a_home_is_an_open_conversation_of_the_agent(person: Person) -> None:
-    foreign = new_person("bob").session()
-    for session_id in (foreign.pk, uuid.uuid4()):
+    for session_id in (new_person("bob").session().pk, uuid.uuid4()):
         with pytest.raises(NotFound):
             add(person, session_id=session_id)
     closed = person.session()
     Session.objects.filter(pk=closed.pk).update(state=SessionState.ARCHIVED)
     with pytest.raises(SessionClosed):
         add(person, session_id=closed.pk)
-    job = Session.objects.create(
-        agent=person.agent, owner=person.user, key="job:x:1", type=SessionType.JOB, channel=""
-    )
+    inside = {"key": "job:x:1", "type": SessionType.JOB, "channel": ""}
+    job = Session.objects.create(agent=person.agent, owner=person.user, **inside)
     assert code_of(partial(add, person, session_id=job.pk)) == "internal_session"
     assert not CronJob.objects.exists()
 
@@ -224,21 +206,18 @@ def test_an_edit_changes_named_fields_and_keeps_the_rest(person: Person) -> None
     assert clock_of(job).next_run_at == before
 
 
-@pytest.mark.parametrize(
-    ("changes", "kind"),
-    [
-        ({"schedule": "2h"}, "every"),
-        ({"schedule": "0 9 * * *"}, "cron"),
-        ({"schedule": None, "next_run_at": "2031-01-01T00:00:00Z"}, "at"),
-        ({"schedule": "2h", "next_run_at": "2031-01-01T00:00:00Z"}, "every"),
-        ({"next_run_at": "2031-01-01T00:00:00Z"}, "every"),
-    ],
-)
+FAR = {"next_run_at": "2031-01-01T00:00:00Z"}
+MOVES: list[tuple[dict[str, Any], str]] = [
+    *(({"schedule": "2h"}, "every"), ({"schedule": "0 9 * * *"}, "cron"), ({"schedule": None} | FAR, "at")),
+    *(({"schedule": "2h"} | FAR, "every"), (FAR, "every")),
+]
+
+
+@pytest.mark.parametrize(("changes", "kind"), MOVES)
 def test_another_schedule_moves_the_clock(person: Person, changes: dict[str, Any], kind: str) -> None:
     job = add(person, schedule="1h")
     before = clock_of(job).next_run_at
-    changed = update_routine(job.pk, changes)
-    assert changed.schedule_kind == kind
+    assert update_routine(job.pk, changes).schedule_kind == kind
     after = planned_for(job)
     assert after != before
     if "next_run_at" in changes:
@@ -255,40 +234,32 @@ def test_another_zone_moves_a_cron_and_leaves_an_interval(person: Person) -> Non
     assert CronJob.objects.get(pk=every.pk).timezone == "Asia/Tokyo"
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"source": "chat"}, "not_editable"),
-        ({"schedule": None}, "bad_schedule"),
-        ({"title": ""}, "empty_title"),
-        ({"enabled": 1}, "bad_enabled"),
-        ({"timezone": "Mars/X"}, "unknown_timezone"),
-        ({"next_run_at": "2020-01-01T00:00:00Z"}, "past_at"),
-    ],
-)
-def test_a_bad_edit_changes_nothing(person: Person, changes: dict[str, Any], code: str) -> None:
+def test_a_bad_edit_changes_nothing(person: Person) -> None:
+    bad: list[tuple[dict[str, Any], str]] = [
+        *(({"source": "chat"}, "not_editable"), ({"schedule": None}, "bad_schedule")),
+        *(({"title": ""}, "empty_title"), ({"enabled": 1}, "bad_enabled")),
+        *(({"timezone": "Mars/X"}, "unknown_timezone"), ({"next_run_at": "2020-01-01T00:00:00Z"}, "past_at")),
+    ]
     job = add(person, schedule="1h")
     before = CronJob.objects.values().get(), JobClock.objects.values().get()
-    assert code_of(partial(update_routine, job.pk, changes)) == code
-    assert (CronJob.objects.values().get(), JobClock.objects.values().get()) == before
+    for changes, code in bad:
+        assert code_of(partial(update_routine, job.pk, changes)) == code
+        assert (CronJob.objects.values().get(), JobClock.objects.values().get()) == before, changes
 
 
 def test_an_edit_and_a_removal_ask_for_the_revision(person: Person) -> None:
     job = add(person, schedule="1h")
-    for attempt in (
-        lambda: update_routine(job.pk, {"title": "x"}, revision=7),
-        lambda: remove_routine(job.pk, revision=7),
-        lambda: remove_routine(job.pk, hard=True, revision=7),
-    ):
+    remove = partial(remove_routine, job.pk, revision=7)
+    rename = partial(update_routine, job.pk, {"title": "x"}, revision=7)
+    for attempt in (rename, remove, partial(remove, hard=True)):
         with pytest.raises(RevisionConflict):
             attempt()
 
 
 def waiting_run(session: Session, job: CronJob) -> RunRecord:
     turn: Turn = receive(session.pk, MessageInput(content="hello"))
-    return RunRecord.objects.create(
-        run_id=f"{job.pk}:1000", job=job, scheduled_for=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), turn=turn
-    )
+    slot = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    return RunRecord.objects.create(run_id=f"{job.pk}:1000", job=job, scheduled_for=slot, turn=turn)
 
 
 def test_removing_cancels_what_waits_and_only_a_hard_one_takes_the_runs_along(person: Person) -> None:
@@ -297,8 +268,7 @@ def test_removing_cancels_what_waits_and_only_a_hard_one_takes_the_runs_along(pe
     remove_routine(job.pk)
     assert not CronJob.objects.get(pk=job.pk).enabled
     assert clock_of(job).next_run_at is None
-    turn = Turn.objects.get(runs=run.pk)
-    assert turn.state == "cancelled"
+    assert Turn.objects.get(runs=run.pk).state == "cancelled"
     assert RunRecord.objects.filter(pk=run.pk).exists()
     remove_routine(job.pk)  # twice is once
     assert CronJob.objects.get(pk=job.pk).revision == 2
@@ -346,7 +316,6 @@ def group(person: Person, telegram: None, request: pytest.FixtureRequest) -> Ses
     return found
 
 
-@pytest.mark.rule("4.11")
 def test_deleting_a_private_web_thread_moves_its_routines_to_primary(person: Person) -> None:
     home, away = person.session(), person.session()
     mine, disabled, other = homed(person, "A", home), homed(person, "B", home), homed(person, "C", away)
@@ -364,7 +333,6 @@ def test_deleting_a_private_web_thread_moves_its_routines_to_primary(person: Per
     assert MailboxEvent.objects.get().target_id == primary(person).pk
 
 
-@pytest.mark.rule("4.11")
 def test_routines_block_deleting_their_home_even_when_disabled(person: Person, group: Session) -> None:
     home, other = group, person.session()
     mine, disabled, without = homed(person, "A", home), homed(person, "B", home), homed(person, "C")
@@ -377,10 +345,7 @@ def test_routines_block_deleting_their_home_even_when_disabled(person: Person, g
     assert [each.id for each in blockers_of(primary(person).pk)] == [without.pk]
 
 
-@pytest.mark.rule("4.11")
-def test_confirmed_deletion_removes_routines_and_their_pending_work_elsewhere(
-    person: Person, group: Session
-) -> None:
+def test_confirmed_deletion_removes_routines_and_their_work(person: Person, group: Session) -> None:
     home, elsewhere = group, person.session()
     mine, without = homed(person, "A", home), homed(person, "B")
     turn = Turn.objects.get(runs=waiting_run(elsewhere, mine))
@@ -394,7 +359,6 @@ def test_confirmed_deletion_removes_routines_and_their_pending_work_elsewhere(
     assert not any(orphans().values())
 
 
-@pytest.mark.rule("4.11")
 def test_routines_block_deleting_their_agent_unless_confirmed(person: Person) -> None:
     added = {homed(person, "A", person.session()).pk, homed(person, "B").pk}
     said = delete_agent(person.agent.pk)
@@ -405,7 +369,6 @@ def test_routines_block_deleting_their_agent_unless_confirmed(person: Person) ->
     assert not Agent.objects.exists()
 
 
-@pytest.mark.rule("4.11")
 def test_a_routine_added_just_before_deletion_blocks_it(person: Person, group: Session) -> None:
     with gate(group, UPDATE) as door:
         door.start(lambda: homed(person, "A", group))
@@ -415,7 +378,6 @@ def test_a_routine_added_just_before_deletion_blocks_it(person: Person, group: S
     assert Session.objects.filter(pk=group.pk, state="open").exists()
 
 
-@pytest.mark.rule("4.11")
 def test_a_routine_added_after_deletion_began_is_refused(person: Person) -> None:
     home = person.session()
     with gate(home, UPDATE) as door:

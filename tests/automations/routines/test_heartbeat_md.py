@@ -11,59 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automations.routines.heartbeat_md import (
-    Parse,
-    Parsed,
-    Task,
-    parse_heartbeat_md,
-    prose,
-    render_heartbeat_md,
-    replace_broken_block,
-    task_blocks_text,
-)
+from automations.routines import heartbeat_md
+from automations.routines.heartbeat_md import Parse, Parsed, Task, prose, render_heartbeat_md
 
 pytestmark = pytest.mark.rule("6.6")
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-V2 = """\
-# Heartbeat
-
-Be brief.
-
-## Tasks
-
-```json
-{
-  "version": 2,
-  "tasks": [
-    {
-      "id": "daily_hn_check",
-      "title": "Check Hacker News top stories",
-      "description": "浏览 HN 首页",
-      "schedule": "0 9 * * *",
-      "timezone": "America/Los_Angeles",
-      "execution_mode": "isolated",
-      "source": "chat",
-      "enabled": true,
-      "state": "pending",
-      "last_run_at": null,
-      "next_run_at": "2026-02-12T09:00:00+00:00",
-      "timeout_seconds": 120,
-      "retry": 0,
-      "max_retry": 3,
-      "error_message": null,
-      "created_at": "2026-02-11T14:30:00+00:00"
-    }
-  ]
-}
-```
-
-Ask before you delete anything.
-"""
+TASK: dict[str, Any] = {"id": "daily_hn_check", "title": "Check Hacker News top stories"}
+TASK |= {"description": "浏览 HN 首页", "schedule": "0 9 * * *", "timezone": "America/Los_Angeles"}
+TASK |= {"execution_mode": "isolated", "source": "chat", "enabled": True, "state": "pending"}
+TASK |= {"last_run_at": None, "next_run_at": "2026-02-12T09:00:00+00:00", "timeout_seconds": 120}
+TASK |= {"retry": 0, "max_retry": 3, "error_message": None, "created_at": "2026-02-11T14:30:00+00:00"}
+BLOCK = json.dumps({"version": 2, "tasks": [TASK]}, indent=2, ensure_ascii=False)
+V2 = "# Heartbeat\n\nBe brief.\n\n## Tasks\n\n"
+V2 += f"```json\n{BLOCK}\n```\n\nAsk before you delete anything.\n"
 
 
 def read(content: str) -> Parsed:
-    return parse_heartbeat_md(content, zone="UTC", now=NOW)
+    return heartbeat_md.parse_heartbeat_md(content, zone="UTC", now=NOW)
 
 
 def block(data: Any) -> str:
@@ -77,19 +42,8 @@ def tasks(*given: Any) -> str:
 def test_version_2_as_the_design_shows_it() -> None:
     parsed = read(V2)
     assert parsed.parse is Parse.OK
-    assert parsed.tasks == (
-        Task(
-            id="daily_hn_check",
-            title="Check Hacker News top stories",
-            description="浏览 HN 首页",
-            schedule="0 9 * * *",
-            timezone="America/Los_Angeles",
-            execution_mode="isolated",
-            source="chat",
-            next_run_at="2026-02-12T09:00:00+00:00",
-            timeout_seconds=120,
-        ),
-    )
+    run_time = {"state", "last_run_at", "retry", "error_message", "created_at"}
+    assert parsed.tasks == (Task(**{name: TASK[name] for name in TASK.keys() - run_time}),)
     assert prose(V2) == "# Heartbeat\n\nBe brief.\n\nAsk before you delete anything."
 
 
@@ -103,31 +57,23 @@ def test_version_1_gets_defaults_for_what_it_does_not_have(version: Any) -> None
     assert (wanted.source, wanted.enabled, wanted.timezone) == ("manual", True, "")
 
 
-@pytest.mark.parametrize(
-    "content", ["", "Prose.\n", "```\n{}\n```\n", "```yaml\ntasks: []\n```\n", '{"tasks": []}', "`json {}`"]
-)
-def test_a_text_without_a_json_block_is_empty(content: str) -> None:
-    assert read(content) == Parsed(parse=Parse.EMPTY)
+def test_a_text_without_a_json_block_is_empty() -> None:
+    blocks = ("```\n{}\n```\n", "```yaml\ntasks: []\n```\n", f"````markdown\n{V2}````\n")
+    for content in ("", "Prose.\n", *blocks, '{"tasks": []}', "`json {}`"):
+        assert read(content) == Parsed(parse=Parse.EMPTY), content
 
 
 def test_a_json_block_that_lists_no_tasks_is_prose() -> None:
     """The routines get a block of their own beside it."""
-    objects: list[Any] = [
-        {"lastChecks": {"email": 1_703_275_200}},
-        {"done_tasks": 3},
-        {"note": "tasks: none"},
-    ]
-    for data in (*objects, {"title": "Settings"}, {}, [], [1, 2], "text"):
+    checks = {"lastChecks": {"email": 1_703_275_200}}
+    objects: list[Any] = [checks, {"done_tasks": 3}, {"note": "tasks: none"}, {"title": "Settings"}]
+    for data in (*objects, {}, [], [1, 2], "text"):
         content = block(json.dumps(data))
         assert read(content) == Parsed(parse=Parse.EMPTY), data
         assert prose(content) == content.strip()
         rendered = render_heartbeat_md(content, [A])
         assert [task.title for task in read(rendered).tasks] == ["A"]
         assert prose(rendered) == content.strip()
-
-
-def test_a_json_block_within_another_block_is_an_example() -> None:
-    assert read(f"````markdown\n{V2}````\n").parse is Parse.EMPTY
 
 
 def test_another_json_block_in_the_prose_is_left_alone() -> None:
@@ -188,8 +134,8 @@ def test_an_unreadable_block_is_named_and_replaced_by_a_repair(what: str) -> Non
     parsed = read(content)
     assert (parsed.parse, parsed.tasks) == (Parse.CORRUPTED, ())
     assert words in parsed.problem
-    assert "```json" in task_blocks_text(content).lower()
-    whole = replace_broken_block(f"Before.\n\n{content}", [A | {"id": "x"}])
+    assert "```json" in heartbeat_md.task_blocks_text(content).lower()
+    whole = heartbeat_md.replace_broken_block(f"Before.\n\n{content}", [A | {"id": "x"}])
     repaired = read(whole)
     assert (repaired.parse, [task.id for task in repaired.tasks]) == (Parse.OK, ["x"])
     assert whole.startswith("Before.\n\n")
@@ -198,7 +144,7 @@ def test_an_unreadable_block_is_named_and_replaced_by_a_repair(what: str) -> Non
 
 def test_a_repair_keeps_the_prose_that_an_open_block_swallowed() -> None:
     content = 'Before.\n\n```json\n{"version": 2, "tasks": [{"title": "Tea"}]}\n\n## Notes\n\nBe kind.\n'
-    assert prose(replace_broken_block(content, [A])) == "Before.\n\n## Notes\n\nBe kind."
+    assert prose(heartbeat_md.replace_broken_block(content, [A])) == "Before.\n\n## Notes\n\nBe kind."
 
 
 def test_rendering_replaces_the_block_and_keeps_every_other_letter() -> None:
@@ -219,33 +165,30 @@ def test_an_open_fence_in_prose_does_not_swallow_a_block() -> None:
     assert rendered.startswith("Look:\n```sh\nls\n```\n")
 
 
-words = st.text(
-    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=40
-)
+letters = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"])
+words = st.text(letters, min_size=1, max_size=40)
+CHOICES: dict[str, list[Any]] = {
+    "timezone": ["UTC", "Asia/Shanghai"],
+    "execution_mode": ["inline", "isolated"],
+}
+CHOICES |= {"source": ["manual", "chat", "heartbeat_reflect", "import"], "enabled": [True, False]}
+CHOICES |= {"task_type": ["", "time_reminder"], "state": ["pending", "done"]}
 task = st.fixed_dictionaries(
     {"title": words.filter(str.strip), "schedule": st.sampled_from(["30m", "1h", "2d", "0 9 * * 1-5"])},
     optional={
         "description": st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=80),
-        "timezone": st.sampled_from(["UTC", "Asia/Shanghai"]),
-        "execution_mode": st.sampled_from(["inline", "isolated"]),
-        "source": st.sampled_from(["manual", "chat", "heartbeat_reflect", "import"]),
-        "enabled": st.booleans(),
         "timeout_seconds": st.integers(1, 14_400),
         "max_retry": st.integers(0, 10),
-        "task_type": st.sampled_from(["", "time_reminder"]),
-        "state": st.sampled_from(["pending", "done"]),
         "error_message": st.none() | words,
+        **{name: st.sampled_from(values) for name, values in CHOICES.items()},
     },
 )
 lines = st.lists(st.sampled_from(["Prose.", "", "# Heading", "```", "```sh", "````", "- x `y`", "## Tasks"]))
 
 
 @given(lines, st.lists(task, min_size=1, max_size=5))
-def test_what_is_rendered_is_read_again_whatever_the_prose(
-    text: list[str], given: list[dict[str, Any]]
-) -> None:
-    content = "\n".join(text)
-    rendered = render_heartbeat_md(content, given)
+def test_what_is_rendered_is_read_again(text: list[str], given: list[dict[str, Any]]) -> None:
+    rendered = render_heartbeat_md("\n".join(text), given)
     parsed = read(rendered)
     assert parsed.parse is Parse.OK, parsed.problem
     run_time = {"state", "error_message"}
@@ -256,13 +199,12 @@ def test_what_is_rendered_is_read_again_whatever_the_prose(
         )
         for each in given
     )
-    again = render_heartbeat_md(rendered, given)
-    assert again == rendered
-    assert [line for line in text if line.strip() and "`" not in line and line != "## Tasks"] == [
-        line
-        for line in prose(rendered).split("\n")
-        if line.strip() and "`" not in line and line != "## Tasks"
-    ]
+    assert render_heartbeat_md(rendered, given) == rendered
+
+    def kept(found: list[str]) -> list[str]:
+        return [line for line in found if line.strip() and "`" not in line and line != "## Tasks"]
+
+    assert kept(text) == kept(prose(rendered).split("\n"))
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=200), st.integers(0, len(V2)), st.integers(0, 40))
@@ -272,14 +214,13 @@ def test_any_edited_text_is_read_as_ok_empty_or_corrupted(text: str, at: int, cu
     assert parsed.parse in Parse
     assert bool(parsed.problem) is (parsed.parse is Parse.CORRUPTED)
     if parsed.parse is Parse.CORRUPTED:
-        assert read(replace_broken_block(content, [A])).parse is Parse.OK
+        assert read(heartbeat_md.replace_broken_block(content, [A])).parse is Parse.OK
 
 
 def test_a_block_of_line_ends_is_read_at_once() -> None:
     text = "# Heartbeat\n\n```json\n{" + "\r\n" * 30_000 + "}\n```\n"
     begun = time.process_time()
-    parse_heartbeat_md(text, zone="UTC", now=NOW)
+    read(text)
     assert time.process_time() - begun < 1.0
     for before in ("", "\n", "{\n\n  ", "[1,\r\n\r\n\t", " "):
-        found = parse_heartbeat_md(f'```json\n{before}"task": 1\n```\n', zone="UTC", now=NOW)
-        assert found.parse is Parse.CORRUPTED, before
+        assert read(f'```json\n{before}"task": 1\n```\n').parse is Parse.CORRUPTED, before

@@ -26,13 +26,8 @@ from tests.inside import Inside, call, during, makes
 __all__ = ["awake", "inside"]  # fixtures
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("5.6")]
-HELD = {
-    "current_goal": "hear about PostgreSQL every morning",
-    "active_flow": "",
-    "open_loops": [],
-    "important_facts": ["Ada likes tea"],
-    "last_decision": "",
-}
+HELD = {"current_goal": "hear about PostgreSQL every morning", "active_flow": "", "open_loops": []}
+HELD |= {"important_facts": ["Ada likes tea"], "last_decision": ""}
 
 
 def registers(**arguments: Any) -> ModelReply:
@@ -61,9 +56,7 @@ def test_a_heartbeat_registers_a_routine_once_and_runs_it_afterwards(inside: Ins
 
 @pytest.mark.parametrize("mode", ["isolated", "inline"])
 @pytest.mark.parametrize("plan", [{}, {"schedule": "1s"}])
-def test_a_new_routine_waits_for_its_heartbeat_to_end(
-    inside: Inside, mode: str, plan: dict[str, str]
-) -> None:
+def test_a_new_routine_waits_for_its_heartbeat_to_end(inside: Inside, mode: str, plan: Any) -> None:
     def fire() -> int:
         again(agent_routines(inside.person.agent.pk).get())
         fire_due_jobs()
@@ -102,8 +95,7 @@ def test_recent_messages_join_the_task_state_once_before_reflection(inside: Insi
     chat, other = inside.person.session(), inside.person.session()
     inside.say(chat, "I want to hear about PostgreSQL every morning")
     inside.say(other, "I keep bees")
-    empty = {name: type(value)() for name, value in HELD.items()}
-    bees = empty | {"important_facts": ["Ada keeps bees"]}
+    bees = {name: type(value)() for name, value in HELD.items()} | {"important_facts": ["Ada keeps bees"]}
     inside.model.answer_with(says(json.dumps(HELD)), says(json.dumps(bees)), QUIET)
     turn = beat(inside)
     reads = [inside.model.shown(2), inside.model.shown(3)]
@@ -128,8 +120,7 @@ def test_recent_messages_join_the_task_state_once_before_reflection(inside: Insi
 def test_what_begins_anew_while_it_is_read_is_not_held(inside: Inside) -> None:
     chat = inside.person.session()
     inside.say(chat, "I want to hear about PostgreSQL every morning")
-    clear = partial(inside.say, chat, "/clear")
-    inside.model.answer_with(during(clear, says(json.dumps(HELD))), QUIET)
+    inside.model.answer_with(during(partial(inside.say, chat, "/clear"), says(json.dumps(HELD))), QUIET)
     assert beat(inside).state == "succeeded"
     assert len(inside.model.calls) == 3
     assert not TaskState.objects.exclude(current_goal="").exists()
@@ -150,11 +141,8 @@ def test_what_no_person_said_asks_no_model(inside: Inside) -> None:
 
 
 def test_of_very_many_removed_titles_the_newest_are_kept(person: Person) -> None:
-    jobs = [
-        CronJob(agent=person.agent, name=f"T{number}", execution_mode="inline")
-        for number in range(MOST_KEPT + 2)
-    ]
-    remember_removed_titles(jobs)
-    remember_removed_titles([CronJob(agent=person.agent, name="last", execution_mode="inline")])
+    gone = partial(CronJob, agent=person.agent, execution_mode="inline")
+    remember_removed_titles([gone(name=f"T{number}") for number in range(MOST_KEPT + 2)])
+    remember_removed_titles([gone(name="last")])
     assert RemovedRoutine.objects.count() == MOST_KEPT
     assert RemovedRoutine.objects.filter(title="last").exists()

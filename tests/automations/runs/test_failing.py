@@ -37,7 +37,7 @@ from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
 from tests.api.conftest import problem
 from tests.automations.jobs import made
-from tests.automations.turn_kinds.test_bound import fire
+from tests.automations.turn_kinds.test_bound import fire, ran, repeated
 from tests.automations.turn_kinds.test_heartbeat import routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
@@ -54,15 +54,6 @@ SOON = timedelta(seconds=30)
 def new(person: Person, **more: Any) -> CronJob:
     Agent.objects.update(policy={"max_attempts": 1})
     return made.new(person.session(), **{"schedule": EVERY, "message": "look"} | more)
-
-
-def ran(inside: Inside, job: CronJob, *replies: Reply) -> RunRecord:
-    """The run of the slot that is due now."""
-    inside.model.answer_with(*replies)
-    run = fire(job)
-    inside.run_all()
-    run.refresh_from_db()
-    return run
 
 
 def failed_before(job: CronJob, count: int, apart: timedelta = timedelta(minutes=1)) -> None:
@@ -89,26 +80,19 @@ def mail(kind: str) -> int:
 def test_only_an_attempt_in_which_nothing_was_done_is_repeated(inside: Inside) -> None:
     limited = ModelUnavailable("busy", code="rate_limited")
     with listening(lambda: "heard"):
-        for replies, is_repeated in (
-            ([DOWN], True),
-            ([limited], True),
-            ([makes(call("listen")), DOWN], False),
-            ([RuntimeError("a bug")], False),
-            ([ModelRefused("no", code="model_quota")], False),
-        ):
+        cases: list[tuple[list[Reply], bool]] = [([DOWN], True), ([limited], True)]
+        works, out_of_quota = makes(call("listen")), ModelRefused("no", code="model_quota")
+        cases += [([works, DOWN], False), ([RuntimeError("a bug")], False), ([out_of_quota], False)]
+        for replies, is_repeated in cases:
             run = ran(inside, new(inside.person), *replies)
             expected = RunState.QUEUED if is_repeated else RunState.FAILED
             assert (run.state, run.fruitless) == (expected, int(is_repeated)), replies
 
 
 def test_repeats_do_not_use_up_the_retries_that_a_person_gave(inside: Inside) -> None:
-    job = new(inside.person, max_retry=1)
-    run = ran(inside, job, DOWN)
-    for replies in ([DOWN], [DOWN], [DOWN], [RuntimeError("a bug")]):
-        RunRecord.objects.filter(pk=run.pk).update(not_before=Now())
-        inside.model.answer_with(*replies)
-        inside.beat()
-    run.refresh_from_db()
+    run = ran(inside, new(inside.person, max_retry=1), DOWN)
+    for reply in (DOWN, DOWN, DOWN, RuntimeError("a bug")):
+        repeated(inside, run, reply)
     assert (run.state, run.attempt, run.fruitless) == (RunState.FAILED, 5, 3)
 
 
@@ -117,11 +101,8 @@ def test_five_failed_runs_slow_a_job_down_and_a_good_one_ends_that(inside: Insid
     failed_before(job, SLOWED_AFTER - 2)
     assert ran(inside, job, REFUSED).state == RunState.FAILED
     assert not health(job).is_slowed
-    run = ran(inside, job, REFUSED)
-    assert (health(job).failures_in_a_row, health(job).backoff_until) == (
-        SLOWED_AFTER,
-        run.scheduled_for + timedelta(hours=1),
-    )
+    until = ran(inside, job, REFUSED).scheduled_for + timedelta(hours=1)
+    assert (health(job).failures_in_a_row, health(job).backoff_until) == (SLOWED_AFTER, until)
     [told] = MailboxEvent.objects.filter(event_type="failing")
     assert told.target_id == job.session_id
     skipped = ran(inside, job)
@@ -139,15 +120,11 @@ def test_five_failed_runs_slow_a_job_down_and_a_good_one_ends_that(inside: Insid
 @pytest.mark.parametrize("how", ["twenty", "three days"])
 def test_a_hopeless_job_is_paused_until_a_person_resumes_it(inside: Inside, how: str) -> None:
     job = new(inside.person)
-    if how == "twenty":
-        failed_before(job, PAUSED_AFTER - 1)
-    else:
-        failed_before(job, 4, LONGEST_FAILING / 3)
+    failed_before(job, *((PAUSED_AFTER - 1,) if how == "twenty" else (4, LONGEST_FAILING / 3)))
     ran(inside, job, REFUSED)
     job.refresh_from_db()
     assert (job.enabled, health(job).paused_reason, mail("paused")) == (False, "failing", 1)
-    api = caller(inside.person)
-    shown = api.get(f"/api/automations/{job.pk}/").json()["health"]
+    shown = caller(inside.person).get(f"/api/automations/{job.pk}/").json()["health"]
     assert (shown["paused_reason"], shown["preflight"]) == ("failing", [])
     assert shown["failures_in_a_row"] == health(job).failures_in_a_row
     assert "runs in a row failed" in explain(inside.person.user, job.pk).now
@@ -167,17 +144,13 @@ def test_beat_pauses_a_hopeless_job_that_nobody_paused(inside: Inside) -> None:
 
 
 @pytest.mark.parametrize("reply", [ModelReply(text="Fine."), ModelReply(text=" ")])
-def test_a_run_that_ends_after_the_server_paused_its_job_leaves_that_as_it_is(
-    inside: Inside, reply: ModelReply
-) -> None:
+def test_a_run_that_ends_after_its_job_was_paused_leaves_that(inside: Inside, reply: ModelReply) -> None:
     job = new(inside.person)
     inside.model.answer_with(reply)
     run = fire(job)
     CronJob.objects.update(enabled=False)
-    slots = {"failing_since": Now(), "failed_last": Now()}
-    JobHealth.objects.create(
-        job=job, failures_in_a_row=PAUSED_AFTER, told="paused", paused_reason="failing", **slots
-    )
+    paused = {"told": "paused", "paused_reason": "failing", "failures_in_a_row": PAUSED_AFTER}
+    JobHealth.objects.create(job=job, failing_since=Now(), failed_last=Now(), **paused)
     inside.run_all()
     run.refresh_from_db()
     assert run.state == RunState.SUCCEEDED
@@ -186,8 +159,7 @@ def test_a_run_that_ends_after_the_server_paused_its_job_leaves_that_as_it_is(
 
 
 def test_what_ends_well_costs_a_well_job_no_statement(inside: Inside) -> None:
-    job = new(inside.person)
-    fire(job)
+    fire(new(inside.person))
     with CaptureQueriesContext(connection) as captured:
         inside.run_all()
     about = [each["sql"] for each in captured if "jobhealth" in each["sql"]]
@@ -209,10 +181,9 @@ def test_a_refusal_is_told_once_with_its_cure(inside: Inside) -> None:
 def test_a_failing_routine_is_told_once(inside: Inside, due: Callable[..., CronJob]) -> None:
     """Isolated and inline: a failure without a cure as its text, one with a cure as what to do."""
     Agent.objects.update(policy={"max_attempts": 1})
-    for failure, kinds in (
-        (RuntimeError("a bug"), {"job_failed", "routine_failed"}),
-        (ModelRefused("no", code="model_quota"), {"failing"}),
-    ):
+    quota = ModelRefused("no", code="model_quota")
+    bug = RuntimeError("a bug"), {"job_failed", "routine_failed"}
+    for failure, kinds in (bug, (quota, {"failing"})):
         MailboxEvent.objects.all().delete()
         job = due(inside.person, "look", max_retry=0)
         for _ in range(2):
@@ -256,13 +227,12 @@ def test_a_retry_by_the_terminal_is_one_of_the_last_run(inside: Inside) -> None:
 
 
 def test_a_retry_is_refused_where_it_could_not_run(inside: Inside) -> None:
-    job = new(inside.person)
+    job: Any = new(inside.person)
     run = ran(inside, job, REFUSED)
     api, address = caller(inside.person), f"/api/runs/{run.pk}/retry/"
     update_job(job.pk, {"enabled": False})
     problem(api.post(address), 409, "job_paused")
     update_job(job.pk, {"enabled": True})
-    assert job.session is not None
     archive_session(job.session)
     problem(api.post(address), 409, "session_closed")
     run.refresh_from_db()
@@ -282,8 +252,7 @@ def test_an_answer_says_what_it_lacks(inside: Inside) -> None:
         shown = api.get(f"/api/runs/{run.pk}/").json()
         assert (shown["state"], shown["attention"]) == ("succeeded", attention)
         if attention:
-            listed = api.get(f"/api/runs/?attention={attention}").json()["results"]
-            assert listed[0]["run_id"] == run.pk
+            assert api.get(f"/api/runs/?attention={attention}").json()["results"][0]["run_id"] == run.pk
     assert health(job).failures_in_a_row == 3
     problem(api.get("/api/runs/?attention=nothing"), 400, "bad_parameter")
 
@@ -303,27 +272,19 @@ def test_the_error_of_an_earlier_attempt_is_not_told_as_that_of_an_empty_answer(
 
 
 @pytest.mark.rule("11.3")
-@pytest.mark.parametrize(
-    "rows",
-    [
-        (RunRecord, {"attention": "odd"}),
-        (JobHealth, {"told": "odd"}),
-        (JobHealth, {"paused_reason": "odd"}),
-        (JobHealth, {"failing_since": None}),
-        (JobHealth, {"failures_in_a_row": 0}),
-    ],
-)
-def test_the_database_refuses_what_no_state_names(inside: Inside, rows: tuple[Any, dict[str, Any]]) -> None:
+def test_the_database_refuses_what_no_state_names(inside: Inside) -> None:
     ran(inside, new(inside.person), REFUSED)
-    model, change = rows
-    with pytest.raises(IntegrityError), transaction.atomic():
-        model.objects.update(**change)
+    changes: list[dict[str, Any]] = [{"told": "odd"}, {"paused_reason": "odd"}, {"failing_since": None}]
+    odd: list[tuple[Any, dict[str, Any]]] = [(RunRecord, {"attention": "odd"})]
+    odd += [(JobHealth, change) for change in (*changes, {"failures_in_a_row": 0})]
+    for model, change in odd:
+        with pytest.raises(IntegrityError), transaction.atomic():
+            model.objects.update(**change)
 
 
 def test_the_health_of_a_deleted_job_is_gone(inside: Inside) -> None:
-    job = new(inside.person)
+    job: Any = new(inside.person)
     ran(inside, job, REFUSED)
-    assert job.session is not None
     assert delete_session(job.session.pk, with_dependents=True).deleted
     assert not JobHealth.objects.exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db.models.functions import Now
@@ -40,17 +41,11 @@ def awake(inside: Inside) -> Person:
 
 def waits_for_a_retry(job: CronJob) -> tuple[RunRecord, Session]:
     """The run of a job after its first attempt failed, as its turn's commit leaves it."""
-    run = RunRecord.objects.select_related("session", "turn").get(job=job)
-    assert run.session is not None
-    assert run.turn is not None
+    run: Any = RunRecord.objects.select_related("session", "turn").get(job=job)
     Turn.objects.filter(pk=run.turn.pk).update(state=TurnState.FAILED, finished_at=Now(), started_at=Now())
-    RunRecord.objects.filter(pk=run.pk).update(
-        state=RunState.QUEUED,
-        attempt=2,
-        not_before=Now() + timedelta(minutes=5),
-        reason="model_unavailable",
-        response_summary="The turn failed: the model did not answer.",
-    )
+    said = {"reason": "model_unavailable", "response_summary": "The turn failed: the model did not answer."}
+    waits = {"state": RunState.QUEUED, "attempt": 2, "not_before": Now() + timedelta(minutes=5)}
+    RunRecord.objects.filter(pk=run.pk).update(**waits, **said)
     return run, run.session
 
 
@@ -126,11 +121,8 @@ def test_a_shared_turns_attempt_is_not_retried_in_another_session(awake: Person)
 
 
 @pytest.mark.parametrize("how", ["paused", "deleted"])
-def test_removing_a_routine_from_a_shared_turn_keeps_the_others(
-    inside: Inside, awake: Person, how: str
-) -> None:
-    tea = routine(awake, "tea", "make tea")
-    news = routine(awake, "news", "look for news")
+def test_removing_one_of_a_shared_turn_keeps_the_others(inside: Inside, awake: Person, how: str) -> None:
+    tea, news = routine(awake, "tea", "make tea"), routine(awake, "news", "look for news")
     InlineRoutineStarter().step()
     turn = heartbeat_turn(awake)
     if how == "paused":
@@ -158,10 +150,8 @@ def test_the_last_who_leaves_a_shared_turn_ends_it(awake: Person) -> None:
 
 def test_reminders_of_a_shared_turn_survive_deleting_one_routine(inside: Inside, awake: Person) -> None:
     home = inside.person.session()
-    jobs = {
-        title: routine(awake, title, task_type="time_reminder", timezone="UTC", home=home)
-        for title in ("water", "walk", "sleep")
-    }
+    about: dict[str, Any] = {"task_type": "time_reminder", "timezone": "UTC", "home": home}
+    jobs = {title: routine(awake, title, **about) for title in ("water", "walk", "sleep")}
     InlineRoutineStarter().step()
     turn = heartbeat_turn(awake)
     remove_routine(jobs["water"].pk, hard=True)
@@ -192,8 +182,7 @@ def test_a_routine_deleted_while_running_still_reports_to_its_home(inside: Insid
 def test_archiving_a_session_cancels_its_waiting_turns_and_runs(person: Person) -> None:
     job = job_of(person, "look")
     fire_due_jobs()
-    session = RunRecord.objects.get(job=job).session
-    assert session is not None
+    session: Any = RunRecord.objects.get(job=job).session
     chat = person.session()
     said = receive(chat.pk, MessageInput(content="hello"))
     assert archive(chat.pk)
@@ -204,31 +193,23 @@ def test_archiving_a_session_cancels_its_waiting_turns_and_runs(person: Person) 
     assert RunRecord.objects.get(job=job).state == RunState.CANCELLED
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("Nothing was written.", ()),
-        ("See https://example.org/a?b=c#d.", ("https://example.org/a?b=c#d",)),
-        (
-            "[the page](https://example.org/x_(y)) and (https://example.org/z)",
-            ("https://example.org/x_(y)", "https://example.org/z"),
-        ),
-        (
-            "**https://example.org/b**, \u300chttps://example.org/c\u300d\u3002",
-            ("https://example.org/b", "https://example.org/c"),
-        ),
-        (
-            "I wrote reports/2026-11.pdf and `./out/data.csv`; data.csv again, notes.md.",
-            ("reports/2026-11.pdf", "./out/data.csv", "data.csv", "notes.md"),
-        ),
-        ("Twice: a.pdf, a.pdf", ("a.pdf",)),
-        ("3.14 of e.g. v1.2 at example.org for ada@mail.txt.example", ()),
-        ("https://example.org/file.pdf", ("https://example.org/file.pdf",)),
-        (f"https://example.org/{'x' * LONGEST}", ()),
-    ],
-)
-def test_links_and_files_are_found_once_in_order(text: str, found: tuple[str, ...]) -> None:
-    assert artifacts_of(text) == found
+THERE = "https://example.org"
+ARTIFACTS: dict[str, tuple[str, ...]] = {
+    "Nothing was written.": (),
+    f"See {THERE}/a?b=c#d.": (f"{THERE}/a?b=c#d",),
+    f"[the page]({THERE}/x_(y)) and ({THERE}/z)": (f"{THERE}/x_(y)", f"{THERE}/z"),
+    f"**{THERE}/b**, \u300c{THERE}/c\u300d\u3002": (f"{THERE}/b", f"{THERE}/c"),
+    "I wrote out/a.pdf and `./b.csv`; b.csv again, c.md.": ("out/a.pdf", "./b.csv", "b.csv", "c.md"),
+    "Twice: a.pdf, a.pdf": ("a.pdf",),
+    "3.14 of e.g. v1.2 at example.org for ada@mail.txt.example": (),
+    f"{THERE}/file.pdf": (f"{THERE}/file.pdf",),
+    f"{THERE}/{'x' * LONGEST}": (),
+}
+
+
+def test_links_and_files_are_found_once_in_order() -> None:
+    for text, found in ARTIFACTS.items():
+        assert artifacts_of(text) == found, text
 
 
 def test_artifacts_are_bounded_and_long_texts_are_read_quickly() -> None:

@@ -29,8 +29,7 @@ class Walkable(Protocol):
 
 def walked(schedule: Walkable, after: datetime, until: datetime) -> list[datetime]:
     """Its slots with after < slot <= until, one after the other."""
-    found = []
-    slot = schedule.next(after)
+    found, slot = [], schedule.next(after)
     while slot is not None and slot <= until:
         found.append(slot)
         slot = schedule.next(slot)
@@ -62,13 +61,8 @@ def _counted(found: re.Match[str], size: int, base: int) -> str:
 
 
 def _named(sim: CronSim, wall: datetime) -> bool:
-    return (
-        wall.minute in sim.minutes
-        and wall.hour in sim.hours
-        and wall.month in sim.months
-        and wall.second == 0
-        and sim.match_day(wall.date())
-    )
+    named = (wall.minute in sim.minutes, wall.hour in sim.hours, wall.month in sim.months)
+    return all(named) and wall.second == 0 and sim.match_day(wall.date())
 
 
 def is_fixed(expr: str) -> bool:

@@ -33,9 +33,8 @@ def make_due(job: CronJob, seconds: int = 61) -> None:
     """Move the job into the past, grid, end and clock alike."""
     back = timedelta(seconds=seconds)
     CronJob.objects.filter(pk=job.pk).update(anchor=F("anchor") - back, ends_at=F("ends_at") - back)
-    JobClock.objects.filter(job=job).update(
-        next_run_at=F("next_run_at") - back, last_slot=F("last_slot") - back
-    )
+    earlier = {"next_run_at": F("next_run_at") - back, "last_slot": F("last_slot") - back}
+    JobClock.objects.filter(job=job).update(**earlier)
 
 
 def test_slots_are_handled_up_to_the_end_and_none_after(person: Person) -> None:
@@ -43,8 +42,7 @@ def test_slots_are_handled_up_to_the_end_and_none_after(person: Person) -> None:
     make_due(job, 600)
     fire_due_jobs()
     runs = list(RunRecord.objects.filter(job=job).order_by("scheduled_for"))
-    end = CronJob.objects.get(pk=job.pk).ends_at
-    assert end is not None
+    end: Any = CronJob.objects.get(pk=job.pk).ends_at
     assert [run.state for run in runs] == ["skipped", "queued"]
     assert runs[0].slots_count == 1
     assert all(run.scheduled_for <= end for run in runs)
@@ -64,15 +62,11 @@ def test_the_end_itself_may_be_a_slot(person: Person) -> None:
 
 def test_a_bad_bound_is_refused_and_nothing_is_stored(person: Person) -> None:
     bounds: list[tuple[dict[str, Any], str]] = [
-        ({"ends_at": "2001-01-01T00:00:00Z"}, "bad_ends_at"),
-        ({"ends_at": "tomorrow"}, "bad_ends_at"),
+        *(({"ends_at": ends_at}, "bad_ends_at") for ends_at in ("2001-01-01T00:00:00Z", "tomorrow")),
         ({"ends_at": soon(seconds=30)}, "never_fires"),
-        ({"max_runs": 0}, "bad_max_runs"),
-        ({"max_runs": True}, "bad_max_runs"),
-        ({"jitter_seconds": -1}, "bad_jitter_seconds"),
-        ({"jitter_seconds": 86_401}, "bad_jitter_seconds"),
-        ({"max_retry": 11}, "bad_max_retry"),
-        ({"max_retry": None}, "bad_max_retry"),
+        *(({"max_runs": number}, "bad_max_runs") for number in (0, True)),
+        *(({"jitter_seconds": number}, "bad_jitter_seconds") for number in (-1, 86_401)),
+        *(({"max_retry": number}, "bad_max_retry") for number in (11, None)),
     ]
     for given, code in bounds:
         assert code_of(partial(new, person.session(), **given)) == code, given
@@ -92,9 +86,9 @@ def test_a_job_stops_at_max_runs_even_after_a_purge(person: Person) -> None:
         RunRecord.objects.filter(job=job).delete()  # as retention does, and more
         assert (clock_of(job).next_run_at is not None) is left
     assert clock_of(job).runs_started == 2
-    update_job(job.pk, {"enabled": False})
-    update_job(job.pk, {"enabled": True})
-    assert clock_of(job).next_run_at is None
+    for is_on in (False, True):
+        update_job(job.pk, {"enabled": is_on})
+        assert clock_of(job).next_run_at is None
     update_job(job.pk, {"max_runs": 3})
     assert clock_of(job).next_run_at is not None
 
@@ -109,20 +103,18 @@ def test_a_skipped_slot_does_not_count_toward_max_runs(person: Person) -> None:
 
 
 def test_jitter_delays_every_firing_equally_without_moving_its_slot(person: Person) -> None:
-    job = new(person.session(), jitter_seconds=1000)
+    job: Any = new(person.session(), jitter_seconds=1000)
     shift = jitter_of(job)
     assert timedelta(0) < shift <= timedelta(seconds=1000)
     assert jitter_of(CronJob.objects.get(pk=job.pk)) == shift
     first = planned_for(job)
-    assert job.anchor is not None
     assert first - shift == job.anchor + timedelta(seconds=60)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     fired_at = planned_for(job)
     fire_due_jobs()
     run = RunRecord.objects.get(job=job)
-    assert run.scheduled_for == (fired_at - shift).replace(
-        microsecond=(fired_at - shift).microsecond // 1000 * 1000
-    )
+    slot = fired_at - shift
+    assert run.scheduled_for == slot.replace(microsecond=slot.microsecond // 1000 * 1000)
     following = planned_for(job)
     assert plan_of(job, 0).slots is not None
     assert ((following - shift) - job.anchor) % timedelta(seconds=60) == timedelta(0)
@@ -153,12 +145,10 @@ def test_what_waits_out_its_jitter_is_not_late(person: Person) -> None:
     """`lag_ms` is beat's lateness, and explain says so in words."""
     job = new(person.session(), jitter_seconds=86_400, schedule={"kind": "every", "seconds": 7 * 86_400})
     assert jitter_of(job) > timedelta(minutes=1)
-    slot = datetime.now(UTC) - jitter_of(job)
-    CronJob.objects.filter(pk=job.pk).update(anchor=slot)
+    CronJob.objects.filter(pk=job.pk).update(anchor=datetime.now(UTC) - jitter_of(job))
     JobClock.objects.filter(job=job).update(next_run_at=Now(), planned_from=Now() - timedelta(days=8))
     fire_due_jobs()
-    run = RunRecord.objects.get(job=job, state="queued")
-    assert run.lag_ms is not None
+    run: Any = RunRecord.objects.get(job=job, state="queued")
     assert run.lag_ms < 30_000
 
 
@@ -177,7 +167,6 @@ def test_a_last_slot_far_ahead_of_the_clock_silences_nothing(person: Person) -> 
     job = new(person.session(), schedule={"kind": "every", "seconds": 60})
     JobClock.objects.filter(job=job).update(last_slot=Now() + timedelta(days=30))
     update_job(job.pk, {"schedule": {"kind": "every", "seconds": 90}})
-    following = planned_for(job)
-    assert following < datetime.now(UTC) + timedelta(seconds=100)
+    assert planned_for(job) < datetime.now(UTC) + timedelta(seconds=100)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     assert fire_due_jobs().queued == 1

@@ -25,8 +25,7 @@ def cron(expr: str, zone: str) -> CronSchedule:
 
 def walk(expr: str, zone: str, after: str, count: int) -> list[str]:
     """The next slots after a UTC reading, as wall times with offset."""
-    tz = ZoneInfo(zone)
-    found = []
+    tz, found = ZoneInfo(zone), []
     slot: datetime | None = datetime.fromisoformat(after).replace(tzinfo=UTC)
     for _ in range(count):
         assert slot is not None
@@ -65,9 +64,7 @@ CHANGES: list[tuple[str, str, str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("expr", "zone", "after", "expected"), CHANGES)
-def test_fixed_times_run_once_and_wildcards_follow_elapsed_time(
-    expr: str, zone: str, after: str, expected: list[str]
-) -> None:
+def test_each_slot_at_a_change_of_clocks(expr: str, zone: str, after: str, expected: list[str]) -> None:
     assert walk(expr, zone, after, len(expected)) == expected
     schedule, start = cron(expr, zone), datetime.fromisoformat(after).replace(tzinfo=UTC)
     last = datetime.fromisoformat(expected[-1])
@@ -75,15 +72,11 @@ def test_fixed_times_run_once_and_wildcards_follow_elapsed_time(
     assert schedule.last(start, last) == last
 
 
-@pytest.mark.parametrize(
-    ("expr", "fixed"),
-    [
-        ("0 0-23 * * *", True),  # every hour of the day, yet each once: the fields are fixed
-        ("5,*/10 3 * * *", True),  # only a star at the beginning counts
-        ("0 */2 * * *", False),
-        ("*,5 2 * * *", False),
-    ],
-)
+# every hour of the day, yet each once: its fields are fixed; and only a star at the beginning counts
+FIXED = {"0 0-23 * * *": True, "5,*/10 3 * * *": True, "0 */2 * * *": False, "*,5 2 * * *": False}
+
+
+@pytest.mark.parametrize(("expr", "fixed"), FIXED.items())
 def test_a_field_starting_with_a_star_is_a_wildcard(expr: str, fixed: bool) -> None:
     again = datetime(2027, 10, 31, 0, 59, 59, tzinfo=UTC)  # Berlin, the last second before 02:00 comes again
     first = datetime(2027, 10, 30, 23, 0, tzinfo=UTC)
@@ -137,20 +130,16 @@ def moments(draw: st.DrawFn) -> tuple[str, datetime]:
     zone = draw(SOME_ZONES)
     start = datetime(draw(st.integers(1973, 2060)), draw(st.integers(1, 12)), 1, tzinfo=UTC)
     change = first_change(ZoneInfo(zone), start, start + timedelta(days=366))
-    before = timedelta(
-        seconds=draw(st.integers(0, 30 * 3600)), milliseconds=draw(st.sampled_from([0, 1, 500]))
-    )
+    seconds, milliseconds = draw(st.integers(0, 30 * 3600)), draw(st.sampled_from([0, 1, 500]))
+    before = timedelta(seconds=seconds, milliseconds=milliseconds)
     return zone, change.at - before if change else start + before
 
 
 @holds_for(few=60, expr=expressions(TIMES), moment=moments(), hours=st.integers(0, 60))
-def test_slots_match_the_rule_without_loss_or_duplication(
-    expr: str, moment: tuple[str, datetime], hours: int
-) -> None:
+def test_slots_match_the_rule_each_once(expr: str, moment: tuple[str, datetime], hours: int) -> None:
     zone, after = moment
     schedule, until = cron(expr, zone), after + timedelta(hours=hours)
-    expected = slots(expr, zone, after, until)
-    found = walked(schedule, after, until)
+    expected, found = slots(expr, zone, after, until), walked(schedule, after, until)
     assert found == expected
     assert {slot.tzinfo for slot in found} <= {UTC}
     assert schedule.last(after, until) == (expected[-1] if expected else None)

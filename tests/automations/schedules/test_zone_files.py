@@ -77,14 +77,12 @@ def test_a_file_that_is_away_for_a_while_changes_nothing(zones: ZoneFolder) -> N
 
 
 def test_the_librarys_own_folders_and_its_package_are_found(zones: ZoneFolder) -> None:
-    berlin = fingerprint("Europe/Berlin")
-    assert berlin is not None
+    assert fingerprint("Europe/Berlin") is not None
     with zone_folder(zones.path):
         import zoneinfo
 
         zoneinfo.reset_tzpath(to=[])
-        packaged = fingerprint("Europe/Berlin")
-        assert packaged is not None
+        assert fingerprint("Europe/Berlin") is not None
         assert CronSchedule(expr="0 9 * * *", timezone="Europe/Berlin").next(NOW) == NOW.replace(hour=8)
     for name in ("Europe", "../etc/passwd", "/etc/localtime", "localtime", "right/UTC", "", "x" * 65):
         assert fingerprint(name) is None

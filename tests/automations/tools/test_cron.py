@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,36 +31,22 @@ def cron(where: ToolContext, /, **arguments: Any) -> str:
     return tools.get("cron").run(where, arguments)
 
 
-ADD = {"action": "add", "message": "m"}
+ADD, FIVE, NINE = {"action": "add", "message": "m"}, {"every_seconds": 5}, {"cron_expr": "0 9 * * *"}
+ONE_OF = "give exactly one of every_seconds, cron_expr, at"
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no action": ({}, "action must be one of add, list, remove"),
     "an action that is no text": ({"action": ["add"]}, "action must be one of add, list, remove"),
     "unknown keyword": (
-        ADD | {"every_seconds": 5, "channel": "x"},
+        ADD | FIVE | {"channel": "x"},
         "unknown parameter 'channel'; the parameters are action,",
     ),
     "no message": ({"action": "add", "every_seconds": 5}, "message is missing: say what"),
-    "a message that is no text": (
-        {"action": "add", "message": 5, "every_seconds": 5},
-        "message is missing: say what",
-    ),
-    "no schedule": (ADD, "give exactly one of every_seconds, cron_expr, at"),
-    "two schedules": (
-        ADD | {"every_seconds": 5, "at": "2027-01-01T00:00"},
-        "give exactly one of every_seconds, cron_expr, at; got every_seconds, at",
-    ),
-    "zone without cron": (
-        ADD | {"every_seconds": 5, "tz": "Asia/Tokyo"},
-        "tz can only be given with cron_expr; give at with an offset instead",
-    ),
-    "unknown zone": (
-        ADD | {"cron_expr": "0 9 * * *", "tz": "Mars/X"},
-        "There is no time zone 'Mars/X'. tz takes an IANA name such as Europe/Berlin.",
-    ),
-    "bad cron": (
-        ADD | {"cron_expr": "0 9 * *"},
-        "cron_expr: A cron expression has exactly 5 fields; this one has 4.",
-    ),
+    "a message that is no text": (FIVE | {"action": "add", "message": 5}, "message is missing: say what"),
+    "no schedule": (ADD, ONE_OF),
+    "two schedules": (ADD | FIVE | {"at": "2027-01-01T00:00"}, f"{ONE_OF}; got every_seconds, at"),
+    "zone without cron": (ADD | FIVE | {"tz": "Asia/Tokyo"}, "tz can only be given with cron_expr"),
+    "unknown zone": (ADD | NINE | {"tz": "Mars/X"}, "There is no time zone 'Mars/X'. tz takes an IANA name"),
+    "bad cron": (ADD | {"cron_expr": "0 9 * *"}, "cron_expr: A cron expression has exactly 5 fields"),
     "bad time": (ADD | {"at": "tomorrow"}, "`at` must be a time such as `2027-01-01T09:00:00+01:00`."),
     "past time": (ADD | {"at": "2020-01-01T00:00:00Z"}, "has passed. It is now 20"),
     "interval of nothing": (ADD | {"every_seconds": 0}, "every_seconds: The interval must be from 1 to"),
@@ -73,8 +60,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_a_refusal_says_what_to_do(person: Person) -> None:
-    where = context(person.session())
-    wrong = []
+    where, wrong = context(person.session()), []
     for what, (arguments, words) in REFUSED.items():
         with pytest.raises(ToolFailed) as refusal:
             cron(where, **arguments)
@@ -114,9 +100,8 @@ def test_the_schema_requires_only_the_action_and_omits_deliver() -> None:
 
 def test_add_binds_to_the_session_and_every_action_ignores_deliver(session: Session) -> None:
     at = context(session)
-    said = cron(
-        at, action="add", message="check the repository for new issues", every_seconds=5, deliver=True
-    )
+    new_issues = "check the repository for new issues"
+    said = cron(at, action="add", message=new_issues, every_seconds=5, deliver=True)
     job = CronJob.objects.get()
     name = "check the repository for new i"
     assert (job.session_id, job.name, job.source) == (session.pk, name, "chat")
@@ -128,9 +113,8 @@ def test_add_binds_to_the_session_and_every_action_ignores_deliver(session: Sess
 
 def test_what_is_empty_counts_as_not_given(person: Person) -> None:
     """Many models fill every parameter in."""
-    cron(
-        context(person.session()), **ADD, every_seconds=5, cron_expr="", at=None, tz="", name="", job_id=None
-    )
+    empty = {"cron_expr": "", "at": None, "tz": "", "name": "", "job_id": None}
+    cron(context(person.session()), **ADD, every_seconds=5, **empty)
     assert CronJob.objects.get().name == "m"
 
 
@@ -162,9 +146,8 @@ def test_list_describes_this_sessions_automations_with_last_and_next_run(person:
     cron(at, action="add", message="morning", cron_expr="0 9 * * *", tz="Asia/Shanghai")
     job = CronJob.objects.get(session=mine)
     (line,) = cron(at, action="list").splitlines()
-    assert line.startswith(
-        f"- {job.pk} 'morning': every day at 09:00 (Asia/Shanghai); not run yet; next run 20"
-    )
+    expected = "every day at 09:00 (Asia/Shanghai); not run yet; next run 20"
+    assert line.startswith(f"- {job.pk} 'morning': {expected}")
     assert line.endswith(" 09:00:00+08:00")
     slot = datetime(2026, 11, 20, 1, tzinfo=UTC)
     ended = {"job": job, "scheduled_for": slot, "finished_at": slot}
@@ -195,15 +178,14 @@ def test_list_says_why_there_is_no_next_run(session: Session) -> None:
 
 def test_remove_takes_its_own_sessions_jobs_only(person: Person) -> None:
     mine, other = person.session(), person.session()
-    theirs = new(other)
-    at = context(mine)
-    with pytest.raises(ToolFailed) as anothers:
-        cron(at, action="remove", job_id=theirs.pk)
-    with pytest.raises(ToolFailed) as nobodys:
-        cron(at, action="remove", job_id="x" * len(theirs.pk))
-    assert str(anothers.value).replace(theirs.pk, "?") == str(nobodys.value).replace(
-        "x" * len(theirs.pk), "?"
-    )
+    theirs, at = new(other), context(mine)
+    unknown = "x" * len(theirs.pk)
+    said = []
+    for job_id in (theirs.pk, unknown):
+        with pytest.raises(ToolFailed) as refusal:
+            cron(at, action="remove", job_id=job_id)
+        said.append(str(refusal.value).replace(job_id, "?"))
+    assert said[0] == said[1]
     cron(at, action="add", message="m", every_seconds=9)
     own = CronJob.objects.get(session=mine)
     assert own.pk in cron(at, action="remove", job_id=own.pk)
@@ -216,17 +198,16 @@ def test_a_system_job_is_protected_and_not_listed(person: Person) -> None:
     stranger = new_person("bob")
     every = {"schedule_kind": "every", "every_seconds": 60, "anchor": datetime(2026, 1, 1, tzinfo=UTC)}
     system = {"kind": JobKind.SYSTEM_EVENT, "system_event": "dream"} | every
-    own, theirs = (
-        CronJob.objects.create(agent=each.agent, name="d", **system) for each in (person, stranger)
-    )
+    each_has = partial(CronJob.objects.create, name="d", **system)
+    own, theirs = (each_has(agent=each.agent) for each in (person, stranger))
     at = context(person.session())
     assert cron(at, action="list") == "This conversation has no automations."
-    with pytest.raises(
-        ToolFailed, match=f"'{own.pk}' is a system job; it is protected and cannot be removed"
+    for job, words in (
+        (own, f"'{own.pk}' is a system job; it is protected and cannot be removed"),
+        (theirs, f"this conversation has no automation '{theirs.pk}'"),
     ):
-        cron(at, action="remove", job_id=own.pk)
-    with pytest.raises(ToolFailed, match=f"this conversation has no automation '{theirs.pk}'"):
-        cron(at, action="remove", job_id=theirs.pk)
+        with pytest.raises(ToolFailed, match=words):
+            cron(at, action="remove", job_id=job.pk)
     assert CronJob.objects.count() == 2
 
 

@@ -37,25 +37,24 @@ ASK = {"send_at": LATER, "message_text": "Take the cake out."}
 def context(session: Session, *, interactive: bool = True, call_id: str = "") -> ToolContext:
     turn: Turn = receive(session.pk, MessageInput(content="hello"))
     session = Session.objects.select_related("agent").get(pk=session.pk)
-    return ToolContext(
-        turn=turn, session=session, agent=session.agent, interactive=interactive, call_id=call_id
-    )
+    about: dict[str, Any] = {"turn": turn, "interactive": interactive, "call_id": call_id}
+    return ToolContext(session=session, agent=session.agent, **about)
 
 
-def schedule(where: ToolContext, /, **arguments: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(tools.get("schedule_private_message").run(where, arguments))
-    return answer
+def asked(where: ToolContext, name: str, **arguments: Any) -> Any:
+    return json.loads(tools.get(name).run(where, arguments))
 
 
-def listed(where: ToolContext) -> list[dict[str, Any]]:
-    answer = json.loads(tools.get("list_scheduled_private_messages").run(where, {}))
-    rows: list[dict[str, Any]] = answer["scheduled_messages"]
-    return rows
+def schedule(where: ToolContext, /, **arguments: Any) -> Any:
+    return asked(where, "schedule_private_message", **arguments)
 
 
-def cancel(where: ToolContext, /, **arguments: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(tools.get("cancel_scheduled_private_message").run(where, arguments))
-    return answer
+def listed(where: ToolContext) -> Any:
+    return asked(where, "list_scheduled_private_messages")["scheduled_messages"]
+
+
+def cancel(where: ToolContext, /, **arguments: Any) -> Any:
+    return asked(where, "cancel_scheduled_private_message", **arguments)
 
 
 def called(session: Session, *calls: ToolCall) -> tuple[Turn, list[str]]:
@@ -78,14 +77,9 @@ def test_scheduling_returns_text_and_time_in_the_agents_zone(person: Person, ses
     where = context(session, call_id="call-1")
     answer = schedule(where, **ASK)
     message = ScheduledMessage.objects.get()
-    assert answer == {
-        "task_id": message.pk,
-        "session_id": str(session.pk),
-        "send_at": "2099-01-01T09:00:00+08:00",
-        "message_text": "Take the cake out.",
-        "replace_existing": False,
-        "cancelled_task_ids": [],
-    }
+    assert (answer["task_id"], answer["session_id"]) == (message.pk, str(session.pk))
+    assert (answer["send_at"], answer["message_text"]) == ("2099-01-01T09:00:00+08:00", "Take the cake out.")
+    assert (answer["replace_existing"], answer["cancelled_task_ids"], len(answer)) == (False, [], 6)
     assert (message.created_by_turn_id, message.created_by_tool_call_id) == (where.turn.pk, "call-1")
     instead = schedule(replace(where, call_id="call-2"), **ASK, replace_existing=True)
     assert instead["cancelled_task_ids"] == [message.pk]
@@ -104,8 +98,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_a_refusal_starts_with_its_code_and_suggests_a_fix(person: Person) -> None:
-    where = context(person.session())
-    wrong = []
+    where, wrong = context(person.session()), []
     for what, (given, text) in REFUSED.items():
         with pytest.raises(ToolFailed) as refusal:
             schedule(where, **(ASK | given))
@@ -139,11 +132,8 @@ def test_what_waits_is_listed_in_the_order_of_its_times(person: Person, session:
     later(person.session(), "Elsewhere.")
     ScheduledMessage.objects.mark_taken([later(session).pk])
     assert [row["task_id"] for row in listed(where)] == [first["task_id"], second["task_id"]]
-    assert listed(where)[0] == {
-        "task_id": first["task_id"],
-        "send_at": "2098-01-01T09:00:00+00:00",
-        "message_text": "Earlier.",
-    }
+    about = {"send_at": "2098-01-01T09:00:00+00:00", "message_text": "Earlier."}
+    assert listed(where)[0] == about | {"task_id": first["task_id"]}
 
 
 def test_cancel_covers_only_unsent_messages_of_this_chat(person: Person, session: Session) -> None:
@@ -187,9 +177,8 @@ def test_a_repeated_call_answers_the_same_and_conflicts_only_if_it_differs(sessi
     for other in ({"send_at": "2099-01-01T10:00:00"}, {"send_at": "tomorrow"}, {"message_text": "Else."}):
         with pytest.raises(ToolFailed, match=r"^storage_error: this tool call has already scheduled another"):
             schedule(where, **(ASK | other))
-    ScheduledMessage.objects.filter(pk=first["task_id"]).update(
-        send_at=datetime(2020, 1, 1, 9, tzinfo=UTC), created_at=datetime(2019, 12, 31, tzinfo=UTC)
-    )
+    past, before = datetime(2020, 1, 1, 9, tzinfo=UTC), datetime(2019, 12, 31, tzinfo=UTC)
+    ScheduledMessage.objects.filter(pk=first["task_id"]).update(send_at=past, created_at=before)
     again = schedule(where, **(ASK | {"send_at": "2020-01-01T09:00:00"}), replace_existing=True)
     assert again["task_id"] == first["task_id"], "a turn that is resumed after its time"
 
@@ -214,10 +203,8 @@ def full(transactional_db: None) -> Iterator[None]:
             " RAISE EXCEPTION 'no' USING ERRCODE = 'data_exception'; END IF;"
             " RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation'; END $$"
         )
-        cursor.execute(
-            "CREATE TRIGGER full_up BEFORE INSERT ON automations_scheduledmessage FOR EACH ROW"
-            " EXECUTE FUNCTION full_up()"
-        )
+        row = "BEFORE INSERT ON automations_scheduledmessage FOR EACH ROW"
+        cursor.execute(f"CREATE TRIGGER full_up {row} EXECUTE FUNCTION full_up()")
     yield
     with connection.cursor() as cursor:
         cursor.execute("DROP FUNCTION full_up() CASCADE")
@@ -233,31 +220,20 @@ def test_a_storage_error_is_reported_and_the_turn_continues(person: Person, full
 
 
 def test_models_get_the_tools_and_planners_see_waiting_messages(session: Session) -> None:
-    message = taken(session)
-    where = context(session)
+    message, where = taken(session), context(session)
     assert existing_kinds(where) == ("scheduled messages",)
     assert message.pk in live.read_snapshot("scheduled messages", where).text, "until its turn begins"
     turn = claimed(session)
     offered = {tool.name for tool in prepare_turn(turn, Journal(turn)).request.tools}
-    verbs = (
-        "schedule_private_message",
-        "list_scheduled_private_messages",
-        "cancel_scheduled_private_message",
-    )
-    assert offered >= {*verbs}
+    verbs = ("schedule_{}message", "list_scheduled_{}messages", "cancel_scheduled_{}message")
+    assert offered >= {verb.format("private_") for verb in verbs}
 
 
 def test_whoever_speaks_of_reminders_is_told_of_what_waits() -> None:
-    texts = (
-        "Which scheduled messages are there?",
-        "有哪些定时消息?",
-        "Cancel my reminder",
-        "What reminders do I have?",
-        "List the messages you will send me later",
-        "delete the scheduled text",
-        "What is on my schedule?",
-        "取消提醒",
-        "把明天早上的提醒取消",
-    )
+    texts = [
+        *("Which scheduled messages are there?", "有哪些定时消息?", "Cancel my reminder"),
+        *("What reminders do I have?", "List the messages you will send me later"),
+        *("delete the scheduled text", "What is on my schedule?", "取消提醒", "把明天早上的提醒取消"),
+    ]
     assert [text for text in texts if "scheduled messages" not in live.kinds_mentioned(text)] == []
     assert {"automations", "scheduled messages"} <= set(live.kinds_mentioned("Cancel my reminder"))

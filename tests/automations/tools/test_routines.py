@@ -40,13 +40,9 @@ def call(where: ToolContext, name: str, /, **arguments: Any) -> str:
 
 def heartbeat(person: Person) -> ToolContext:
     session = Session(agent=person.agent, owner=person.user, key="heartbeat:demo", type=SessionType.HEARTBEAT)
-    return ToolContext(
-        turn=Turn(session=session, kind=TurnKind.HEARTBEAT),
-        session=session,
-        agent=person.agent,
-        interactive=False,
-        documents=dict(Document.objects.filter(agent=person.agent).values_list("name", "content")),
-    )
+    documents = dict(Document.objects.filter(agent=person.agent).values_list("name", "content"))
+    about = {"session": session, "agent": person.agent, "documents": documents, "interactive": False}
+    return ToolContext(turn=Turn(session=session, kind=TurnKind.HEARTBEAT), **about)
 
 
 def test_scheduled_turns_are_neither_offered_nor_allowed_the_tools(person: Person) -> None:
@@ -73,9 +69,8 @@ def test_tool_schemas_omit_what_the_turn_cannot_use(person: Person) -> None:
     assert add.spec_for(chat) == add.spec()
     assert cron.spec_for(chat) == cron.spec()
     beats = add.spec_for(heartbeat(person))
-    assert add.spec().parameters["properties"].keys() - beats.parameters["properties"].keys() == {
-        "allow_duplicate"
-    }
+    offered_in = [spec.parameters["properties"].keys() for spec in (add.spec(), beats)]
+    assert offered_in[0] - offered_in[1] == {"allow_duplicate"}
     assert "use cron" not in beats.description
     assert "at once" not in beats.description
     with pytest.raises(ToolFailed, match="leave allow_duplicate out"):
@@ -86,9 +81,8 @@ def test_tool_schemas_omit_what_the_turn_cannot_use(person: Person) -> None:
 
 
 def test_add_in_a_conversation_makes_it_the_home(person: Person, session: Session) -> None:
-    said = call(
-        context(session), "add_routine", title="HN", description="Read it.", schedule="0 9 * * *", timezone=""
-    )
+    daily = {"schedule": "0 9 * * *", "timezone": ""}
+    said = call(context(session), "add_routine", title="HN", description="Read it.", **daily)
     job = agent_routines(person.agent.pk).get()
     assert (job.home_id, job.source, job.name) == (session.pk, "chat", "HN")
     assert job.created_by_turn_id is not None
@@ -118,9 +112,8 @@ def refused(where: ToolContext, **arguments: Any) -> str:
 def test_a_heartbeat_registers_nothing_twice_however_it_words_the_schedule(person: Person) -> None:
     there = add(person, "Tea", schedule="1h")
     for again in ({"schedule": "2h"}, {"schedule": "0 9 * * *"}, {}):
-        assert f"the routine {there.pk} with this title exists already" in refused(
-            heartbeat(person), title=" TEA", **again
-        )
+        said = refused(heartbeat(person), title=" TEA", **again)
+        assert f"the routine {there.pk} with this title exists already" in said
     assert "allow_duplicate" in refused(heartbeat(person), title="Tea", schedule="2h", allow_duplicate=True)
     done = add(person, "Call mum")
     JobClock.objects.filter(job=done).update(next_run_at=None, last_slot=done.at)
@@ -134,15 +127,10 @@ def test_what_a_person_removed_no_heartbeat_registers_or_enables(person: Person,
     memory = put_document(person.agent.pk, MEMORY, TEXT)
     job = add(person, "Sort notes", schedule="1d")
     remove_routine(job.pk, hard=hard)
-    assert ("was deleted" if hard else "is disabled") in refused(
-        heartbeat(person), title="sort  notes", schedule="2d"
-    )
-    asked_for = {
-        "title": "Sort notes",
-        "schedule": "1d",
-        "memory_line": 6,
-        "memory_revision": memory.revision,
-    }
+    said = refused(heartbeat(person), title="sort  notes", schedule="2d")
+    assert ("was deleted" if hard else "is disabled") in said
+    asked_for: dict[str, Any] = {"title": "Sort notes", "schedule": "1d"}
+    asked_for |= {"memory_line": 6, "memory_revision": memory.revision}
     if hard:
         assert "only a person may register it again" in refused(heartbeat(person), **asked_for)
         assert not agent_routines(person.agent.pk).exists()
@@ -185,18 +173,14 @@ def test_list_update_and_remove(person: Person) -> None:
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "no title": ("add_routine", {}, "title is missing"),
-    "unknown parameter": (
-        "add_routine",
-        {"title": "x", "channel": "y"},
-        "unknown parameter 'channel'; the parameters",
-    ),
+    "unknown parameter": ("add_routine", {"title": "x", "channel": "y"}, "unknown parameter 'channel'"),
     "bad schedule": ("add_routine", {"title": "x", "schedule": "soon"}, "neither an interval such as `30m`"),
     "zone": ("add_routine", {"title": "x", "timezone": "Mars/X"}, "takes an IANA name such as Europe/Berlin"),
     "duplicate": ("add_routine", {"title": "water", "schedule": "60m"}, "update that one, or pass allow_dup"),
     "half an intent": (
         "add_routine",
         {"title": "x", "memory_line": 3},
-        "give memory_line and memory_revision together",
+        "give memory_line and memory_revision",
     ),
     "no id": ("update_routine", {"title": "x"}, "routine_id is missing: list_routines shows the ids"),
     "unknown id": ("update_routine", {"routine_id": "nope", "title": "x"}, "no such routine; list_routines"),
@@ -241,11 +225,8 @@ TEXT = """\
 
 
 def test_intents_are_the_marked_lines() -> None:
-    assert [(each.line, each.text) for each in find_intents(TEXT)] == [
-        (6, "Every Friday sort the notes"),
-        (7, "water the plants"),
-        (8, "call mum on Sundays"),
-    ]
+    texts = {6: "Every Friday sort the notes", 7: "water the plants", 8: "call mum on Sundays"}
+    assert [(each.line, each.text) for each in find_intents(TEXT)] == [*texts.items()]
     assert find_intents("") == ()
 
 
@@ -280,8 +261,7 @@ def test_of_several_heartbeats_that_read_one_intent_one_registers_it(person: Per
         given = NewRoutine(agent_id=person.agent.pk, title=f"Notes {number}", schedule="1d")
         return register_intent(6, memory.revision, given)
 
-    racers = at_once(*(partial(register, n) for n in range(4)))
-    assert sum(isinstance(came, CronJob) for came in racers) == 1
+    assert sum(isinstance(came, CronJob) for came in at_once(*(partial(register, n) for n in range(4)))) == 1
     assert agent_routines(person.agent.pk).count() == 1
 
 

@@ -32,6 +32,7 @@ from tests.automations import messages
 from tests.automations.jobs.made import HOURLY, new
 from tests.automations.messages import a_worker, claimed
 from tests.conftest import Person
+from tests.inside import Inside, Reply
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ANSWER = TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content="All is well."),))
@@ -45,6 +46,24 @@ def fire(job: CronJob) -> RunRecord:
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     fire_due_jobs()
     return RunRecord.objects.filter(job=job).latest("scheduled_for")
+
+
+def ran(inside: Inside, job: CronJob, *replies: Reply) -> RunRecord:
+    """The run of the slot that is due now, after its turn."""
+    inside.model.answer_with(*replies)
+    run = fire(job)
+    inside.run_all()
+    run.refresh_from_db()
+    return run
+
+
+def repeated(inside: Inside, run: RunRecord, *replies: Reply) -> RunRecord:
+    """The wait for the run's next attempt is over."""
+    RunRecord.objects.filter(pk=run.pk, not_before__isnull=False).update(not_before=Now())
+    inside.model.answer_with(*replies)
+    inside.beat()
+    run.refresh_from_db()
+    return run
 
 
 def begin(session: Session) -> Prepared:
@@ -67,8 +86,7 @@ def test_the_category_of_a_job_is_decided_by_its_fields(person: Person, session:
     assert of(session=session) is Category.BOUND
     assert of(session=session, name="dream") is Category.BOUND, "never by name"
     assert of() is Category.LEGACY
-    legacy = {"deliver": False, "channel": "telegram", "to": "1", "channel_meta": {}}
-    for name, value in legacy.items():
+    for name, value in {"deliver": False, "channel": "telegram", "to": "1", "channel_meta": {}}.items():
         assert of(session=session, **{name: value}) is Category.LEGACY, name
     for system in ({"kind": "system_event"}, {"id": "dream"}, {"id": "heartbeat"}):
         assert of(**system) is Category.SYSTEM, system
@@ -84,13 +102,8 @@ def test_the_history_holds_the_readable_trigger_and_the_hash_of_the_prompt(sessi
     assert (trigger.role, answer.role, answer.content) == ("user", "assistant", "All is well.")
     assert trigger.content == "Scheduled automation triggered: monitor\n\nCheck it."
     assert trigger.model_content is None, "later turns see what people see"
-    assert trigger.metadata == {
-        "_automation_turn": True,
-        "automation_id": job.pk,
-        "automation_name": "monitor",
-        "automation_run_id": run.run_id,
-        "automation_prompt_ref": run.prompt_ref,
-    }
+    about = {"automation_id": job.pk, "automation_name": "monitor", "automation_run_id": run.run_id}
+    assert trigger.metadata == about | {"_automation_turn": True, "automation_prompt_ref": run.prompt_ref}
     source = {"kind": "automation", "id": job.pk, "name": "monitor", "run_id": run.run_id}
     assert answer.metadata["source"] == source
     reference = trigger.metadata["automation_prompt_ref"]
@@ -134,9 +147,7 @@ def test_a_session_without_an_address_answers_on_the_web(person: Person, telegra
     assert not Delivery.objects.exists()
 
 
-def test_an_automation_failing_before_any_message_notifies_the_sessions_address(
-    person: Person, telegram: None
-) -> None:
+def test_one_failing_before_any_message_notifies_the_address(person: Person, telegram: None) -> None:
     session = person.session(key="telegram:42")
     fire(bound(session))
     Turn.objects.filter(session=session).update(metadata={})  # what its trigger is made from
@@ -149,12 +160,9 @@ def test_an_automation_failing_before_any_message_notifies_the_sessions_address(
 def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person, session: Session) -> None:
     job = bound(session)
     receive(session.pk, MessageInput(content="a long question"))
-    busy = begin(session)
-    run = fire(job)
-    assert (
-        claim_next(session.pk, a_worker(), auto_allowed=True) is None
-        or Turn.objects.get(origin_run=run.pk).state == "queued"
-    )
+    busy, run = begin(session), fire(job)
+    queued = Turn.objects.get(origin_run=run.pk).state == "queued"
+    assert claim_next(session.pk, a_worker(), auto_allowed=True) is None or queued
     assert Turn.objects.filter(session=session, state=TurnState.RUNNING).count() == 1
     waiting = selectors.automation(person.user, job.pk)
     assert (waiting.pending, waiting.state) == (True, "scheduled")
@@ -177,9 +185,8 @@ def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person
 @pytest.mark.rule("3.6", "4.4")
 def test_a_run_follows_its_turn_to_a_closure_that_people_see(session: Session) -> None:
     job = bound(session)
-    failed = TurnResult(
-        ending=Ending.FAILED, error_code="x", error_text="The model did not answer.", error_detail="secret-42"
-    )
+    no_answer = "The model did not answer."
+    failed = TurnResult(ending=Ending.FAILED, error_text=no_answer, error_detail="secret-42")
     for text, state, result in (
         ("All is well.", "succeeded", ANSWER),
         ("Finished with no output.", "succeeded", TurnResult(ending=Ending.SUCCEEDED)),

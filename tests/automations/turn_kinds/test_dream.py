@@ -29,12 +29,11 @@ from sessions_app.memory.task_state import mark_consolidated, remember, unconsol
 from sessions_app.models import Delivery, Document, DocumentRevision, Message, Session, Turn, TurnKind
 from sessions_app.queue.kinds import CommitRefused
 from sessions_app.sessions.delete import delete_agent, delete_session
-from tests.api.conftest import Caller
 from tests.automations.jobs.made import planned_for
 from tests.automations.turn_kinds.test_heartbeat import says
 from tests.conftest import Person, new_person
+from tests.deletion import caller
 from tests.inside import Inside, Reply, begun, during
-from tests.tokens import token_of
 
 pytestmark = pytest.mark.rule("6.8")
 
@@ -105,8 +104,7 @@ def test_a_change_of_the_agents_zone_moves_its_dream(dreamer: Person) -> None:
     update_agent(dreamer.agent.pk, {"timezone": "America/New_York"})
     job.refresh_from_db()
     assert job.timezone == "America/New_York"
-    clock = JobClock.objects.get(job=job)
-    assert clock.next_run_at == schedule_of(job).next(datetime.now(UTC))
+    assert JobClock.objects.get(job=job).next_run_at == schedule_of(job).next(datetime.now(UTC))
     CronJob.objects.filter(pk=job.pk).update(timezone="Asia/Tokyo")
     update_agent(dreamer.agent.pk, {"timezone": "UTC"})
     job.refresh_from_db()
@@ -117,17 +115,16 @@ def test_a_change_of_the_agents_zone_moves_its_dream(dreamer: Person) -> None:
 def test_a_dream_is_protected_and_goes_with_its_agent(dreamer: Person) -> None:
     job = dream_of(dreamer)
     refusals: list[Callable[[], Any]] = [
-        lambda: delete_job(job.pk),
-        lambda: update_job(job.pk, {"enabled": False}),
-        lambda: update_job(job.pk, {"message": "x"}, by_operator=True),
+        partial(delete_job, job.pk),
+        partial(update_job, job.pk, {"enabled": False}),
+        partial(update_job, job.pk, {"message": "x"}, by_operator=True),
     ]
     for refused in refusals:
         with pytest.raises(ProtectedJob):
             refused()
-    update_job(job.pk, {"enabled": False}, by_operator=True)
-    assert JobClock.objects.get(job=job).next_run_at is None
-    update_job(job.pk, {"enabled": True}, by_operator=True)
-    assert JobClock.objects.get(job=job).next_run_at is not None
+    for is_on in (False, True):
+        update_job(job.pk, {"enabled": is_on}, by_operator=True)
+        assert (JobClock.objects.get(job=job).next_run_at is not None) is is_on
     remember(dreamer.session().pk, {"important_facts": ["the cat is Tom"]})
     night(dreamer)
     fire_due_jobs()
@@ -140,7 +137,7 @@ def test_a_dream_is_protected_and_goes_with_its_agent(dreamer: Person) -> None:
 def test_the_api_hides_the_dream_and_refuses_to_change_it(dreamer: Person) -> None:
     job = dream_of(dreamer)
     for person, refusal in ((dreamer, (409, "protected_job")), (new_person("bob"), (404, "not_found"))):
-        call = Caller(user=person.user, token=token_of(person.user))
+        call = caller(person)
         assert call("GET", f"/api/automations/{job.pk}/").status_code == 404
         for method in ("PATCH", "DELETE"):
             answer = call(method, f"/api/automations/{job.pk}/", {"enabled": False})
@@ -171,8 +168,7 @@ def test_task_states_go_into_memory_and_the_next_turns_prompt(inside: Inside) ->
     assert "bob's" not in run.rendered_prompt, "it is of its own agent alone"
     assert not unconsolidated(person.agent.pk).exists()
     assert unconsolidated(other.agent_id).count() == 1
-    turn = Turn.objects.get(kind=TurnKind.SYSTEM)
-    assert turn.session.key == f"cron:{dream_of(person).pk}"
+    assert Turn.objects.get(kind=TurnKind.SYSTEM).session.key == f"cron:{dream_of(person).pk}"
     assert not Delivery.objects.exists()
 
 
@@ -225,40 +221,30 @@ def test_a_persons_concurrent_edit_wins_and_nothing_is_lost(inside: Inside) -> N
 
 
 def test_changes_during_a_dream_wait_for_the_next_night(inside: Inside) -> None:
-    session = fact(inside.person, "new")
-    change = partial(remember, session.pk, {"important_facts": ["newer"]})
+    change = partial(remember, fact(inside.person, "new").pk, {"important_facts": ["newer"]})
     assert dreamt(inside, during(change, says("- new"))).state == RunState.SUCCEEDED
     assert "newer" not in inside.model.shown()
     assert dreamt(inside, says("- newer")).state == RunState.SUCCEEDED
     assert "newer" in inside.model.shown()
 
 
+NOTHING = (
+    *("(empty)", "*No changes needed.*", "Nothing to add", "MEMORY.md is empty.", "No durable facts."),
+    *("There are no changes.", "I have nothing to add.", "null", "Done.", "# Memory", "暂无", "目前没有内容"),
+    *("# MEMORY.md\n\n(empty)", "No new information to add to memory.", "没有新的内容需要合并"),
+    *("Nothing worth remembering in these conversations.", "\uff08\u7a7a\uff09"),
+)
 UNKEPT = [
     ("memory_refused", "old", says("I'm sorry, I can't help with that, however long it is.")),
-    ("memory_empty", "old", says("")),
-    ("memory_empty", "old", says("No changes.")),
+    *(("memory_empty", "old", says(each)) for each in ("", "No changes.")),
     ("memory_empty", "likes tea", says("No durable facts.")),
-    *[
-        ("memory_empty", "", says(each))
-        for each in (
-            *(
-                "(empty)",
-                "*No changes needed.*",
-                "Nothing to add",
-                "MEMORY.md is empty.",
-                "\uff08\u7a7a\uff09",
-            ),
-            *("There are no changes.", "No durable facts.", "I have nothing to add.", "null", "Done."),
-            *("# MEMORY.md\n\n(empty)", "# Memory", "No new information to add to memory.", "暂无"),
-            *("目前没有内容", "没有新的内容需要合并", "Nothing worth remembering in these conversations."),
-        )
-    ],
+    *(("memory_empty", "", says(each)) for each in NOTHING),
     ("memory_too_long", "x" * LONGEST_MEMORY, says("x" * LONGEST_MEMORY + "\n- one more")),
-    *[
+    *(
         ("memory_cut", "old", ModelReply(text="old\n- one m", ended_by=each))
         for each in Ended
         if each in NOTES
-    ],
+    ),
 ]
 
 
@@ -321,9 +307,8 @@ def test_a_night_takes_no_mark_of_outside_off(inside: Inside) -> None:
     remember(person.session().pk, {"important_facts": facts})
     run = dreamt(inside, says("# A\n\n- Likes  tea.\n- owes 100\n- two cats"))
     assert (run.state, run.reason) == (RunState.SUCCEEDED, "")
-    assert memory(person).content == (
-        "# A\n\n- Likes  tea. [outside 2026-01-03]\n- owes 100 [outside 2026-01-02]\n- two cats\n"
-    )
+    likes, owes = "- Likes  tea. [outside 2026-01-03]", "- owes 100 [outside 2026-01-02]"
+    assert memory(person).content == f"# A\n\n{likes}\n{owes}\n- two cats\n"
 
 
 def test_many_task_states_are_consolidated_over_several_nights(inside: Inside) -> None:
@@ -364,8 +349,7 @@ def test_task_states_count_changes_and_refuse_invalid_values(dreamer: Person) ->
 
 
 def test_earlier_revisions_of_a_document_can_be_read_and_restored(dreamer: Person) -> None:
-    call = Caller(user=dreamer.user, token=token_of(dreamer.user))
-    path = f"/api/agents/{dreamer.agent.name}/documents/MEMORY.md/"
+    call, path = caller(dreamer), f"/api/agents/{dreamer.agent.name}/documents/MEMORY.md/"
     assert call("GET", f"{path}revisions/").json()["results"] == []
     for number in range(1, KEPT_REVISIONS + 3):
         put_document(dreamer.agent.pk, "MEMORY.md", f"text {number}")
@@ -374,12 +358,9 @@ def test_earlier_revisions_of_a_document_can_be_read_and_restored(dreamer: Perso
     assert old[-1]["characters"] == len("text 2")
     content = call("GET", f"{path}revisions/2/").json()["content"]
     assert call("PUT", path, {"content": content}).json()["content"] == "text 2"
-    assert (
-        call("GET", f"{path}revisions/{KEPT_REVISIONS + 2}/").json()["content"]
-        == f"text {KEPT_REVISIONS + 2}"
-    )
-    other = new_person("bob")
-    stranger = Caller(user=other.user, token=token_of(other.user))
+    newest = call("GET", f"{path}revisions/{KEPT_REVISIONS + 2}/").json()["content"]
+    assert newest == f"text {KEPT_REVISIONS + 2}"
+    stranger = caller(new_person("bob"))
     assert stranger("GET", f"{path}revisions/").json()["results"] == [], "their own agent of that name"
     assert stranger("GET", f"{path}revisions/2/").status_code == 404
     assert call("GET", f"{path}revisions/1/").status_code == 404

@@ -108,8 +108,7 @@ def mail(session: Session) -> list[tuple[str, str]]:
 
 
 def test_an_agent_is_made_with_its_heartbeat_by_its_settings(transactional_db: None) -> None:
-    person = new_person("bob", dreams=True, timezone="Asia/Tokyo")
-    job = heartbeat_of(person)
+    job = heartbeat_of(new_person("bob", dreams=True, timezone="Asia/Tokyo"))
     assert (job.every_seconds, job.active_from, job.active_to, job.timezone) == (1800, 8, 22, "Asia/Tokyo")
     assert (job.catch_up, job.overlap) == ("one", "skip"), "a long stop is one heartbeat and one gap"
     assert 8 <= planned_for(job).astimezone(ZoneInfo("Asia/Tokyo")).hour < 22
@@ -119,35 +118,30 @@ def test_an_agent_is_made_with_its_heartbeat_by_its_settings(transactional_db: N
 def test_inline_routines_run_without_a_heartbeat_and_doctor_agrees(inside: Inside) -> None:
     update_agent(inside.person.agent.pk, {"heartbeat": {"enabled": False}})
     job = routine(inside.person, "Water", "the plants")
-    of_jobs = {
-        name: check for name, check in CHECKS.items() if check.__module__ == "config.operations.checks"
-    }
-    assert [name for name, check in of_jobs.items() if job.pk in check().detail] == []
+    of_jobs = [check for check in CHECKS.values() if check.__module__ == "config.operations.checks"]
+    assert of_jobs
+    assert not [check for check in of_jobs if job.pk in check().detail]
     inside.model.answer_with(says("Done."))
     inside.beat()
     assert RunRecord.objects.get(job=job).state == "succeeded"
 
 
 def test_agents_are_spread_over_the_interval(transactional_db: None) -> None:
-    anchors = set()
-    for number in range(8):
-        job = heartbeat_of(new_person(f"p{number}", dreams=True))
-        assert job.anchor is not None
-        anchors.add(int(job.anchor.timestamp()) // 60)
-    assert len(anchors) >= 4
+    jobs = [heartbeat_of(new_person(f"p{number}", dreams=True)) for number in range(8)]
+    anchors = [job.anchor for job in jobs if job.anchor]
+    assert len(anchors) == 8
+    assert len({int(anchor.timestamp()) // 60 for anchor in anchors}) >= 4
 
 
 def test_settings_change_the_heartbeat_and_off_means_off(awake: Person) -> None:
     update_agent(awake.agent.pk, {"heartbeat": {"interval_seconds": 60, "active_hours": [22, 6]}})
     job = heartbeat_of(awake)
     assert (job.every_seconds, job.active_from, job.active_to) == (60, 22, 6)
-    slot = plan_of(job, 0).next_firing(datetime(2027, 1, 1, 12, tzinfo=UTC))
-    assert slot is not None
+    slot: Any = plan_of(job, 0).next_firing(datetime(2027, 1, 1, 12, tzinfo=UTC))
     assert slot - datetime(2027, 1, 1, 22, tzinfo=UTC) < timedelta(seconds=60)
-    update_agent(awake.agent.pk, {"heartbeat": {"enabled": False}})
-    assert JobClock.objects.get(job=job).next_run_at is None
-    update_agent(awake.agent.pk, {"heartbeat": {"enabled": True}})
-    assert JobClock.objects.get(job=job).next_run_at is not None
+    for is_on in (False, True):
+        update_agent(awake.agent.pk, {"heartbeat": {"enabled": is_on}})
+        assert (JobClock.objects.get(job=job).next_run_at is not None) is is_on
 
 
 def test_a_quiet_heartbeat_stays_in_its_session_and_notifies_nobody(inside: Inside) -> None:
@@ -277,12 +271,10 @@ def test_the_events_of_an_inline_turn_carry_its_run(inside: Inside) -> None:
 
 @pytest.mark.rule("6.3")
 def test_only_its_own_sessions_work_skips_a_heartbeat(awake: Person) -> None:
-    chat = primary_session(awake.agent)
-    Turn.objects.create(session=chat, kind="message", lane="turns", content="x")
+    Turn.objects.create(session=primary_session(awake.agent), kind="message", lane="turns", content="x")
     assert beat_now(awake) == 1
     assert beat_now(awake) == 0
-    skipped = RunRecord.objects.get(job=heartbeat_of(awake), state=RunState.SKIPPED)
-    assert skipped.reason == "session_busy"
+    assert RunRecord.objects.get(job=heartbeat_of(awake), state=RunState.SKIPPED).reason == "session_busy"
     job = routine(awake, "tea")
     InlineRoutineStarter().step()
     assert not RunRecord.objects.filter(job=job).exists(), "late, not lost"
@@ -294,9 +286,8 @@ def test_only_its_own_sessions_work_skips_a_heartbeat(awake: Person) -> None:
 def test_heartbeats_back_off_while_the_model_is_down(awake: Person) -> None:
     job = heartbeat_of(awake)
     beat_now(awake)
-    Turn.objects.filter(kind="heartbeat").update(
-        state=TurnState.FAILED, finished_at=Now(), error_code="model_unavailable"
-    )
+    down = {"state": TurnState.FAILED, "finished_at": Now(), "error_code": "model_unavailable"}
+    Turn.objects.filter(kind="heartbeat").update(**down)
     model_is_down(awake, 3)
     assert beat_now(awake) == 0
     assert RunRecord.objects.filter(job=job, state=RunState.SKIPPED).get().reason == "model_down"
@@ -315,9 +306,7 @@ def test_an_uncomputable_reminder_goes_to_the_model_with_a_warning(inside: Insid
     assert (turn.state, RunRecord.objects.get(job=job).state) == (TurnState.SUCCEEDED, RunState.SUCCEEDED)
     assert "A program that does them by itself has failed." in shown(turn)
     assert "drink water" in shown(turn)
-    assert turn.input.deterministic is False, (
-        "its model calls count for the back-off, and a resumed attempt asks it"
-    )
+    assert turn.input.deterministic is False, "its model calls count for the back-off"
 
 
 BROKEN = 'Be kind.\n\n```json\n{"version": 2, "tasks": [{"title": "Tea", "schedule": "1h"}\n```\n'
@@ -359,32 +348,24 @@ def test_a_failed_task_retries_with_the_next_due_tasks(inside: Inside) -> None:
     assert turns == {heartbeat_turn(inside.person).pk}
 
 
-def limit_of(turn: Turn) -> float:
-    """How long the turn may take, as its worker reckons it."""
-    session = turn.session
-    return TurnPolicy().merged(kind_of(turn).policy, session.agent.policy, turn.input.policy).timeout_seconds
+LIMITS: list[tuple[tuple[int | None, ...], int | None, int]] = [
+    *(((None, None), None, 120), ((None, 300), None, 120), ((300, 200), None, 200)),
+    *(((30, None), None, 30), ((None, 300), 60, 60), ((None, 90), 600, 90)),
+]
 
 
-@pytest.mark.parametrize(
-    ("timeouts", "agents", "limit"),
-    [
-        ((None, None), None, 120),
-        ((None, 300), None, 120),
-        ((300, 200), None, 200),
-        ((30, None), None, 30),
-        ((None, 300), 60, 60),
-        ((None, 90), 600, 90),
-    ],
-)
-def test_a_shared_turn_has_the_strictest_timeout_of_its_tasks(
-    awake: Person, timeouts: tuple[int | None, ...], agents: int | None, limit: int
+@pytest.mark.parametrize(("timeouts", "agents", "limit"), LIMITS)
+def test_a_shared_turn_has_its_strictest_timeout(
+    awake: Person, timeouts: Any, agents: Any, limit: int
 ) -> None:
     if agents:
         update_agent(awake.agent.pk, {"policy": {"timeout_seconds": agents}})
     for number, timeout in enumerate(timeouts):
         routine(awake, f"r{number}", timeout_seconds=timeout)
     InlineRoutineStarter().step()
-    assert limit_of(heartbeat_turn(awake)) == limit
+    turn = heartbeat_turn(awake)
+    policies = kind_of(turn).policy, turn.session.agent.policy, turn.input.policy
+    assert TurnPolicy().merged(*policies).timeout_seconds == limit, "as its worker reckons it"
 
 
 def test_a_heartbeat_times_out_by_the_limit_of_its_task(inside: Inside) -> None:
@@ -410,8 +391,7 @@ def retry_at(session: Session) -> datetime | None:
 
 
 def test_a_reminder_runs_during_model_backoff_without_changing_it(inside: Inside) -> None:
-    session = model_is_down(inside.person)
-    task = routine(inside.person, "tea", "make tea")
+    session, task = model_is_down(inside.person), routine(inside.person, "tea", "make tea")
     rest = retry_at(session)
     later = routine(inside.person, "sleep", task_type="time_reminder", timezone="UTC")
     JobClock.objects.filter(job=later).update(next_run_at=Now() + timedelta(seconds=30))

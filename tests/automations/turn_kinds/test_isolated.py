@@ -25,6 +25,7 @@ from sessions_app.sessions.open import archive_session, open_session, primary_se
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.jobs.made import add
 from tests.automations.messages import claimed
+from tests.automations.turn_kinds.test_bound import repeated
 from tests.automations.turn_kinds.test_heartbeat import routine, says
 from tests.conftest import Person
 from tests.inside import Inside, call, makes
@@ -35,10 +36,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.3")]
 def job_of(person: Person, description: str, **more: Any) -> CronJob:
     """An isolated routine that is due now."""
     now = datetime.now(UTC).replace(microsecond=0)
-    given: dict[str, Any] = {"schedule_kind": "every", "every_seconds": 3600, "anchor": now} | more
-    job = CronJob.objects.create(
-        agent=person.agent, description=description, execution_mode="isolated", **({"name": "report"} | given)
-    )
+    given: dict[str, Any] = {"schedule_kind": "every", "every_seconds": 3600, "anchor": now, "name": "report"}
+    given |= {"description": description, "execution_mode": "isolated"} | more
+    job = CronJob.objects.create(agent=person.agent, **given)
     JobClock.objects.create(job=job, next_run_at=now, planned_from=now - timedelta(hours=1))
     return job
 
@@ -79,8 +79,7 @@ def test_the_result_goes_to_the_session_shown_in_place_of_its_home(inside: Insid
     given: dict[str, Any] = {"schedule": "1h", "execution_mode": "isolated", "session_id": home.pk}
     job = add(inside.person, "report", **given)
     ran(inside, job, says("First."))
-    update = MailboxEvent.objects.get()
-    assert update.target_id == home.pk
+    assert MailboxEvent.objects.get().target_id == home.pk
     if way == "archived":
         archive_session(home)
     else:
@@ -96,18 +95,14 @@ def test_the_result_goes_to_the_session_shown_in_place_of_its_home(inside: Insid
 
 @pytest.mark.rule("6.1")
 @pytest.mark.parametrize("due", [job_of, routine])
-def test_a_result_supersedes_older_ones_unless_it_is_empty(
-    inside: Inside, due: Callable[..., CronJob]
-) -> None:
+def test_a_result_supersedes_older_ones_unless_empty(inside: Inside, due: Callable[..., CronJob]) -> None:
     """Of an isolated routine and of an inline one."""
     job = due(inside.person, "report")
     said = ("Nothing new. Really.", "Done. See https://example.org/r and out/report.pdf.", "", "")
     for text in said:
         ran(inside, job, says(text))
-    assert [
-        (event.summary, event.detail, event.artifacts)
-        for event in MailboxEvent.objects.filter(dropped_at=None).order_by("id")
-    ] == [
+    left = MailboxEvent.objects.filter(dropped_at=None).order_by("id")
+    assert list(left.values_list("summary", "detail", "artifacts")) == [
         ("Done.", said[1], ["https://example.org/r", "out/report.pdf"]),
         ("Finished with no output.", "", []),
     ]
@@ -166,8 +161,7 @@ def test_a_slot_waits_while_the_previous_run_waits_and_is_skipped_while_it_runs(
         assert run.session is not None
         inside.run(run.session)
     assert fire() == ["succeeded", "succeeded", "queued"]
-    running = RunRecord.objects.get(job=job, state="queued")
-    assert running.session is not None
+    running: Any = RunRecord.objects.get(job=job, state="queued")
     turn = claimed(running.session)
     assert fire() == ["succeeded", "succeeded", "running", "overlap"]
     # between two turns of a run that has begun
@@ -198,10 +192,7 @@ def test_a_failure_is_reported_only_after_the_last_attempt(inside: Inside) -> No
     session = Session.objects.get(key=f"job:{run_of(job).pk}")
     assert session.state == SessionState.OPEN
     assert not MailboxEvent.objects.exists()
-    RunRecord.objects.update(not_before=Now())
-    inside.model.answer_with(RuntimeError("a bug"))
-    inside.beat()
-    run = run_of(job)
+    run = repeated(inside, run_of(job), RuntimeError("a bug"))
     assert (run.state, run.attempt) == (RunState.FAILED, 2)
     event = MailboxEvent.objects.get()
     assert (event.event_type, event.priority) == ("job_failed", 1)
@@ -210,9 +201,7 @@ def test_a_failure_is_reported_only_after_the_last_attempt(inside: Inside) -> No
     assert session.state == SessionState.ARCHIVED
 
 
-def test_pruning_archived_sessions_by_age_and_count_keeps_their_mail(
-    inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pruning_archived_sessions_keeps_their_mail(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(inside.person, "look")
     for _ in range(3):
         ran(inside, job)

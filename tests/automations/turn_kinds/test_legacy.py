@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
@@ -14,27 +14,17 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.deliveries.send import send_next
 from sessions_app.hints import DeliveryLane
-from sessions_app.models import (
-    Agent,
-    Delivery,
-    DeliveryState,
-    Message,
-    Session,
-    SessionState,
-    SessionType,
-    Turn,
-    TurnKind,
-)
+from sessions_app.models import Agent, Delivery, DeliveryState, Message, Session, SessionType, Turn, TurnKind
 from sessions_app.sessions.delete import delete_session
-from tests.api.conftest import Caller
 from tests.automations.jobs.made import EVERY, at_once
 from tests.automations.turn_kinds.test_heartbeat import again, says
+from tests.chaos.test_beats import batches_under_way
 from tests.conftest import Person
+from tests.deletion import caller
 from tests.fleet import Fleet, until
 from tests.inside import Inside, Reply, during
 from tests.model_server import ModelServer
 from tests.races import waiting
-from tests.tokens import token_of
 
 pytestmark = pytest.mark.rule("4.1")
 
@@ -80,7 +70,7 @@ def test_the_next_run_replaces_a_deleted_internal_session(person: Person) -> Non
     assert fire_due_jobs().queued == 1
     second = Session.objects.filter(key=f"cron:{job.pk}")
     assert second.get().pk != first.pk
-    second.update(state=SessionState.DELETING, deleting_since=datetime.now(UTC))
+    second.update(state="deleting", deleting_since=datetime.now(UTC))
     again(job)
     assert fire_due_jobs().queued == 0
     assert RunRecord.objects.get(job=job, state=RunState.SKIPPED).reason == "session_closed"
@@ -101,8 +91,7 @@ LEGACY_FIELDS = PLACE | {"session_key": "telegram:42"}
 
 @pytest.mark.usefixtures("telegram")
 def test_the_api_refuses_legacy_fields_and_has_no_place_for_their_jobs(person: Person) -> None:
-    call = Caller(user=person.user, token=token_of(person.user))
-    session = person.session(key="telegram:42")
+    call, session = caller(person), person.session(key="telegram:42")
     job = legacy_job(person, session_key=session.key)
     path, body = f"/api/sessions/{session.pk}/automations/", {"message": "go", "schedule": EVERY}
     assert call("GET", path).json()["results"] == []
@@ -145,14 +134,13 @@ def test_an_answer_worth_telling_is_handed_to_the_jobs_address(inside: Inside, t
     job = legacy_job(inside.person, message="Take the bread out!")
     run, _ = judged(inside, job)
     assert send_next(DeliveryLane(session_id=Turn.objects.get().session_id, channel="telegram"))
-    delivery = Delivery.objects.get(state=DeliveryState.SENT)
+    delivery: Any = Delivery.objects.get(state=DeliveryState.SENT)
     assert (delivery.channel, delivery.address, delivery.meta) == ("telegram", "42", {"thread": 7})
     assert (delivery.reason, delivery.attempts, delivery.last_error) == ("", 1, "")
     [line] = (inside.folder / "telegram.sent").read_text().splitlines()
     assert line.startswith(f"run:{run.run_id} 42 'Done: Take the bread out!")
     assert delivery.idempotency_key == f"run:{run.run_id}"
     assert (delivery.session_id, delivery.session_key) == (run.session_id, f"cron:{job.pk}")
-    assert delivery.message is not None
     assert delivery.message.turn == run.turn
     assert delivery.message.content.startswith("Done: Take the bread out!")
     again(job)
@@ -169,22 +157,21 @@ def test_an_answer_with_nothing_new_is_withheld_with_a_reason(inside: Inside) ->
     assert run.state == RunState.SUCCEEDED, "what is told and what was done are two things"
 
 
+NEWS = ModelReply(text="News!")
+NOWHERE = {"deliver": None, "channel": "", "to": "", "channel_meta": None}
 SILENT: dict[str, tuple[dict[str, Any], Reply]] = {
-    "it is not to be delivered": ({"deliver": False}, ModelReply(text="News!")),
-    "it has no channel": ({"channel": ""}, ModelReply(text="News!")),
-    "it has no address": ({"to": ""}, ModelReply(text="News!")),
+    "it is not to be delivered": ({"deliver": False}, NEWS),
+    "it has no channel": ({"channel": ""}, NEWS),
+    "it has no address": ({"to": ""}, NEWS),
     "it says nothing": ({}, ModelReply(text="")),
     "it fails": ({}, ModelRefused("payment required")),
-    "it belongs to a session": (
-        {"deliver": None, "channel": "", "to": "", "channel_meta": None},
-        ModelReply(text="News!"),
-    ),
+    "it belongs to a session": (NOWHERE, NEWS),
 }
 
 
 def test_nothing_is_judged_or_handed_over_when_there_is_nobody_to_tell(inside: Inside) -> None:
     for why, (fields, reply) in SILENT.items():
-        session = inside.person.session() if "deliver" in fields and fields["deliver"] is None else None
+        session = inside.person.session() if fields == NOWHERE else None
         run, verdicts = judged(inside, legacy_job(inside.person, session=session, **fields), reply)
         assert run.state == (RunState.FAILED if why == "it fails" else RunState.SUCCEEDED), why
         assert verdicts == 0, why
@@ -195,18 +182,9 @@ def test_nothing_is_judged_or_handed_over_when_there_is_nobody_to_tell(inside: I
     assert not Delivery.objects.exists()
 
 
-def nothing_is_open() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"
-        )
-        return cursor.fetchone()[0] == 0  # type: ignore[no-any-return]
-
-
 def test_a_run_cancelled_while_being_judged_delivers_nothing(inside: Inside) -> None:
     def cancel() -> None:
-        assert nothing_is_open(), "no transaction is open while the judge thinks"
+        assert not batches_under_way(), "no transaction is open while the judge thinks"
         inside.handles[-1].control.cancel()
 
     run, verdicts = judged(inside, legacy_job(inside.person), says("News!"), during(cancel, says("{}")))

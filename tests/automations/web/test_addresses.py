@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
+from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.sessions.open import open_session, primary_session
 from tests.automations.jobs.made import add, new
 from tests.automations.messages import later
@@ -34,27 +34,19 @@ class World:
         self.routine = add(owner, "Secret routine", schedule="1d", session_id=self.session.pk)
         self.message = later(self.session, "Secret text")
         slot = datetime(2026, 1, 1, tzinfo=UTC)
-        about = {"run_id": f"{self.job.pk}:1", "state": RunState.SKIPPED, "reason": "missed"}
-        self.run = RunRecord.objects.create(
-            job=self.job, session=self.session, scheduled_for=slot, finished_at=slot, **about
-        )
+        about: dict[str, Any] = {"run_id": f"{self.job.pk}:1", "state": "skipped", "reason": "missed"}
+        about |= {"session": self.session, "scheduled_for": slot, "finished_at": slot}
+        self.run = RunRecord.objects.create(job=self.job, **about)
 
     def addresses(self, session_id: Any) -> list[str]:
         """Every address with these things, seen from a session."""
         here, job, routine = f"/sessions/{session_id}", self.job.pk, self.routine.pk
-        return [
-            f"{here}/appointments/",
-            *(
-                f"{here}/appointments/{kind}/{key}/{verb}"
-                for kind, key in (("automation", job), ("routine", routine))
-                for verb in ("", "switch/", "delete/")
-            ),
-            f"{here}/appointments/message/{self.message.pk}/",
-            f"{here}/runs/{self.run.run_id}/",
-            f"{here}/automations/{job}/",
-            f"{here}/automations/{job}/skip/",
-            f"{here}/messages/{self.message.pk}/withdraw/",
-        ]
+        kinds = (f"automation/{job}", f"routine/{routine}")
+        shown = [f"{each}/{verb}" for each in kinds for verb in ("", "switch/", "delete/")]
+        shown += ["", f"message/{self.message.pk}/"]
+        others = [f"automations/{job}/", f"automations/{job}/skip/", f"runs/{self.run.run_id}/"]
+        others += [f"messages/{self.message.pk}/withdraw/"]
+        return [f"{here}/{each}" for each in (*(f"appointments/{each}" for each in shown), *others)]
 
 
 @pytest.fixture

@@ -40,8 +40,7 @@ def automation(session: Session, name: str = "Morning news") -> CronJob:
 def panel(visitor: Visitor, **options: Any) -> tuple[Page, CronJob]:
     """A conversation with an automation and the panel open."""
     session = visitor.person.session()
-    job = automation(session)
-    page = visitor.conversation(session, **options)
+    job, page = automation(session), visitor.conversation(session, **options)
     open_panel(page)
     return page, job
 
@@ -120,8 +119,7 @@ def test_the_panel_is_accessible(visitor: Visitor, scheme: str) -> None:
     phone = visitor.conversation(job.session, viewport={"width": 390, "height": 780}, has_touch=True)
     phone.get_by_role("link", name="Appointments").click()
     expect(phone.locator(".appointment")).to_be_visible()
-    size = phone.locator(".to-come").first.bounding_box()
-    assert size is not None
+    size: Any = phone.locator(".to-come").first.bounding_box()
     assert min(size["width"], size["height"]) >= 24  # for a finger
 
 

@@ -13,6 +13,7 @@ from sessions_app.models import Agent
 from sessions_app.spending.accounts import set_user_caps
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.web.test_addresses import signed_in
+from tests.automations.web.test_stale_forms import as_sent
 from tests.conftest import Person
 from tests.inside import Inside
 from tests.sessions_app.spending.test_calls import PLENTY, says
@@ -27,15 +28,10 @@ def section(person: Person) -> Any:
 
 def test_caps_are_set_on_the_page_of_an_agent_and_bad_ones_are_kept_in_the_form(inside: Inside) -> None:
     client, address = signed_in(inside.person), "/agents/demo/spending/"
-    form = {
-        "run_usd": "0.1",
-        "day_tokens": str(PLENTY),
-        "day_usd": "",
-        "revision": inside.person.agent.revision,
-    }
+    form = {"run_usd": "0.1", "day_tokens": str(PLENTY), "day_usd": ""}
+    form |= {"revision": inside.person.agent.revision}
     for bad in ({"day_tokens": "many"}, {"day_tokens": "1" * 14}, {"run_usd": "much"}, {"month_usd": "-1"}):
-        answer = client.post(address, form | bad)
-        assert answer.status_code == 400, bad
+        assert client.post(address, form | bad).status_code == 400, bad
         assert Agent.objects.get().limits == {}, bad
     assert client.post(address, form).status_code == 303
     assert Agent.objects.get().limits == {"run": {"usd": "0.10"}, "day": {"tokens": PLENTY}}
@@ -50,17 +46,7 @@ def test_caps_in_dollars_are_set_in_the_form_of_an_automation(inside: Inside) ->
     session = inside.person.session()
     job, client = due_job(session, limits={"day": {"tokens": 5}}), signed_in(inside.person)
     address = reverse("change-automation", args=[session.pk, job.pk])
-    form = {
-        "message": "after",
-        "name": "n",
-        "repeat": "every",
-        "count": "1",
-        "unit": "3600",
-        "timezone": "UTC",
-        "time": "09:00",
-    }
-    form |= {"overlap": "skip", "catch_up": "one", "max_retry": "0", "jitter_seconds": "0"}
-    form |= {"revision": str(job.revision)}
+    form = as_sent(client, address)
     assert client.post(address, form | {"usd_day": "much"}).status_code != 303
     assert CronJob.objects.get().limits == {"day": {"tokens": 5}}
     saved = client.post(address, form | {"usd_day": "0.50", "tokens_day": "5"})

@@ -29,9 +29,7 @@ SCHEDULES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("given", "expected"), SCHEDULES)
-def test_each_way_to_repeat_is_a_schedule_and_shown_as_it_was_chosen(
-    given: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_each_way_to_repeat_is_a_schedule_and_shown_as_chosen(given: Any, expected: dict[str, Any]) -> None:
     form = ScheduleForm(given)
     assert form.is_valid(), form.errors
     assert form.cleaned_data["schedule"] == expected
@@ -58,27 +56,24 @@ def test_other_expressions_stay_expressions() -> None:
         assert schedule_fields(job) == {"repeat": "cron", "expr": expr, "timezone": "UTC"}
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"repeat": "once"}, "at"),
-        ({"repeat": "once", "at": "tomorrow"}, "at"),
-        ({"repeat": "daily", "time": ""}, "time"),
-        ({"repeat": "daily", "time": "25:00"}, "time"),
-        ({"repeat": "weekly", "time": "09:00"}, "days"),
-        ({"repeat": "weekly", "time": "09:00", "days": ["8"]}, "days"),
-        ({"repeat": "monthly", "time": "09:00", "day": "0"}, "day"),
-        ({"repeat": "every", "count": "0", "unit": "60"}, "count"),
-        ({"repeat": "every", "count": "1", "unit": "61"}, "unit"),
-        ({"repeat": "cron", "expr": ""}, "expr"),
-        ({"repeat": "sometimes"}, "repeat"),
-        ({}, "repeat"),
-    ],
-)
-def test_what_is_missing_or_wrong_is_said_at_its_field(given: dict[str, Any], field: str) -> None:
-    form = ScheduleForm(given)
-    assert not form.is_valid()
-    assert list(form.errors) == [field]
+WRONG: dict[str, list[dict[str, Any]]] = {
+    "at": [{"repeat": "once"}, {"repeat": "once", "at": "tomorrow"}],
+    "time": [{"repeat": "daily", "time": time} for time in ("", "25:00")],
+    "days": [{"repeat": "weekly", "time": "09:00"} | days for days in ({}, {"days": ["8"]})],
+    "day": [{"repeat": "monthly", "time": "09:00", "day": "0"}],
+    "count": [{"repeat": "every", "count": "0", "unit": "60"}],
+    "unit": [{"repeat": "every", "count": "1", "unit": "61"}],
+    "expr": [{"repeat": "cron", "expr": ""}],
+    "repeat": [{"repeat": "sometimes"}, {}],
+}
+
+
+def test_what_is_missing_or_wrong_is_said_at_its_field() -> None:
+    for field, forms in WRONG.items():
+        for given in forms:
+            form = ScheduleForm(given)
+            assert not form.is_valid(), given
+            assert list(form.errors) == [field]
 
 
 def test_only_what_differs_is_changed() -> None:
