@@ -135,7 +135,7 @@ class Plan(_Form):
 
 
 class Revision(_Form):
-    """The decision how the rest of a plan goes on after a step."""
+    """What becomes of the rest of a plan after a step."""
 
     action: Choice[Literal["continue", "replace_remaining", "ask_user", "finish"]]
     steps: Items[PlannedStep] = Field(
