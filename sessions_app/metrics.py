@@ -85,8 +85,8 @@ TURN_LIMITS = frozenset(
         *("max_same_tool_intent", "max_rescues", "model_unavailable", "rate_limited", "tool_hung"),
     }
 )
-PROVIDER_FAULTS = frozenset({"model_unavailable", "rate_limited"})  # the others are budgets of the policy
-BUDGETS = TURN_LIMITS - PROVIDER_FAULTS
+PROVIDER_FAULTS = frozenset({"model_unavailable", "rate_limited"})  # the others are limits of the policy
+POLICY_LIMITS = TURN_LIMITS - PROVIDER_FAULTS
 TOKENS = ("input", "output")
 FULL_QUEUES = ("session", "automation")  # messages of people that were refused; slots that were skipped
 _Key = tuple[str, tuple[tuple[str, str], ...]]  # name, labels

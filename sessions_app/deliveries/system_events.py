@@ -104,7 +104,7 @@ def _store(session: Session, delivery: Delivery) -> None:
     wake_dispatcher(session.pk, delivery.channel)
 
 
-def report_budget(turn: Turn) -> None:
+def report_turn_limit(turn: Turn) -> None:
     """Report a turn that a limit of its policy ended."""
     about = {"scope": "turn", "name": turn.kind, "limit": turn.error_code, "turn": turn.pk}
     run = turn.origin_run or None

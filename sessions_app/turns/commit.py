@@ -137,8 +137,8 @@ def _write(end: _End) -> None:
     _announce(session, [turn], shown_id)
     if end.acknowledges:
         updates.acknowledge(turn, prepared.event_ids)
-    if result.error_code in metrics.BUDGETS:
-        system_events.report_budget(turn)
+    if result.error_code in metrics.POLICY_LIMITS:
+        system_events.report_turn_limit(turn)
     _settle_questions(prepared, result, end.messages)
     if end.messages and prepared.kind.keeps is not None:
         _forget_older(session, end.messages[-1].seq - prepared.kind.keeps)

@@ -8,15 +8,18 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.db.models.functions import Now
 
 from automations import selectors
 from automations.appointments.panel import appointments_of
+from automations.jobs.edit import PREFLIGHT
 from automations.jobs.explain import explain
-from automations.models import JobClock, RunRecord
+from automations.models import CronJob, JobClock, JobPreflight, RunRecord
+from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent
 from sessions_app.connections.edit import add_connection
-from sessions_app.hints import flush_hints
-from sessions_app.models import MailboxEvent
+from sessions_app.hints import ask_for_maintenance, flush_hints
+from sessions_app.models import MailboxEvent, Session
 from tests.agent_core.tools.test_fetch import site  # noqa: F401 - a fixture
 from tests.automations.jobs.made import EVERY, new
 from tests.conftest import Person
@@ -64,26 +67,46 @@ def test_a_time_is_the_same_instant_when_previewed_shown_and_fired(inside: Insid
 @pytest.mark.processes
 @pytest.mark.long("a beat and a worker")
 @pytest.mark.rule("11.5")
-def test_a_retired_model_is_told_before_a_slot(
+def test_a_running_server_tells_before_any_slot_and_once_of_what_will_stop_it(
     fleet: Fleet,
     person: Person,
     site: Any,  # noqa: F811 - a fixture
     settings: Any,
 ) -> None:
-    """Complaint 11."""
+    """Complaint 11: models that are retired, keys that expire, bills, channels that close, zones that disappear."""
     settings.RONDO_CONNECTION_HOSTS = ("127.0.0.1",)
     fleet.environ["RONDO_CONNECTION_HOSTS"] = "127.0.0.1"
-    site.page("/v1/models", json.dumps({"data": [{"id": "newer"}]}), "application/json")
-    site.page("/v1/models/older", "{}", "application/json", 404)
-    about = {"provider": "openai-chat", "base_url": f"{site.url}/v1", "secret": "key-4711"}
-    add_connection(person.user, "work", about)
-    update_agent(person.agent.pk, {"model": "work:older"})
+    daily: dict[str, Any] = {"message": "Look.", "schedule": EVERY | {"seconds": 86_400}}
+    jobs = {}
+    for name, status in (("retired", 200), ("expired", 401), ("unpaid", 402)):
+        listed = json.dumps({"data": [{"id": "newer"}]})
+        site.page(f"/{name}/v1/models", listed, "application/json", status)
+        site.page(f"/{name}/v1/models/older", "{}", "application/json", 404)
+        key = {"provider": "openai-chat", "base_url": f"{site.url}/{name}/v1", "secret": "key-4711"}
+        add_connection(person.user, name, key)
+        jobs[f"{name}:older"] = new(person.session(), model=f"{name}:older", **daily)
+    jobs["'fax'"] = new(person.session(), **daily)
+    Session.objects.filter(jobs=jobs["'fax'"]).update(channel="fax", chat_id="42")  # it was set up once
+    jobs["Test/Gone"] = new(person.session(), **daily)
+    CronJob.objects.filter(pk=jobs["Test/Gone"].pk).update(timezone="Test/Gone")
     fleet.worker()
     fleet.beat()
-    job = new(person.session(), message="Look.", schedule=EVERY | {"seconds": 86_400})
     flush_hints(5)
-    mail = until(lambda: MailboxEvent.objects.filter(event_type="preflight").first())
-    assert "work:older" in mail.summary
-    assert "work:older" in explain(person.user, job.pk).now
+    told = MailboxEvent.objects.filter(event_type="preflight")
+    until(lambda: told.count() == len(jobs))
+    wrong = CHECKS["preflight"]()
+    for words, job in jobs.items():
+        [problem] = selectors.automation(person.user, job.pk).health.preflight
+        assert words in problem["text"]
+        assert explain(person.user, job.pk).now.startswith(problem["text"])
+        assert told.filter(summary__startswith=problem["text"][:60]).count() == 1
+        assert f"{job.pk} " in wrong.detail
+    asked = len(site.asked)
+    JobPreflight.objects.update(checked_at=Now() - timedelta(hours=1))
+    ask_for_maintenance(PREFLIGHT)
+    flush_hints(5)
+    until(lambda: len(site.asked) == 2 * asked)
+    until(lambda: not JobPreflight.objects.filter(checked_at__lt=Now() - timedelta(minutes=30)).exists())
+    assert told.count() == len(jobs)
+    assert {path.rpartition("/v1")[2] for path in site.asked} == {"/models", "/models/older"}
     assert not RunRecord.objects.exists()
-    assert site.asked == ["/v1/models", "/v1/models/older"]
