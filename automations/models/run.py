@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -65,20 +66,30 @@ OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
 CANCELLED_BY_ERROR = ("retry_error", "superseded")
 
 
-def with_usage(used: Usage, runs: int = 1) -> Func:
-    """The column `usage` with what a turn used, or an equal part of it if the turn is of several runs.
+def part_of(used: Usage, runs: int) -> Usage:
+    """Return what each of so many runs used of their turn's usage: equal parts, but `requests` are those of the turn.
 
-    Parts are rounded down, so that they are never more than the whole. `requests` are those of the turn.
+    Parts are rounded down, so that they are never more than the whole.
     """
+    return replace(
+        used,
+        input_tokens=used.input_tokens // runs,
+        output_tokens=used.output_tokens // runs,
+        micro_usd=used.micro_usd // runs,
+    )
+
+
+def with_usage(used: Usage) -> Func:
+    """The column `usage` with this added."""
 
     def more(name: str, part: int | Decimal, field: models.Field[Any, Any]) -> Combinable:
         return Coalesce(Cast(KT(f"usage__{name}"), field), Value(0), output_field=field) + Value(part, field)
 
     whole, dollars = models.BigIntegerField(), models.DecimalField(max_digits=20, decimal_places=6)
-    usd = more("usd", Decimal(used.micro_usd // runs) / MICRO, dollars)
+    usd = more("usd", Decimal(used.micro_usd) / MICRO, dollars)
     counts = JSONObject(
-        input_tokens=more("input_tokens", used.input_tokens // runs, whole),
-        output_tokens=more("output_tokens", used.output_tokens // runs, whole),
+        input_tokens=more("input_tokens", used.input_tokens, whole),
+        output_tokens=more("output_tokens", used.output_tokens, whole),
         requests=more("requests", used.requests, whole),
         usd=Cast(NullIf(usd, Value(0), output_field=dollars), models.TextField()),
     )

@@ -18,9 +18,10 @@ from agent_core.exceptions import CapReached
 from agent_core.text.formats import utc_text
 from agent_core.types import Ended, Ending, TurnResult
 from automations.models import Attention, CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions, with_usage
+from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions, part_of, with_usage
 from automations.runs import attempts, report
 from automations.runs.health import count_done, count_failure, tell_stopped
+from automations.runs.with_turn import end_runs_well
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import (
     EventName,
@@ -109,8 +110,7 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
 def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> None:
     """End runs as SUCCEEDED: in one statement if their jobs are well and the answer is whole."""
     attention = _attention(turn, result)
-    shared = len(turn.input.runs) or 1
-    if attention is Attention.NONE and _end(turn, runs.of_well_jobs(), result, closure) == shared:
+    if attention is Attention.NONE and _end_well(turn, runs, result, closure):
         return
     left = list(runs.select_related("job"))
     if not _end(turn, runs, result, closure, attention):
@@ -122,6 +122,18 @@ def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str)
     for run in left:
         run.reason, run.error, run.attention = "", "", attention  # not those of an earlier attempt
         count_failure(run)
+
+
+def _end_well(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> bool:
+    """End the runs whose jobs are well. Returns whether these are all runs of the turn."""
+    shared = len(turn.input.runs) or 1
+    used, seen = part_of(result.usage, shared), _seen(turn).get("gate_seen")
+    ended = end_runs_well(turn, used, first_line(closure), seen)
+    if ended:
+        _count_ended(turn, result, ended)
+    if ended < shared:  # those with earlier attempts
+        ended += _end(turn, runs.of_well_jobs(), result, closure)
+    return ended == shared
 
 
 def _attention(turn: Turn, result: TurnResult) -> Attention:
@@ -154,7 +166,7 @@ def _outcome_columns(turn: Turn, result: TurnResult, closure: str) -> dict[str, 
         "provider_message": result.provider_message[:LONGEST_ERROR],
         "error_detail": (result.error_detail or "").replace("\x00", ""),
         "response_summary": first_line(closure),
-        "usage": with_usage(result.usage, runs=len(turn.input.runs) or 1),
+        "usage": with_usage(part_of(result.usage, len(turn.input.runs) or 1)),
         "duration_ms": _MILLISECONDS,
     }
 
@@ -183,10 +195,15 @@ def _end(
     columns = _outcome_columns(turn, result, closure) | _seen(turn) | {"attention": attention}
     ended = runs.end(RunState(result.ending.value), **columns)
     if ended:
-        metrics.count_run(result.ending, result.error_code, ended)
-        if turn.input.pings and result.ending in (Ending.SUCCEEDED, Ending.FAILED):
-            _ping(turn, failed=result.ending is Ending.FAILED or attention is not Attention.NONE)
+        _count_ended(turn, result, ended, attention)
     return ended
+
+
+def _count_ended(turn: Turn, result: TurnResult, ended: int, attention: Attention = Attention.NONE) -> None:
+    """Count runs that ended as their turn, and store the ping of a dead man's switch."""
+    metrics.count_run(result.ending, result.error_code, ended)
+    if turn.input.pings and result.ending in (Ending.SUCCEEDED, Ending.FAILED):
+        _ping(turn, failed=result.ending is Ending.FAILED or attention is not Attention.NONE)
 
 
 def _ping(turn: Turn, *, failed: bool) -> None:

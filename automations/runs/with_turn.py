@@ -1,6 +1,6 @@
-"""Starts runs with their turns, and stores the prompts that their turns show.
+"""Starts runs with their turns, stores the prompts that their turns show, and ends runs that go well at once.
 
-Each turn of a slot needs both statements, so they are prepared; `RunTransitions` has the others.
+Each turn of a slot needs these statements, so they are prepared; `RunTransitions` has the others.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from automations.models import RunRecord, RunState
+from agent_core.types import Usage
+from automations.models import JobHealth, RunRecord, RunState
 from sessions_app.models import Turn
 from sessions_app.postgres.statements import Statement, table
 
-_run = table(RunRecord)
+_health, _run = table(JobHealth), table(RunRecord)
 # the run of the turn, or the runs that share it, unless another attempt is to follow
 _of_turn = sa.and_(_run.c.turn_id == sa.bindparam("turn", type_=sa.BigInteger()), _run.c.not_before.is_(None))
 
@@ -46,7 +47,30 @@ def _prompted() -> Any:
     )
 
 
+def _ended_well() -> Any:
+    failures = sa.select(_health.c.failures_in_a_row).where(_health.c.job_id == _run.c.job_id)
+    is_well = sa.func.coalesce(failures.scalar_subquery(), 0) == sa.literal_column("0")
+    has_used_nothing = _run.c.usage == sa.literal_column("'{}'::jsonb")
+    now = sa.func.statement_timestamp()
+    blank = ("reason", "error", "provider_message", "error_detail", "attention")
+    seen = sa.cast(sa.bindparam("gate_seen", type_=sa.Text()), JSONB)
+    return (
+        sa.update(_run)
+        .where(_of_turn, _run.c.finished_at.is_(None), is_well, has_used_nothing)
+        .values(
+            state=sa.literal_column(f"'{RunState.SUCCEEDED}'"),
+            finished_at=now,
+            duration_ms=sa.cast(sa.func.extract("epoch", now - _run.c.started_at) * 1000, sa.BigInteger()),
+            response_summary=sa.bindparam("summary", type_=sa.Text()),
+            usage=sa.cast(sa.bindparam("used", type_=sa.Text()), JSONB),
+            gate_seen=sa.func.coalesce(seen, _run.c.gate_seen),
+            **dict.fromkeys(blank, sa.literal_column("''")),
+        )
+    )
+
+
 _START, _KEEP_PROMPT = Statement(_started, prepared=True), Statement(_prompted, prepared=True)
+_END_WELL = Statement(_ended_well, prepared=True)
 
 
 def start_runs(turn: Turn) -> int:
@@ -58,3 +82,18 @@ def keep_prompt(turn: Turn, template: Mapping[str, Any], text: str) -> int:
     """Any state → the same, with the prompt that the model is shown."""
     ref, variables = (json.dumps(template[name]) for name in ("prompt_ref", "variables"))
     return _KEEP_PROMPT.run(turn=turn.pk, ref=ref, variables=variables, text=text)
+
+
+def end_runs_well(turn: Turn, used: Usage, summary: str, gate_seen: Mapping[str, Any] | None) -> int:
+    """QUEUED or RUNNING → SUCCEEDED, for the runs of the turn that have used nothing before and whose jobs are well.
+
+    Args:
+        used: the whole turn's usage, or an equal part of it if the turn is of several runs.
+        gate_seen: what the gate of the job remembers; None: as before.
+    """
+    return _END_WELL.run(
+        turn=turn.pk,
+        used=json.dumps(used.to_json()),
+        summary=summary,
+        gate_seen=None if gate_seen is None else json.dumps(gate_seen),
+    )

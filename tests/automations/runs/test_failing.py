@@ -164,7 +164,7 @@ def test_what_ends_well_costs_a_well_job_no_statement(inside: Inside) -> None:
         inside.run_all()
     about = [each["sql"] for each in captured if "jobhealth" in each["sql"]]
     assert len(about) == 1
-    assert about[0].startswith('UPDATE "automations_runrecord"')
+    assert about[0].replace('"', "").startswith("UPDATE automations_runrecord")
     assert not JobHealth.objects.exists()
 
 
