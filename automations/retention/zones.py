@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import sqlalchemy as sa
 import structlog
 from django.db import transaction
 from django.db.models import QuerySet
@@ -17,6 +18,7 @@ from automations.schedules.plan import plan_of
 from automations.schedules.slots import ScheduleError
 from automations.schedules.zone_files import fingerprint, unknown_zone
 from sessions_app.failures import log_failure
+from sessions_app.postgres.statements import Statement, heads, table
 from sessions_app.retention.walk import WalkStep, register_walk
 
 log = structlog.get_logger(__name__)
@@ -50,9 +52,22 @@ class ZoneWalk:
         return WalkStep(position={"zone": zone, "after": last}, more=True)
 
 
+def _select_zones() -> Any:
+    """Select the zones of enabled cron jobs: from zone to zone along their index, however many jobs there are."""
+
+    def is_cron(jobs: Any) -> Any:
+        return sa.and_(jobs.c.enabled, jobs.c.schedule_kind == sa.literal_column(f"'{ScheduleKind.CRON}'"))
+
+    first = heads(table(CronJob), ("timezone", "id"), ("timezone",), ("id",), is_cron)
+    return sa.select(first.c.timezone).order_by(first.c.timezone)
+
+
+_ZONES = Statement(_select_zones)
+
+
 def used_zones() -> list[str]:
     """The zones of enabled cron jobs."""
-    return list(_jobs().order_by("timezone").values_list("timezone", flat=True).distinct())
+    return [row.timezone for row in _ZONES.all()]
 
 
 def changed_zones() -> list[str]:
