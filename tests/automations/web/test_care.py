@@ -108,19 +108,19 @@ def test_a_server_is_marked_as_own_data_and_a_connection_gets_a_cap(visitor: Vis
 @pytest.mark.long("a worker that runs two turns")
 @pytest.mark.rule("11.4")
 def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) -> None:
-    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "disk"}),))
+    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "archive"}),))
     visitor.model.answer_with(asked, ModelReply(text="I may not."))
     session = visitor.person.session()
-    job = due(session, "Tidy up.", name="Tidy the disk")
+    job = due(session, "Tidy up.", name="Tidy the archive")
     fire_due_jobs()
     page = visitor.conversation(session)
     question = page.get_by_role("region", name="A question for you")
     expect(question).to_contain_text(job.name)
-    assert calls(visitor.site.fleet.folder, "disk") == 0
+    assert calls(visitor.site.fleet.folder, "archive") == 0
     page.goto("/upcoming/")
     page.locator(".notices a").first.click()
     visitor.model.answer_with(ModelReply(text="It is gone."))
     question.get_by_role("button", name="Allow erase").click()
     expect(question).to_have_count(0)
     expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
-    assert calls(visitor.site.fleet.folder, "disk") == 1
+    assert calls(visitor.site.fleet.folder, "archive") == 1
