@@ -51,9 +51,7 @@ FORMATS = {  # what is read and written relies on these, and the account or the 
 }
 ANSWER_SECONDS = 15  # the default limit of a call
 CHECK_SECONDS = 2.0  # an idle connection that does not respond for so long is dead
-FRESH_SECONDS = (
-    1.0  # a connection that was in use within this time is checked without a question to the server
-)
+FRESH_SECONDS = 1.0  # a connection that was in use within this time is checked by its socket alone
 DIRECT_SECONDS = 8.0  # limit for locks and LISTEN: shorter than the time after which a worker counts as lost
 # errors by which the server says that this connection is unusable; psycopg does not class them as OperationalError
 USELESS = psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.ReadOnlySqlTransaction
