@@ -128,15 +128,20 @@ def period_of(period: str, zone: str, now: datetime) -> tuple[str, datetime | No
     """Return the day or month in a zone, such as `2026-11-28`, and its end in UTC; empty and None for a run."""
     if period == RUN:
         return "", None
-    try:
-        clock = ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        clock = ZoneInfo("UTC")
+    clock = _clock(zone)
     today = now.astimezone(clock).date()
     if period == DAY:
         return today.isoformat(), _midnight(today + timedelta(days=1), clock)
     following = (today.replace(day=1) + timedelta(days=32)).replace(day=1)
     return f"{today:%Y-%m}", _midnight(following, clock)
+
+
+def _clock(zone: str) -> ZoneInfo:
+    """The zone, or UTC if its data are gone."""
+    try:
+        return ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo("UTC")
 
 
 def _midnight(day: Any, clock: ZoneInfo) -> datetime:
@@ -235,5 +240,6 @@ def anew(cap: Mapping[str, Any]) -> str:
     """Say when a cap begins anew, in the zone of its budget."""
     if not cap["ends_at"]:
         return "It begins anew with the next run."
-    at = datetime.fromisoformat(cap["ends_at"]).astimezone(ZoneInfo(cap["zone"]))
-    return f"It begins anew on {at:%-d %b %Y, %H:%M} {cap['zone']}."
+    clock = _clock(cap["zone"])
+    at = datetime.fromisoformat(cap["ends_at"]).astimezone(clock)
+    return f"It begins anew on {at:%-d %b %Y, %H:%M} {clock}."

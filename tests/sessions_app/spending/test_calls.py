@@ -248,3 +248,16 @@ def test_each_owner_whose_agents_use_a_capped_connection_of_the_server_is_told_o
     assert not MailboxEvent.objects.filter(detail__contains="100").exists(), "amounts are the operator's"
     events = Delivery.objects.filter(session__agent__owner__username__in=["bob", "eve"])
     assert [(each.event["data"]["turn"], each.event["data"]["cap"]) for each in events] == [(None, None)] * 4  # type: ignore[index]
+
+
+def test_a_cap_in_a_zone_whose_data_are_gone_counts_by_utc_and_costs_no_answer(inside: Inside) -> None:
+    cap(inside, day={"tokens": 100_000})
+    Agent.objects.update(timezone="Mars/Olympus")
+    session = inside.person.session()
+    inside.model.answer_with(says("Hello.", Usage(input_tokens=99_999, requests=1)))
+    assert inside.say(session, "hello").state == TurnState.SUCCEEDED
+    assert MailboxEvent.objects.get().event_type == "budget_near"
+    refused = inside.say(session, "hello")
+    assert (refused.error_code, "UTC" in refused.error) == ("budget", True)
+    page = signed_in(inside.person).get(f"/agents/{inside.person.agent.name}/")
+    assert page.status_code == 200
