@@ -18,6 +18,7 @@ from agent_core.types import Ended, Entry, ToolCall, Usage
 
 MOST_CALLS: Final = 64  # of one reply
 MOST_PARTS: Final = 256  # of one reply: calls, and pieces of text and reasoning that take turns
+MOST_COUNTED: Final = 10**9  # tokens that a provider may report of one call
 
 
 class Bounds:
@@ -100,7 +101,15 @@ def clean_reply(reply: ModelReply) -> ModelReply:
     calls = tuple(_clean_call(call) for call in reply.calls[:MOST_CALLS])
     if reply.ended_by is not Ended.STOP:
         calls = tuple(replace(call, arguments={}, unparsed=None) for call in calls)
-    return replace(reply, text=clean_text(reply.text), calls=calls)
+    return replace(reply, text=clean_text(reply.text), calls=calls, usage=_clean_usage(reply.usage))
+
+
+def _clean_usage(usage: Usage) -> Usage:
+    """The usage. Of counts that no request can have nothing is taken, as if the provider had counted nothing."""
+    counts = (usage.input_tokens, usage.output_tokens)
+    if all(isinstance(each, int) and 0 <= each <= MOST_COUNTED for each in counts):
+        return usage
+    return replace(usage, input_tokens=0, output_tokens=0)
 
 
 def _clean_call(call: ToolCall) -> ToolCall:

@@ -114,6 +114,10 @@ FREE.is_free = True
         pytest.param(ModelUnavailable("silent"), "all", id="the model fell silent"),
         pytest.param(ValueError("a bug"), "all", id="a bug"),
         pytest.param(says("Hi.", Usage(requests=1)), "all", id="the provider counts nothing"),
+        pytest.param(
+            says("Hi.", Usage(input_tokens=-70, output_tokens=30)), "all", id="a count is negative"
+        ),
+        pytest.param(says("Hi.", Usage(input_tokens=10**30)), "all", id="a count is no count of tokens"),
     ],
 )
 def test_a_call_of_unknown_cost_is_charged_in_full(inside: Inside, reply: Any, share: str) -> None:
@@ -125,7 +129,8 @@ def test_a_call_of_unknown_cost_is_charged_in_full(inside: Inside, reply: Any, s
         if isinstance(reply, ModelReply)
         else raising(reserved, inside, reply)
     )
-    inside.say(inside.person.session(), "hello")
+    turn = inside.say(inside.person.session(), "hello")
+    assert turn.state == (TurnState.SUCCEEDED if isinstance(reply, ModelReply) else TurnState.FAILED)
     assert reserved[0] > 0
     assert today(inside).spent_tokens == (0 if share == "nothing" else reserved[0])
     assert today(inside).reserved_tokens == 0
