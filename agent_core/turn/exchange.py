@@ -128,10 +128,7 @@ class Exchange:
         except CapReached:
             raise _no_further(first) from None
         except ModelError as error:
-            if first.reason and error.reason:
-                error.reason = f"{first.reason}. The fallback model failed too: {error.reason}"
-            error.said = error.said or first.said
-            raise
+            raise _of_both(first, error) from None
 
     def _ask(self, model: str, fell_back: str = "") -> Generator[TurnEvent, None, ModelReply]:
         """Ask one model until it replies, at most ``max_attempts`` times."""
@@ -271,6 +268,17 @@ class Exchange:
             "wait_seconds": round(wait, 3),
         }
         return TurnEvent(type=TurnEventType.STATUS, content=content)
+
+
+def _of_both(first: ModelError, error: ModelError) -> ModelError:
+    """The error of a model and then of its fallback model. It is one that may pass, if one of the two may."""
+    may_pass = isinstance(first, ModelUnavailable) and not isinstance(error, ModelUnavailable)
+    reason = error.reason
+    if first.reason and reason:
+        reason = f"{first.reason}. The fallback model failed too: {reason}"
+    both = first if may_pass else error
+    both.reason, both.said, both.tries = reason, error.said or first.said, error.tries
+    return both
 
 
 def _no_further(error: ModelError) -> ModelError:

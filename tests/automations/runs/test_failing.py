@@ -15,6 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from agent_core import models
 from agent_core.exceptions import ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import Ended
@@ -42,7 +43,7 @@ from tests.automations.turn_kinds.test_heartbeat import routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
 from tests.deletion import caller
-from tests.inside import Inside, Reply, call, listening, makes
+from tests.inside import Inside, Reply, Script, call, listening, makes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.2")]
 EVERY = {"kind": "every", "seconds": 3600}
@@ -87,6 +88,18 @@ def test_only_an_attempt_in_which_nothing_was_done_is_repeated(inside: Inside) -
             run = ran(inside, new(inside.person), *replies)
             expected = RunState.QUEUED if is_repeated else RunState.FAILED
             assert (run.state, run.fruitless) == (expected, int(is_repeated)), replies
+
+
+def test_a_run_is_repeated_if_its_model_is_away_and_its_fallback_model_refuses(inside: Inside) -> None:
+    spare = Script()
+    models.register("spare", lambda: spare)
+    job = new(inside.person, fallback_model="spare")
+    spare.answer_with(ModelRefused("no", code="model_auth", reason="The key has expired"))
+    run = ran(inside, job, ModelUnavailable("down", reason="It is away"))
+    assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "model_unavailable", 1)
+    assert "It is away" in run.error
+    assert "The key has expired" in run.error
+    assert repeated(inside, run).state == RunState.SUCCEEDED
 
 
 def test_repeats_do_not_use_up_the_retries_that_a_person_gave(inside: Inside) -> None:
