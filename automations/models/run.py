@@ -141,8 +141,11 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         return self.unfinished().update(**again, fruitless=F("fruitless") + int(fruitless), **outcome)
 
     def try_again(self, run_id: str) -> int:
-        """FAILED → QUEUED: a person asks for another attempt, which is due at once."""
-        again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now()}
+        """FAILED → QUEUED: a person asks for another attempt, which is due at once.
+
+        If it does nothing, it is repeated as the first one was.
+        """
+        again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now(), "fruitless": 0}
         return self.filter(pk=run_id, state=RunState.FAILED).update(finished_at=None, **again)
 
     def end(self, state: RunState, **columns: Any) -> int:

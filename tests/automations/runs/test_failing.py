@@ -21,6 +21,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import Ended
 from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
+from automations.jobs.failing import try_again
 from automations.models import (
     Attention,
     CronJob,
@@ -227,6 +228,19 @@ def test_a_person_tries_a_failed_slot_again(inside: Inside, mode: str) -> None:
     first, second = Turn.objects.filter(origin_run=run.pk).order_by("pk")
     assert (first.content, first.session_id) == (second.content, second.session_id)
     assert RunRecord.objects.filter(job=job).count() == 1, "there is no run outside the schedule"
+
+
+def test_a_run_that_a_person_tries_again_is_repeated_if_nothing_was_done(inside: Inside) -> None:
+    """Their attempt finds the provider away, as the first one and its three repeats did."""
+    run = ran(inside, new(inside.person), DOWN)
+    for _ in range(3):
+        repeated(inside, run, DOWN)
+    assert run.state == RunState.FAILED
+    try_again(run.pk)
+    repeated(inside, run, DOWN)
+    assert (run.state, run.attempt, run.fruitless) == (RunState.QUEUED, 6, 1)
+    repeated(inside, run, RuntimeError("a bug"))
+    assert (run.state, run.attempt) == (RunState.FAILED, 6), "`max_retry` gives it no attempt more"
 
 
 def test_a_retry_by_the_terminal_is_one_of_the_last_run(inside: Inside) -> None:
