@@ -24,6 +24,7 @@ from agent_core.exceptions import CapReached, ModelUnavailable
 from agent_core.spending import Account, Amount, Budget, Settle, usd_text
 from sessions_app.connections.edit import agents_using
 from sessions_app.deliveries.system_events import EventName, report_limit
+from sessions_app.failures import OUTAGES, log_failure
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.metrics import Counted, count
 from sessions_app.models import (
@@ -130,7 +131,7 @@ def _settle_call(reservation: int, used: Amount | None) -> None:
 
 def _settle(reservation: int, used: Amount | None) -> None:
     for crossed in accounts.settle(reservation, used):
-        _tell(crossed)
+        _try_to_tell(crossed)
 
 
 def _release_database() -> None:
@@ -145,7 +146,7 @@ def _note_refusal(account: Account | None, refused: CapState) -> None:
     """
     if not refused.cap["ends_at"] or not _still_stands(refused.cap):
         return
-    _tell(refused)
+    _try_to_tell(refused)
     if account is not None and account.automations:
         accounts.mark_stopped(account.owner, account.automations, refused.cap["ends_at"])
 
@@ -174,6 +175,14 @@ def _refusal_text(refused: CapState) -> str:
 
 def _spent_text(state: CapState) -> str:
     return "" if state.cap["is_private"] else f" {words_of(state.cap, state.tokens, state.micro_usd)} spent."
+
+
+def _try_to_tell(state: CapState) -> None:
+    """Tell the owners; what fails is tried again with the next call. It costs no answer, and no refusal its reason."""
+    try:
+        _tell(state)
+    except Exception as error:  # noqa: BLE001 - the call has been made, and paid for
+        log_failure(log, "cap_not_told", error, OUTAGES, key=state.cap["key"])
 
 
 def _tell(state: CapState) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -266,3 +266,27 @@ def test_a_cap_in_a_zone_whose_data_are_gone_counts_by_utc_and_costs_no_answer(i
     assert (refused.error_code, "UTC" in refused.error) == ("budget", True)
     page = signed_in(inside.person).get(f"/agents/{inside.person.agent.name}/")
     assert page.status_code == 200
+
+
+@contextmanager
+def refused_mail() -> Iterator[None]:
+    """The database takes no update of a mailbox."""
+    table = f"ALTER TABLE {MailboxEvent._meta.db_table}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"{table} ADD CONSTRAINT no_mail CHECK (false) NOT VALID")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"{table} DROP CONSTRAINT no_mail")
+
+
+def test_what_cannot_be_told_costs_no_answer_and_is_told_later(inside: Inside) -> None:
+    cap(inside, day={"tokens": 100_000})
+    session = inside.person.session()
+    with refused_mail():
+        inside.model.answer_with(says("Hello.", Usage(input_tokens=80_000, output_tokens=1)))
+        assert inside.say(session, "hello").state == TurnState.SUCCEEDED
+        assert today(inside).told == 0
+    inside.say(session, "hello", says("Hello.", Usage(input_tokens=1, output_tokens=1)))
+    assert MailboxEvent.objects.get().event_type == "budget_near"
