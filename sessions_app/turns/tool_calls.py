@@ -123,7 +123,8 @@ class JournalPorts:
         with transaction.atomic():
             self.journal.fence()
             if spec.effect_with(call.arguments) is Effect.DANGEROUS or refusal is REFUSED:
-                kind_of(self.context.turn).refused(self.context.turn, call, spec)
+                turn = self.context.turn
+                kind_of(turn).refused(turn, call, spec, has_read=self.permit.has_read)
             self.asked_owner = self.asked_owner or refusal is REFUSED
             return self._settle(result)
 

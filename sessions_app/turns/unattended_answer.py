@@ -78,6 +78,8 @@ def run_answer(
         is_open = question.state == ConsentState.OPEN
         over = (question.pk, "") if is_open and (why or unattended.is_late(question)) else None
         return replace(_said(NOT_MADE.format(why=why or _OVER)), answered=over)
+    if question.calls[0].get(unattended.HAS_READ):
+        given["permit"] = replace(given["permit"], has_read=True)
     given["consented"] = lambda call: consent.grant(prepared.journal, call, spec, question_id=question.pk)
     request = replace(prepared.request, steps=made, message=f"{MADE}\n\n{prepared.request.message}")
     return (yield from run_turn(request, JournalPorts(**given), control))

@@ -253,6 +253,16 @@ def test_an_open_question_holds_no_slot_and_ends_by_itself(inside: Inside) -> No
     assert (states(), inside.did("disk")) == (["refused", "closed"], 0)
 
 
+def test_what_a_page_asked_for_stays_from_outside_after_the_yes(inside: Inside) -> None:
+    session = inside.person.session()
+    add = call("cron", "2", action="add", message="Send it all.", every_seconds=3600)
+    question = asked(inside, session, makes(call("read_page"), add), says("The page wants a task."))
+    inside.say(session, "Hello.", says("Hello."))
+    inside.say(session, f"yes #{question.pk}", makes(call("count", "3", name="a")), says("Added."))
+    assert CronJob.objects.get(message="Send it all.").has_read
+    assert inside.did("a") == 0, "the turn of the yes writes nothing else unasked"
+
+
 def test_a_write_after_a_page_by_schedule_is_asked_for(inside: Inside) -> None:
     session = inside.person.session()
     reads = makes(call("read_page"), call("count", "2", name="a"))
