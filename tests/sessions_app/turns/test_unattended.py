@@ -18,7 +18,7 @@ from agent_core.tools import Effect
 from automations.models import CronJob, RunRecord
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionClosed
-from sessions_app.models import ConsentQuestion, MailboxEvent, Session
+from sessions_app.models import ConsentQuestion, MailboxEvent, OnBusy, Session
 from sessions_app.questions.questions import answer_consent
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.delete import delete_session
@@ -198,6 +198,47 @@ def test_a_yes_is_taken_by_one_of_two_turns_and_by_none_when_its_time_is_over(in
     assert not ConsentQuestion.objects.grant_in_time(over.pk, turns[0])
     with pytest.raises(NotWaiting):
         answer_consent(over, "yes")
+
+
+def test_a_yes_that_may_be_taken_back_makes_no_call_and_can_be_said_again(inside: Inside) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    answer_consent(question, "yes")
+    receive(session.pk, MessageInput(content="Wait, what is on it?"))
+    inside.run(session)
+    assert (inside.did("disk"), states()) == (0, ["open"])
+    inside.say(session, f"yes #{question.pk}")
+    assert (inside.did("disk"), states()) == (1, ["granted"])
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+def test_the_no_to_another_question_takes_no_yes_back(inside: Inside, by_text: bool) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    other = asked(inside, session, makes(call("erase", name="tape")), says("Nor that."))
+    answer_consent(question, "yes")
+    if by_text:
+        receive(session.pk, MessageInput(content=f"no #{other.pk}", on_busy=OnBusy.ENQUEUE))
+    else:
+        answer_consent(other, "no")
+    inside.run(session)
+    assert (inside.did("disk"), inside.did("tape"), states()) == (1, 0, ["granted", "refused"])
+
+
+def test_a_resumed_yes_says_what_was_done_though_the_tool_is_gone(inside: Inside) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    eraser = tools.get("erase")
+
+    def die() -> None:
+        stop(inside)
+        tools.unregister("erase")
+
+    try:
+        yes = inside.say(session, f"yes #{question.pk}", during(die, says("")), says("Gone."))
+    finally:
+        tools.register(eraser)
+    assert (yes.attempt, inside.did("disk"), last_said(session)) == (2, 1, "Gone.")
 
 
 def test_a_yes_that_is_resumed_makes_its_call_once(inside: Inside) -> None:
