@@ -38,6 +38,10 @@ MADE = (
     "## Consent\n\nA scheduled turn was refused a call, and the person allows it now. The server has made it once: its"
     " result follows. Say what came of it."
 )
+ONLY_THIS = (
+    "This needs the person's consent, and this turn makes only the call that they have allowed. Say in your answer what"
+    " else you want to do; the person can ask for it in a message of their own."
+)
 NOT_MADE = "The call is not made: {why}."
 REFUSED = "The call is not made."
 _OVER = "the question is closed, because it was answered, replaced by a newer one or its time was over"

@@ -23,6 +23,7 @@ from sessions_app.questions.questions import answer_consent
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
+from sessions_app.turns.tool_calls import ASK
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.automations.jobs.made import at_once
@@ -209,6 +210,23 @@ def test_a_yes_that_may_be_taken_back_makes_no_call_and_can_be_said_again(inside
     assert (inside.did("disk"), states()) == (0, ["open"])
     inside.say(session, f"yes #{question.pk}")
     assert (inside.did("disk"), states()) == (1, ["granted"])
+
+
+@pytest.mark.parametrize("planner", [False, True])
+def test_a_further_call_in_the_turn_of_a_yes_is_asked_for_where_a_chat_hears_the_answer(
+    inside: Inside, planner: bool
+) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    if planner:
+        inside.planner()
+    further = makes(call("erase", "2", name="tape"))
+    inside.say(session, f"yes #{question.pk}", further, says("The tape, too?"))
+    assert (inside.did("disk"), inside.did("tape")) == (1, 0)
+    is_told_so = ASK in str(inside.model.calls[-1].entries)
+    assert (states(), is_told_so) == ((["granted"], False) if planner else (["granted", "open"], True))
+    inside.say(session, "yes", further if not planner else plan(RESPOND), says("Done."))
+    assert inside.did("tape") == (0 if planner else 1)
 
 
 @pytest.mark.parametrize("by_text", [False, True])
