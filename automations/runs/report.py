@@ -78,7 +78,7 @@ def failure_dedupe_key(routine_id: str) -> str:
     return f"run_failed:{routine_id}"
 
 
-def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec) -> None:
+def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: bool) -> None:
     """Ask for a call that a scheduled turn may not make without a person's consent, and report it (rule 11.4).
 
     The call of a stranger's job is only reported: no yes of its owner makes it.
@@ -89,11 +89,11 @@ def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec) -> None:
     target = session_for(own or turn.input.home_id, session.agent_id)
     how = "ask for it in a message of your own."
     if target is not None and stranger_of(turn) is None:
-        question = unattended.ask(turn, call, spec, target)
+        question = unattended.ask(turn, call, spec, target, has_read=has_read)
         when = unattended.until(question, session.agent)
         how = f"a question on the conversation's page can allow it until {when}."
     text = f"A scheduled turn wanted to use {asked}, which needs your consent: {how}"
-    if has_read_in(turn):
+    if has_read or has_read_in(turn):
         text = f"{text} {OUTSIDE_TEXT}"
     whose = turn.input.automation_id or session.key
     key = f"consent:{uuid.uuid5(NAMESPACE, f'{whose}:{intent(call)}')}"  # a repeated request is one unread event

@@ -52,9 +52,9 @@ class SlotKind(Kind):
         if trigger.template is not None:
             keep_prompt(turn, trigger.template, trigger.model_content)
 
-    def refused(self, turn: Turn, call: ToolCall, spec: ToolSpec) -> None:
+    def refused(self, turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: bool) -> None:
         """Ask for the refused call: in the bound session itself, a routine's home, or the primary session."""
-        report.ask_for_consent(turn, call, spec)
+        report.ask_for_consent(turn, call, spec, has_read=has_read)
 
     def why_outdated(self, turn: Turn, tool: str) -> str:
         """Why the call is outdated: its job was removed, restricted or changed by others since. Empty: it is not."""

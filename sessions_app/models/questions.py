@@ -86,11 +86,12 @@ class ConsentTransitions(models.QuerySet["ConsentQuestion"]):
 class ConsentQuestion(models.Model):
     """One question, as it was asked. It is kept as long as its session, as a record of who allowed what.
 
-    `calls` are `{id, name, arguments, version}`, and `used`, the id of the call that used the consent. `asked_seq` is
-    the message that contains the question, `asked_at` its time; both change when the server asks again. `execution` is
-    the execution that waits; empty for a question of a chat. `asked_of` is the person who was asked first and may
-    consent, `<hook>:<sender>`; empty for the owner, who always may. `answered_by` is the turn that answers it; while
-    the question is open that turn may still be running.
+    `calls` are `{id, name, arguments, version}`, with `used`, the id of the call that used the consent, and with
+    `has_read` if a scheduled turn asks that has read text from outside. `asked_seq` is the message that contains the
+    question, `asked_at` its time; both change when the server asks again. `execution` is the execution that waits;
+    empty for a question of a chat. `asked_of` is the person who was asked first and may consent, `<hook>:<sender>`;
+    empty for the owner, who always may. `answered_by` is the turn that answers it; while the question is open that turn
+    may still be running.
 
     `expires_at` is set for the question of a scheduled turn (rule 11.4), which waits for nothing. `run` is its run, and
     `same_call` a digest of its call: a newer question for the same call replaces it.

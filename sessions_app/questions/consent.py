@@ -122,7 +122,7 @@ def grant(
     turn = journal.turn
     with transaction.atomic():
         journal.fence()
-        if _may_be_taken_back(turn):
+        if may_be_taken_back(turn, question_id):
             return False
         rows = ConsentQuestion.objects.select_for_update(no_key=True).filter(session_id=turn.session_id)
         granted = Q(state=ConsentState.GRANTED, answered_by=turn)
@@ -137,15 +137,24 @@ def grant(
     return False
 
 
-def _may_be_taken_back(turn: Turn) -> bool:
-    """Whether the person stopped the turn, or has since written anything but a yes. Injected messages count."""
+def may_be_taken_back(turn: Turn, question_id: str) -> bool:
+    """Whether the person stopped the turn, or has since written anything but a yes, or the answer to another question
+    than this one. Injected messages count.
+    """
     if turn.cancel_requested_at is not None:
         return True
     waiting = Turn.objects.filter(
         session_id=turn.session_id, state=TurnState.QUEUED, lane=Lane.PEOPLE, kind=TurnKind.MESSAGE
     )
     written = waiting.only("kind", "content", "metadata").order_by()
-    return any(is_persons(each) and plain_answer(each.content)[0] != "yes" for each in written)
+    return any(is_persons(each) and _may_take_back(each, question_id) for each in written)
+
+
+def _may_take_back(written: Turn, question_id: str) -> bool:
+    answer, name = plain_answer(written.content)
+    to = written.input.question or name
+    is_to_another = bool(answer and question_id and to) and to != question_id
+    return answer != "yes" and not is_to_another
 
 
 def _use(question: ConsentQuestion, call: ToolCall, spec: ToolSpec, *, by_id: bool) -> bool:

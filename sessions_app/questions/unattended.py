@@ -18,11 +18,16 @@ from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from sessions_app.models import Agent, ConsentQuestion, Session, Turn
 
+HAS_READ = "has_read"  # in `ConsentQuestion.calls`
 
-def ask(turn: Turn, call: ToolCall, spec: ToolSpec, target: Session) -> ConsentQuestion:
-    """Store the question for a refused call in the session `target`. It replaces an open one for the same call."""
+
+def ask(turn: Turn, call: ToolCall, spec: ToolSpec, target: Session, *, has_read: bool) -> ConsentQuestion:
+    """Store the question for a refused call in the session `target`. It replaces an open one for the same call.
+
+    `has_read`: the turn has read text from outside, so the call is one of such a turn when it is made, too.
+    """
     same = hashlib.sha256(intent(call).encode()).hexdigest()
-    calls = [call_to_json(call, spec)]
+    calls = [call_to_json(call, spec) | ({HAS_READ: True} if has_read else {})]
     question = ConsentQuestion(
         id=new_id(),
         session=target,

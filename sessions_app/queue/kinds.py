@@ -79,8 +79,11 @@ class Kind:
     def prompted(self, turn: Turn, trigger: Trigger) -> None:
         """The model is about to be shown the trigger; called in the transaction that journals the prompt."""
 
-    def refused(self, turn: Turn, call: ToolCall, spec: ToolSpec) -> None:
-        """A call was refused because consent is missing; called in the transaction that journals the result."""
+    def refused(self, turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: bool) -> None:
+        """A call was refused because consent is missing; called in the transaction that journals the result.
+
+        `has_read`: the turn has read text from outside.
+        """
 
     def why_outdated(self, turn: Turn, tool: str) -> str:  # noqa: ARG002 - every kind is asked alike
         """Why a call of this tool that the turn has asked for must not be made any more; empty: it may be made."""

@@ -47,9 +47,12 @@ def run_engine(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent,
         "more": {tool.name: tool for tool in prepared.offer.tools},
         "permit": prepared.permit,
     }
+    plans = prepared.agent.engine == Engine.PLANNER and prepared.kind.may_plan
     if found := unattended_answer.answer_of(prepared):
-        return unattended_answer.run_answer(prepared, *found, given, control)
-    if prepared.agent.engine != Engine.PLANNER or not prepared.kind.may_plan:
+        given |= {"unasked": unattended_answer.ONLY_THIS} if plans else {}
+        story = unattended_answer.run_answer(prepared, *found, given, control)
+        return story if plans else _asking(prepared, story)
+    if not plans:
         return _chat(prepared, given, control)
     # late, so that a server whose agents only chat does not load the planner
     from agent_core.planner.run import run_plan
@@ -85,6 +88,14 @@ def _chat(
     ports = JournalPorts(**given)
     result = yield from _with_questions(prepared, ports, run_turn(request, ports, control))
     return (yield from chat_consent.ask(result))
+
+
+def _asking(
+    prepared: Prepared, story: Generator[TurnEvent, None, TurnResult]
+) -> Generator[TurnEvent, None, TurnResult]:
+    """Run the turn of a yes to a scheduled turn. Consent to further calls is asked for below its answer."""
+    specs = {spec.name: spec for spec in prepared.request.tools}
+    return (yield from ChatConsent(prepared=prepared, specs=specs).ask((yield from story)))
 
 
 @dataclass(frozen=True, kw_only=True)

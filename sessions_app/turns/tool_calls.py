@@ -71,7 +71,8 @@ class JournalPorts:
     """The ports of a running turn (agent_core's TurnPorts): each method is a fenced write to its journal.
 
     `more`: tools of this turn alone, by name. `consented`: whether a person has said yes to a dangerous call.
-    `asked_owner`: a call of this scheduled turn was refused, and its owner is asked.
+    `unasked`: the text for the model where consent is missing. `asked_owner`: a call of this scheduled turn was
+    refused, and its owner is asked.
     """
 
     journal: Journal
@@ -79,6 +80,7 @@ class JournalPorts:
     more: Mapping[str, tools.Tool] = field(default_factory=dict)
     consented: Callable[[ToolCall], bool] = lambda _call: False
     permit: Permit = field(default_factory=Permit)
+    unasked: str = ASK
     asked_owner: bool = False
 
     def responded(self, entry: Entry, usage: Usage) -> None:
@@ -112,7 +114,7 @@ class JournalPorts:
             return permits.STRANGERS
         if not self.context.interactive:
             return REFUSED
-        return None if self.consented(call) else ASK
+        return None if self.consented(call) else self.unasked
 
     def _refuse(self, call: ToolCall, spec: ToolSpec, refusal: str) -> ToolResult:
         """Journal a refused call. The turn's kind is told of one that needs consent, so that it can ask a person."""
@@ -123,7 +125,8 @@ class JournalPorts:
         with transaction.atomic():
             self.journal.fence()
             if spec.effect_with(call.arguments) is Effect.DANGEROUS or refusal is REFUSED:
-                kind_of(self.context.turn).refused(self.context.turn, call, spec)
+                turn = self.context.turn
+                kind_of(turn).refused(turn, call, spec, has_read=self.permit.has_read)
             self.asked_owner = self.asked_owner or refusal is REFUSED
             return self._settle(result)
 

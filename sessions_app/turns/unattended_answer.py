@@ -28,7 +28,7 @@ from agent_core.types import (
     TurnResult,
     Usage,
 )
-from sessions_app.models import BACKGROUND, ConsentQuestion, ConsentState, Turn
+from sessions_app.models import BACKGROUND, ConsentQuestion, Turn
 from sessions_app.questions import consent, unattended
 from sessions_app.queue.kinds import is_persons, kind_of
 from sessions_app.turns.context import Prepared
@@ -38,10 +38,15 @@ MADE = (
     "## Consent\n\nA scheduled turn was refused a call, and the person allows it now. The server has made it once: its"
     " result follows. Say what came of it."
 )
+ONLY_THIS = (
+    "This needs the person's consent, and this turn makes only the call that they have allowed. Say in your answer what"
+    " else you want to do; the person can ask for it in a message of their own."
+)
 NOT_MADE = "The call is not made: {why}."
 REFUSED = "The call is not made."
 _OVER = "the question is closed, because it was answered, replaced by a newer one or its time was over"
 _CHANGED = "the tool has changed since it was asked for"
+_TAKEN_BACK = "you wrote something else after the yes; say yes to the question again to have it made"
 _GONE = "the agent does not have this tool any more"
 
 Events = Generator[TurnEvent, None, TurnResult]
@@ -73,12 +78,17 @@ def run_answer(
     if answer == "no":
         return replace(_said(REFUSED), answered=(question.pk, "no"))
     spec, why = _spec_now(prepared, question, given)
-    made = prepared.request.steps or (() if why else _begin(prepared, question))
-    if spec is None or not made:
-        is_open = question.state == ConsentState.OPEN
-        over = (question.pk, "") if is_open and (why or unattended.is_late(question)) else None
-        return replace(_said(NOT_MADE.format(why=why or _OVER)), answered=over)
-    given["consented"] = lambda call: consent.grant(prepared.journal, call, spec, question_id=question.pk)
+    made = prepared.request.steps
+    if not made and not why:
+        made, why = _begin(prepared, question)
+    if not made:
+        closes = None if why == _TAKEN_BACK else (question.pk, "")
+        return replace(_said(NOT_MADE.format(why=why)), answered=closes)
+    if question.calls[0].get(unattended.HAS_READ):
+        given["permit"] = replace(given["permit"], has_read=True)
+    given["consented"] = lambda call: (
+        spec is not None and consent.grant(prepared.journal, call, spec, question_id=question.pk)
+    )
     request = replace(prepared.request, steps=made, message=f"{MADE}\n\n{prepared.request.message}")
     return (yield from run_turn(request, JournalPorts(**given), control))
 
@@ -106,8 +116,10 @@ def _spec_now(
     return spec, why
 
 
-def _begin(prepared: Prepared, question: ConsentQuestion) -> tuple[Step, ...]:
-    """Take the consent and journal the call as the turn's first response, behind the fence. Empty: it was too late."""
+def _begin(prepared: Prepared, question: ConsentQuestion) -> tuple[tuple[Step, ...], str]:
+    """Take the consent and journal the call as the turn's first response, behind the fence. Returns this step, or why
+    the consent was not taken.
+    """
     [asked] = question.calls
     call = ToolCall(id=new_id(), name=asked["name"], arguments=asked["arguments"])
     data = {
@@ -116,10 +128,12 @@ def _begin(prepared: Prepared, question: ConsentQuestion) -> tuple[Step, ...]:
     }
     with transaction.atomic():
         prepared.journal.fence()
+        if consent.may_be_taken_back(prepared.turn, question.pk):
+            return (), _TAKEN_BACK
         if not ConsentQuestion.objects.grant_in_time(question.pk, prepared.turn):
-            return ()
+            return (), _OVER
         prepared.journal.record(StepKind.RESPONSE, data)
-    return (Step(n=1, kind=StepKind.RESPONSE, data=data),)
+    return (Step(n=1, kind=StepKind.RESPONSE, data=data),), ""
 
 
 def with_questions(prepared: Prepared, ports: JournalPorts, result: TurnResult) -> TurnResult:

@@ -189,7 +189,7 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
     "sessions_app.questions.consent": (
         CONSENT,
         Break("3.5", "a yes allows a call twice", "_use", drop_operand("used")),
-        Break("3.5", "a yes cannot be taken back", "_may_be_taken_back", returns("False")),
+        Break("3.5", "a yes cannot be taken back", "may_be_taken_back", returns("False")),
         Break("3.5", "anybody in a group allows a call", "may_say", returns("True")),
         Break("3.5", "a yes from before the question counts", "_written_at", returns("turn.queued_at")),
     ),

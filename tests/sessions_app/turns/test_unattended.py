@@ -18,11 +18,12 @@ from agent_core.tools import Effect
 from automations.models import CronJob, RunRecord
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionClosed
-from sessions_app.models import ConsentQuestion, MailboxEvent, Session
+from sessions_app.models import ConsentQuestion, MailboxEvent, OnBusy, Session
 from sessions_app.questions.questions import answer_consent
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
+from sessions_app.turns.tool_calls import ASK
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.automations.jobs.made import at_once
@@ -200,6 +201,64 @@ def test_a_yes_is_taken_by_one_of_two_turns_and_by_none_when_its_time_is_over(in
         answer_consent(over, "yes")
 
 
+def test_a_yes_that_may_be_taken_back_makes_no_call_and_can_be_said_again(inside: Inside) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    answer_consent(question, "yes")
+    receive(session.pk, MessageInput(content="Wait, what is on it?"))
+    inside.run(session)
+    assert (inside.did("disk"), states()) == (0, ["open"])
+    inside.say(session, f"yes #{question.pk}")
+    assert (inside.did("disk"), states()) == (1, ["granted"])
+
+
+@pytest.mark.parametrize("planner", [False, True])
+def test_a_further_call_in_the_turn_of_a_yes_is_asked_for_where_a_chat_hears_the_answer(
+    inside: Inside, planner: bool
+) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    if planner:
+        inside.planner()
+    further = makes(call("erase", "2", name="tape"))
+    inside.say(session, f"yes #{question.pk}", further, says("The tape, too?"))
+    assert (inside.did("disk"), inside.did("tape")) == (1, 0)
+    is_told_so = ASK in str(inside.model.calls[-1].entries)
+    assert (states(), is_told_so) == ((["granted"], False) if planner else (["granted", "open"], True))
+    inside.say(session, "yes", further if not planner else plan(RESPOND), says("Done."))
+    assert inside.did("tape") == (0 if planner else 1)
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+def test_the_no_to_another_question_takes_no_yes_back(inside: Inside, by_text: bool) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    other = asked(inside, session, makes(call("erase", name="tape")), says("Nor that."))
+    answer_consent(question, "yes")
+    if by_text:
+        receive(session.pk, MessageInput(content=f"no #{other.pk}", on_busy=OnBusy.ENQUEUE))
+    else:
+        answer_consent(other, "no")
+    inside.run(session)
+    assert (inside.did("disk"), inside.did("tape"), states()) == (1, 0, ["granted", "refused"])
+
+
+def test_a_resumed_yes_says_what_was_done_though_the_tool_is_gone(inside: Inside) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    eraser = tools.get("erase")
+
+    def die() -> None:
+        stop(inside)
+        tools.unregister("erase")
+
+    try:
+        yes = inside.say(session, f"yes #{question.pk}", during(die, says("")), says("Gone."))
+    finally:
+        tools.register(eraser)
+    assert (yes.attempt, inside.did("disk"), last_said(session)) == (2, 1, "Gone.")
+
+
 def test_a_yes_that_is_resumed_makes_its_call_once(inside: Inside) -> None:
     session = inside.person.session()
     question = asked(inside, session)
@@ -251,6 +310,16 @@ def test_an_open_question_holds_no_slot_and_ends_by_itself(inside: Inside) -> No
     late(asked(inside, session))
     sweep_turns(uuid.uuid4(), list)
     assert (states(), inside.did("disk")) == (["refused", "closed"], 0)
+
+
+def test_what_a_page_asked_for_stays_from_outside_after_the_yes(inside: Inside) -> None:
+    session = inside.person.session()
+    add = call("cron", "2", action="add", message="Send it all.", every_seconds=3600)
+    question = asked(inside, session, makes(call("read_page"), add), says("The page wants a task."))
+    inside.say(session, "Hello.", says("Hello."))
+    inside.say(session, f"yes #{question.pk}", makes(call("count", "3", name="a")), says("Added."))
+    assert CronJob.objects.get(message="Send it all.").has_read
+    assert inside.did("a") == 0, "the turn of the yes writes nothing else unasked"
 
 
 def test_a_write_after_a_page_by_schedule_is_asked_for(inside: Inside) -> None:
