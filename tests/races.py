@@ -67,6 +67,22 @@ def before(words: str, action: Callable[[], Any]) -> Iterator[list[Any]]:
         yield came
 
 
+@contextmanager
+def with_each_new_run(statement: str) -> Iterator[None]:
+    """The database does this, too, whenever a run is stored as NEW."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION new_run() RETURNS trigger LANGUAGE plpgsql"
+            f" AS $$ BEGIN {statement}; RETURN NEW; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER new_run AFTER INSERT ON automations_runrecord FOR EACH ROW EXECUTE FUNCTION new_run()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION new_run() CASCADE")
+
+
 def waiting() -> int:
     """How many backends wait for another one's lock."""
     with connection.cursor() as cursor:
