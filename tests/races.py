@@ -3,8 +3,6 @@
 Each action runs on a connection of its own. PostgreSQL lets those who wait for one row go on in the order they came.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,6 +65,22 @@ def before(words: str, action: Callable[[], Any]) -> Iterator[list[Any]]:
 
     with connection.execute_wrapper(wrap):
         yield came
+
+
+@contextmanager
+def with_each_new_run(statement: str) -> Iterator[None]:
+    """The database does this, too, whenever a run is stored as NEW."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION new_run() RETURNS trigger LANGUAGE plpgsql"
+            f" AS $$ BEGIN {statement}; RETURN NEW; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER new_run AFTER INSERT ON automations_runrecord FOR EACH ROW EXECUTE FUNCTION new_run()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION new_run() CASCADE")
 
 
 def waiting() -> int:

@@ -1,7 +1,5 @@
 """Any number of beats: one run per slot, whatever a row, a broker or a session does meanwhile (rule 4.4)."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -17,13 +15,13 @@ from django.db.models.functions import Now
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.one_by_one import NothingFires
 from automations.jobs.clock import notify_beats
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from config.supervisor import valkey
 from sessions_app.models import Session, Turn, TurnState
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
-from tests.races import in_thread, waiting
+from tests.races import in_thread, waiting, with_each_new_run
 
 pytestmark = pytest.mark.rule("4.4")
 
@@ -35,8 +33,7 @@ def soon(seconds: float = 1.5) -> datetime:
 
 def once(session: Session, message: str = "go") -> CronJob:
     """Due far ahead, until `make_due`."""
-    schedule = {"kind": "at", "at": "2099-01-01T09:00:00Z"}
-    return create_job(NewJob(session_id=session.pk, message=message, schedule=schedule))
+    return new(session, message=message, schedule={"kind": "at", "at": "2099-01-01T09:00:00Z"})
 
 
 def make_due(jobs: list[CronJob], at: datetime) -> None:
@@ -67,10 +64,7 @@ def test_any_number_of_beats_gives_exactly_one_run_per_slot(fleet: Fleet, person
         beat.wait_for("beat_ready", 60)
     at = soon(0.5)
     make_due(jobs, at)
-    every = {"kind": "every", "seconds": 1}
-    ticking = create_job(
-        NewJob(session_id=person.session().pk, message="tick", overlap="queue", schedule=every)
-    )
+    ticking = new(person.session(), overlap="queue", schedule=EVERY_SECOND)
     until(lambda: RunRecord.objects.exclude(job=ticking).count() == 100)
     until(lambda: ticking.runs.count() >= 2)
     for beat in started:
@@ -99,18 +93,9 @@ def accounted(job: CronJob) -> None:
 
 @pytest.fixture
 def trap(transactional_db: None) -> Iterator[None]:
-    """A trigger that refuses one job's turn: the batch's own statement fails."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF NEW.snapshot->>'name' = 'trap' THEN RAISE EXCEPTION 'trapped'; END IF; RETURN NEW; END $$"
-        )
-        cursor.execute(
-            "CREATE TRIGGER trap BEFORE INSERT ON automations_runrecord FOR EACH ROW EXECUTE FUNCTION trap()"
-        )
-    yield
-    with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION trap() CASCADE")
+    """One job's run is refused: the batch's own statement fails."""
+    with with_each_new_run("IF NEW.snapshot->>'name' = 'trap' THEN RAISE EXCEPTION 'trapped'; END IF"):
+        yield
 
 
 def batches_under_way() -> int:
@@ -163,10 +148,8 @@ def test_a_hung_broker_and_a_killed_beat_lose_no_slot(
         make_due([job], soon(0.2 + number / 2))
     until(lambda: RunRecord.objects.count() == 4, what="beat fires although the broker hangs")
     beat.wait_for("hints_dropped")
-    lags = RunRecord.objects.values_list("lag_ms", flat=True)
-    assert all(lag is not None and lag < 1000 for lag in lags), (
-        f"no slot waited for the broker: {list(lags)} ms"
-    )
+    lags = list(RunRecord.objects.values_list("lag_ms", flat=True))
+    assert all(lag is not None and lag < 1000 for lag in lags), f"a slot waited for the broker: {lags} ms"
     beat.kill()
     own_broker.send_signal(signal.SIGCONT)
     fleet.worker()

@@ -1,17 +1,12 @@
 """SIGKILL at every step of a turn: nothing lost, nothing doubled, no completed call repeated (rules 1.8, 1.9)."""
 
-from __future__ import annotations
-
 import os
 import signal
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import redis
-from django.db import connection, transaction
 
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import RunRecord, RunState
@@ -33,22 +28,15 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from tests import plugins
 from tests.automations.firing.test_fire_jobs import due_job
+from tests.chaos.test_locks import cut_lock_connections
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside
 from tests.model_server import ModelServer
-from tests.races import waiting
+from tests.races import UPDATE, gate, waiting
 from tests.talk import ended
 
 pytestmark = pytest.mark.rule("1.9")
-
-
-@contextmanager
-def row_locked(turn: Turn) -> Iterator[None]:
-    """Hold the turn's row, so that a claim waits for it."""
-    with transaction.atomic():
-        Turn.objects.select_for_update().get(pk=turn.pk)
-        yield
 
 
 def assert_done_once(session: Session, *turns: Turn) -> None:
@@ -67,7 +55,7 @@ def test_killed_in_the_claim(fleet: Fleet, person: Person) -> None:
     session = person.session()
     turn = receive(session.pk, MessageInput(content="hello"))
     flush_hints(5)
-    with row_locked(turn):
+    with gate(turn, UPDATE):
         worker = fleet.worker(ready=False)
         until(waiting, what="the worker is about to claim")
         worker.kill()
@@ -143,8 +131,7 @@ def test_a_turn_that_keeps_killing_its_worker_fails_visibly(
     turn = receive(session.pk, MessageInput(content="[[hold:h]] x"))
     for attempt in range(1, 6):
         worker = fleet.worker()
-        if attempt < 6:
-            until(lambda attempt=attempt: len(model_server.requests) >= attempt or ended(turn))  # type: ignore[misc]
+        until(lambda attempt=attempt: len(model_server.requests) >= attempt or ended(turn))  # type: ignore[misc]
         if ended(turn):
             break
         worker.kill()
@@ -192,11 +179,7 @@ def test_a_suspended_worker_loses_its_turns_and_late_writes_fail(
     sleeper.signal(signal.SIGSTOP)
     # the server's own lease is a minute; its end is brought forward
     owner = Worker.objects.get(pid=sleeper.child.pid)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'rondo lock' AND datname = current_database()"
-        )
+    cut_lock_connections()
     fleet.worker()
     until(lambda: ended(turn))
     steps = list(TurnStep.objects.filter(turn=turn).order_by("n").values_list("n", "kind"))
@@ -238,11 +221,7 @@ def test_random_kills_lose_and_double_nothing(
         name = turn.content.split('"')[3]
         outcomes = [result["outcome"] for result in results_of(turn)]
         # killed between the intent and the call: told as unknown, and never called again
-        assert (plugins.calls(fleet.folder, name), outcomes) in [
-            (1, ["ok"]),
-            (1, ["unknown"]),
-            (0, ["unknown"]),
-        ]
+        assert (plugins.calls(fleet.folder, name), *outcomes) in {(1, "ok"), (1, "unknown"), (0, "unknown")}
     for session in sessions:
         assert_done_once(session, *[turn for turn in turns if turn.session_id == session.pk])
 

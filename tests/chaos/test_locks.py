@@ -1,7 +1,5 @@
 """The lock: one live worker per session, and one lost connection interrupts nothing that can go on (rules 1.1, 1.8)."""
 
-from __future__ import annotations
-
 import signal
 import uuid
 from collections.abc import Iterator
@@ -27,12 +25,7 @@ from tests.sessions_app.worker.test_process import backends, no_connections
 from tests.talk import ended
 
 pytestmark = pytest.mark.rule("1.1", "1.2")
-
-
-def connected() -> SessionLocks:
-    locks = SessionLocks(settings.DATABASE_LOCK_URL)
-    locks.reconnect()
-    return locks
+SESSION = uuid.UUID(int=1)
 
 
 def cut_lock_connections() -> int:
@@ -45,51 +38,44 @@ def cut_lock_connections() -> int:
 
 
 @pytest.fixture
-def session_id(transactional_db: None) -> uuid.UUID:
-    return uuid.uuid4()
-
-
-@pytest.fixture
 def three(transactional_db: None) -> Iterator[list[SessionLocks]]:
     """The locks of three workers."""
-    found = [connected() for _ in range(3)]
+    found = [SessionLocks(settings.DATABASE_LOCK_URL) for _ in range(3)]
+    for each in found:
+        each.reconnect()
     yield found
     for each in found:
         each.close()
 
 
-def test_a_session_is_held_once_within_and_across_processes(
-    three: list[SessionLocks], session_id: uuid.UUID
-) -> None:
+def test_a_session_is_held_once_within_and_across_processes(three: list[SessionLocks]) -> None:
     here, there, _ = three
-    handle = here.try_hold(session_id)
+    handle = here.try_hold(SESSION)
     assert handle is not None
-    assert here.try_hold(session_id) is None, "session locks are re-entrant: the guard must refuse"
-    assert there.try_hold(session_id) is None
+    assert here.try_hold(SESSION) is None, "session locks are re-entrant: the guard must refuse"
+    assert there.try_hold(SESSION) is None
     here.release(handle)
-    assert there.try_hold(session_id) is not None
+    assert there.try_hold(SESSION) is not None
 
 
-def test_an_unlock_of_an_older_connection_frees_nobody(
-    three: list[SessionLocks], session_id: uuid.UUID
-) -> None:
+def test_an_unlock_of_an_older_connection_frees_nobody(three: list[SessionLocks]) -> None:
     locks, other, third = three
-    old = locks.try_hold(session_id)
+    old = locks.try_hold(SESSION)
     assert old is not None
     cut_lock_connections()
     for each in three:
         each.reconnect()  # `old` had no turn yet, so its lock is not taken again
-    assert other.try_hold(session_id) is not None
+    assert other.try_hold(SESSION) is not None
     locks.release(old)
-    assert third.try_hold(session_id) is None, "the late unlock freed somebody else's lock"
+    assert third.try_hold(SESSION) is None, "the late unlock freed somebody else's lock"
 
 
 @pytest.mark.parametrize("released_meanwhile", [False, True])
 def test_a_held_lock_is_taken_again_on_the_new_connection(
-    three: list[SessionLocks], session_id: uuid.UUID, released_meanwhile: bool
+    three: list[SessionLocks], released_meanwhile: bool
 ) -> None:
     locks, other, _ = three
-    handle = locks.try_hold(session_id)
+    handle = locks.try_hold(SESSION)
     assert handle is not None
     handle.turn_id = 1
     cut_lock_connections()
@@ -102,20 +88,20 @@ def test_a_held_lock_is_taken_again_on_the_new_connection(
     other.reconnect()
     assert locks.epoch == 2
     if not released_meanwhile:
-        assert other.try_hold(session_id) is None
+        assert other.try_hold(SESSION) is None
         locks.release(handle)
-    assert other.try_hold(session_id) is not None
+    assert other.try_hold(SESSION) is not None
 
 
-def test_a_second_release_frees_nobody_else(three: list[SessionLocks], session_id: uuid.UUID) -> None:
+def test_a_second_release_frees_nobody_else(three: list[SessionLocks]) -> None:
     locks, other, _ = three
-    hung = locks.try_hold(session_id)
+    hung = locks.try_hold(SESSION)
     assert hung is not None
     locks.release(hung)  # the watchdog, in place of a thread that hangs
-    assert locks.try_hold(session_id) is not None
+    assert locks.try_hold(SESSION) is not None
     locks.release(hung)  # the thread itself, when its tool came back after all
-    assert other.try_hold(session_id) is None
-    assert locks.try_hold(session_id) is None
+    assert other.try_hold(SESSION) is None
+    assert locks.try_hold(SESSION) is None
 
 
 @pytest.mark.full

@@ -1,7 +1,5 @@
 """Pruning reopens no slot: whatever of a job's past is gone, none of its slots comes twice (invariant 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,20 +10,15 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from sessions_app.models import Session, Turn, TurnState
+from sessions_app.models import Turn, TurnState
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person, new_person
 from tests.past import ago, prune_all
+from tests.races import with_each_new_run
 
 pytestmark = pytest.mark.rule("10.3")
-
-_LEDGER = (
-    "CREATE TABLE ledger (job_id text, slot timestamptz)",
-    """CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO ledger VALUES (NEW.job_id, NEW.scheduled_for); RETURN NEW; END $$""",
-    "CREATE TRIGGER note AFTER INSERT ON automations_runrecord FOR EACH ROW EXECUTE FUNCTION note()",
-)
 
 
 @pytest.fixture
@@ -38,18 +31,11 @@ def ledger(transactional_db: None) -> Iterator[Callable[[CronJob], list[datetime
             return [slot for (slot,) in cursor.fetchall()]
 
     with connection.cursor() as cursor:
-        for statement in _LEDGER:
-            cursor.execute(statement)
-    yield slots
+        cursor.execute("CREATE TABLE ledger (job_id text, slot timestamptz)")
+    with with_each_new_run("INSERT INTO ledger VALUES (NEW.job_id, NEW.scheduled_for)"):
+        yield slots
     with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION note() CASCADE")
         cursor.execute("DROP TABLE ledger")
-
-
-def every(session: Session, seconds: int = 1, **fields: Any) -> CronJob:
-    return create_job(
-        NewJob(session_id=session.pk, message="x", schedule={"kind": "every", "seconds": seconds}, **fields)
-    )
 
 
 def end_all() -> None:
@@ -83,17 +69,14 @@ def forget(jobs: Iterable[CronJob]) -> None:
     RunRecord.objects.filter(job__in=jobs).delete()
 
 
+SAME, ANOTHER = {"schedule": EVERY_SECOND}, {"schedule": {"kind": "every", "seconds": 7}}
 CHANGES: dict[str, Callable[[CronJob], object]] = {
     "nothing": lambda _job: None,
     "the clock turned back": turn_back,
-    "the clock turned back and an edit": lambda job: update_job(
-        turn_back(job).pk, {"schedule": {"kind": "every", "seconds": 1}}
-    ),
+    "the clock turned back and an edit": lambda job: update_job(turn_back(job).pk, SAME),
     "renamed": lambda job: update_job(job.pk, {"name": "other", "message": "other"}),
-    "the same schedule": lambda job: update_job(job.pk, {"schedule": {"kind": "every", "seconds": 1}}),
-    "another schedule and back": lambda job: [
-        update_job(job.pk, {"schedule": {"kind": "every", "seconds": seconds}}) for seconds in (7, 1)
-    ],
+    "the same schedule": lambda job: update_job(job.pk, SAME),
+    "another schedule and back": lambda job: [update_job(job.pk, each) for each in (ANOTHER, SAME)],
     "paused and resumed": lambda job: [update_job(job.pk, {"enabled": enabled}) for enabled in (False, True)],
     "catch up changed": lambda job: [
         update_job(job.pk, {"catch_up": catch_up}) for catch_up in ("none", "one", "all")
@@ -107,7 +90,7 @@ def test_no_slot_repeats_after_a_jobs_past_is_pruned(
     settings.RONDO_KEEP_RUNS_PER_JOB = 1
     owners = {"one": person, "none": new_person("bob"), "all": new_person("carl")}  # within the quota of each
     jobs = {
-        (change, catch_up): every(owner.session(), catch_up=catch_up, overlap="queue")
+        (change, catch_up): new(owner.session(), schedule=EVERY_SECOND, catch_up=catch_up, overlap="queue")
         for change in CHANGES
         for catch_up, owner in owners.items()
     }
@@ -131,9 +114,7 @@ def test_a_one_shot_never_repeats_after_its_run_is_pruned(
     person: Person, ledger: Callable[[CronJob], list[datetime]]
 ) -> None:
     later, at = ago(-1), ago(0)
-    job = create_job(
-        NewJob(session_id=person.session().pk, message="x", schedule={"kind": "at", "at": later.isoformat()})
-    )
+    job = new(person.session(), schedule={"kind": "at", "at": later.isoformat()})
     CronJob.objects.filter(pk=job.pk).update(at=at)
     JobClock.objects.filter(job=job).update(next_run_at=at)
     assert fire_due_jobs().queued == 1
@@ -147,8 +128,7 @@ def test_a_one_shot_never_repeats_after_its_run_is_pruned(
 def test_a_gap_goes_on_growing_beside_pruning(person: Person, settings: Any) -> None:
     """The last gap is what the next one is joined to: it is never taken away, however old."""
     settings.RONDO_KEEP_RUNS_DAYS = settings.RONDO_KEEP_RUNS_PER_JOB = 1
-    session = person.session()
-    job = every(session, overlap="skip", catch_up="all")
+    job = new(person.session(), schedule=EVERY_SECOND, overlap="skip", catch_up="all")
     set_back(job, 40)
     fire_due_jobs()  # its first slot runs on; all that follow are skipped
     Turn.objects.update(queued_at=ago(100))

@@ -1,10 +1,6 @@
 """Scheduled messages among beats, workers and people that race and die: each is sent once, in order, or not at all."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from django.db import transaction
@@ -16,6 +12,7 @@ from automations.scheduled_messages import MOST_WAITING, MessageToSchedule, canc
 from sessions_app.models import Message, Session, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
+from tests.automations.jobs.made import at_once
 from tests.automations.messages import LATER, due, later
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -31,15 +28,6 @@ def soon(seconds: float = 1.5) -> str:
 def said(session: Session) -> list[str]:
     rows = Message.objects.filter(session=session, role="assistant").order_by("seq")
     return list(rows.values_list("content", flat=True))
-
-
-def together(*actions: Callable[[], Any]) -> list[Any]:
-    """What each came to, on a connection of its own; all at once."""
-    started = [in_thread(action) for action in actions]
-    for thread, _ in started:
-        thread.join(60)
-        assert not thread.is_alive(), "it ends"
-    return [came[0] for _, came in started]
 
 
 def all_sent(count: int) -> bool:
@@ -85,9 +73,7 @@ def test_one_that_is_brought_forward_wakes_a_beat_that_sleeps(fleet: Fleet, pers
     until(lambda: said(session) == ["soon"], 20, "it does not wait for the longest sleep")
 
 
-def test_a_cancel_wins_whether_it_comes_before_or_after_beat(
-    person: Person,
-) -> None:
+def test_a_cancel_wins_whether_it_comes_before_or_after_beat(person: Person) -> None:
     session = person.session()
     taken, kept = later(session, "taken"), later(session, "kept")
     due(taken)
@@ -112,7 +98,7 @@ def test_of_many_at_once_no_more_than_twenty_are_stored(person: Person) -> None:
     session = person.session()
     for _ in range(MOST_WAITING - 3):
         later(session)
-    came = together(*(lambda: later(session) for _ in range(8)))
+    came = at_once(*(lambda: later(session) for _ in range(8)))
     assert len([each for each in came if isinstance(each, TooManyMessages)]) == 5
     assert ScheduledMessage.objects.waiting().count() == MOST_WAITING
 
@@ -123,7 +109,7 @@ def test_one_call_made_twice_at_once_is_one_message(person: Person) -> None:
     given = MessageToSchedule(
         session_id=session.pk, send_at=LATER, message_text="x", turn_id=turn.pk, tool_call_id="call-1"
     )
-    came = together(*(lambda: schedule_message(given).message.pk for _ in range(4)))
+    came = at_once(*(lambda: schedule_message(given).message.pk for _ in range(4)))
     assert len(set(came)) == ScheduledMessage.objects.count() == 1
 
 
@@ -131,9 +117,7 @@ def test_beat_skips_a_session_being_deleted_without_waiting(person: Person) -> N
     session, other = person.session(), person.session()
     held, free = later(session), later(other)
     due(held, free)
-    with gate(
-        session, KEY_SHARE
-    ) as door:  # the delete has locked what is bound, and waits for the session itself
+    with gate(session, KEY_SHARE) as door:  # the delete holds what is bound, and waits for the session
         door.start(lambda: delete_session(session.pk))
         thread, came = in_thread(fire_due_messages)
         thread.join(20)

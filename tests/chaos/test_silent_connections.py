@@ -1,7 +1,5 @@
 """Connections that go silent without an end cost a bounded time, then others are used (rule 10.0)."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket
@@ -15,7 +13,6 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
 
-from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord
 from config.database import database_settings
 from sessions_app.models import Turn
@@ -33,6 +30,7 @@ from sessions_app.postgres.retry import retry_while_down
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.lock import SessionLocks
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
@@ -247,8 +245,7 @@ def test_turns_and_jobs_recover_soon_after_all_connections_go_silent(
         "RONDO_WORKER_LOST_SECONDS": "15",
     }
     worker, _beat = fleet.worker(), fleet.beat()
-    every = {"kind": "every", "seconds": 1}
-    create_job(NewJob(session_id=person_with_server.session().pk, message="go", schedule=every))
+    new(person_with_server.session(), schedule=EVERY_SECOND)
     until(lambda: RunRecord.objects.count() >= 2)
     turns = [
         receive(person_with_server.session().pk, MessageInput(content=f"[[hold:all]] number {number}"))

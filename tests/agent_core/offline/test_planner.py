@@ -1,7 +1,5 @@
 """The offline model plays a planner well enough for a first look at one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agent_core import prompts
@@ -54,13 +52,20 @@ def test_a_revision_goes_on_while_something_is_left() -> None:
         assert plan.read_plan(reply_with_delay(call)[0], "revise_plan", plan.Revision, ()).action == action
 
 
+def compressed(held: str, older: str) -> task_state.CompressionReply:
+    """What it holds of older messages beside what it held."""
+    shown = f"{fence.fenced('what was held so far', held)}\n{fence.fenced('older messages', older)}"
+    prompt = prompts.render_prompt("memory.compress", {"most": task_state.MOST_ITEMS, "data_rule": ""}).text
+    reply = reply_with_delay(ModelCall(system_prompt=prompt, entries=(user(shown),)))[0]
+    read = task_state.read_reply(reply.text)
+    assert read is not None
+    return read
+
+
 def test_it_keeps_facts_of_a_long_conversation() -> None:
     held = "Goal: paint\nOpen: buy a brush\nFact: your name is Ada [person 2026-04-27]"
     older = "1 [2026-04-28 14:03] agent: Hello.\n2 [2026-04-28 14:04] person: My favourite colour is blue."
-    shown = f"{fence.fenced('what was held so far', held)}\n{fence.fenced('older messages', older)}"
-    prompt = prompts.render_prompt("memory.compress", {"most": task_state.MOST_ITEMS, "data_rule": ""}).text
-    call = ModelCall(system_prompt=prompt, entries=(user(shown),))
-    assert task_state.read_reply(reply_with_delay(call)[0].text) == task_state.CompressionReply(
+    assert compressed(held, older) == task_state.CompressionReply(
         held=task_state.TaskStateData(
             current_goal="paint",
             open_loops=("buy a brush",),
@@ -74,14 +79,7 @@ def test_a_fact_that_changed_back_is_kept_as_the_person_said_it_last() -> None:
     held = ""
     for number, colour in enumerate(("blue", "red", "blue"), 1):
         older = f"{number} [2026-04-28 14:03] person: My favourite colour is {colour}."
-        shown = f"{fence.fenced('what was held so far', held)}\n{fence.fenced('older messages', older)}"
-        prompt = prompts.render_prompt(
-            "memory.compress", {"most": task_state.MOST_ITEMS, "data_rule": ""}
-        ).text
-        reply = reply_with_delay(ModelCall(system_prompt=prompt, entries=(user(shown),)))[0]
-        read = task_state.read_reply(reply.text)
-        assert read is not None
-        held = read.held.as_text()
+        held = compressed(held, older).held.as_text()
         assert held == f"Fact: your favourite colour is {colour}"
 
 

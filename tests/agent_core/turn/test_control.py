@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import threading
 
 from agent_core.turn.control import Signal, TurnControl
