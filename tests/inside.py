@@ -116,10 +116,8 @@ class Inside:
         self, session: Session, text: str, *replies: Reply, on_busy: OnBusy = OnBusy.INJECT, **about: Any
     ) -> Turn:
         """A message, answered with these replies."""
-        if replies:
-            self.model.answer_with(*replies)
         turn = receive(session.pk, MessageInput(content=text, on_busy=on_busy, about=TurnInput(**about)))
-        self.run(session)
+        self.run(session, *replies)
         turn.refresh_from_db()
         return turn
 
@@ -127,8 +125,10 @@ class Inside:
         """How often a tool was really run with this name."""
         return plugins.calls(self.folder, name)
 
-    def run(self, session: Session) -> None:
-        """All turns that wait in the session, in their order."""
+    def run(self, session: Session, *replies: Reply) -> None:
+        """All turns that wait in the session, in their order, answered with these replies."""
+        if replies:
+            self.model.answer_with(*replies)
         self._run_waiting(session.pk)
         session.refresh_from_db()
 
@@ -139,8 +139,10 @@ class Inside:
         while ran:
             ran = sum(self._run_waiting(session) for session in dict.fromkeys(waiting.all())) > 0
 
-    def beat(self) -> None:
-        """What is due now becomes turns, as a beat does it, and they run."""
+    def beat(self, *replies: Reply) -> None:
+        """What is due now becomes turns, as a beat does it, and they run, answered with these replies."""
+        if replies:
+            self.model.answer_with(*replies)
         InlineRoutineStarter().step()
         queue_due_retries(BATCH)
         while fire_due_messages(BATCH).claimed or fire_due_jobs(BATCH).claimed:

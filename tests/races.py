@@ -51,6 +51,28 @@ def gate(row: models.Model, strength: str) -> Iterator[Gate]:
         yield Gate(holder)
 
 
+def in_line(row: models.Model, strength: str, *actions: Callable[[], Any]) -> list[Any]:
+    """What each of them came to, who stood at the row one behind the other."""
+    with gate(row, strength) as held:
+        for action in actions:
+            held.start(action)
+        return held.open()
+
+
+def behind(action: Callable[[], Any]) -> Callable[[], Any]:
+    """Begin an action that waits for this transaction; what is returned says what it came to, once that has ended."""
+    already = waiting()
+    thread, came = in_thread(action)
+    until(lambda: waiting() > already, 20, f"{action} waits")
+
+    def ends() -> Any:
+        thread.join(60)
+        assert not thread.is_alive(), "it ends"
+        return came[0]
+
+    return ends
+
+
 @contextmanager
 def before(words: str, action: Callable[[], Any]) -> Iterator[list[Any]]:
     """Do something on another connection, and commit it, once before the first statement with these words."""

@@ -1,14 +1,25 @@
 """Speaking in a session and waiting for the answer."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, TypeVar
 
 from django.db import transaction
+from django.db.models import Model
 
 from sessions_app.hints import wake
 from sessions_app.models import Message, Session, Turn
 from sessions_app.queue import enqueue
 from sessions_app.queue.receive import MessageInput, receive
 from tests.fleet import until
+
+Row = TypeVar("Row", bound=Model)
+
+
+def fresh(row: Row) -> Row:
+    """The row as it is stored now."""
+    row.refresh_from_db()
+    return row
 
 
 def ended(turn: Turn) -> Turn | None:

@@ -40,7 +40,7 @@ from tests.model_server import ModelServer
 from tests.sessions_app.deliveries.conftest import receiver
 from tests.sessions_app.deliveries.receivers import Receiver
 from tests.sessions_app.deliveries.test_send import handed_over, lane_of, states, told_by
-from tests.talk import ended
+from tests.talk import ended, fresh
 
 __all__ = ["receiver"]  # a fixture
 pytestmark = pytest.mark.rule("10.0")
@@ -94,13 +94,11 @@ def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     closure = Message.objects.filter(turn=held, role="assistant").latest("seq").content
     assert closure == "Stopped: The account is inactive."
     until(lambda: RunRecord.objects.filter(pk=run.pk, state=RunState.CANCELLED).exists(), WITHIN)
-    run.refresh_from_db()
-    assert run.reason == "owner_inactive"
+    assert fresh(run).reason == "owner_inactive"
     assert [mail.event_type for mail in MailboxEvent.objects.all()] == ["job_failed"]
     with pytest.raises(OwnerInactive):
         receive(held.session_id, MessageInput(content="hello?"))
-    waits.refresh_from_db()
-    assert (waits.state, len(model_server.requests)) == ("queued", 2)
+    assert (fresh(waits).state, len(model_server.requests)) == ("queued", 2)
     set_active(person_with_server, True)
     until(lambda: ended(waits), WITHIN)
     assert waits.state == "succeeded"
@@ -146,8 +144,7 @@ def test_a_scheduled_message_waits_and_is_sent_late(person: Person, broker: str)
     set_active(person, False)
     assert fire_due_messages().queued == 1, "it is not in the way of what others have due"
     assert claim_next(message.session_id, worker, auto_allowed=True) is None
-    message.refresh_from_db()
-    assert message.status == "pending"
+    assert fresh(message).status == "pending"
     set_active(person, True)
     begun = claim_next(message.session_id, worker, auto_allowed=True)
     assert begun is not None
@@ -203,8 +200,7 @@ def test_a_due_retry_ends_with_a_reason_blocking_no_other(person: Person, broker
     RunRecord.objects.update(attempt=2, not_before=Now())
     set_active(person, False)
     assert queue_due_retries(100) == []
-    run.refresh_from_db()
-    assert (run.state, run.reason, run.not_before) == (RunState.CANCELLED, "owner_inactive", None)
+    assert (fresh(run).state, run.reason, run.not_before) == (RunState.CANCELLED, "owner_inactive", None)
     assert queue_due_retries(100) == []
 
 

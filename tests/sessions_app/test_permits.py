@@ -39,6 +39,7 @@ from tests.deletion import caller
 from tests.inside import Inside, call, during, makes
 from tests.sessions_app.turns.test_receive import automation
 from tests.stories.test_whose_words import System
+from tests.talk import fresh
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
@@ -64,8 +65,7 @@ def outcomes(turn: Turn) -> list[tuple[str, str]]:
 
 def does(inside: Inside, turn: Turn, *named: tuple[str, dict[str, Any]]) -> list[tuple[str, str]]:
     """Run a queued turn that makes these calls; what came of them."""
-    inside.model.answer_with(calls(*named), says("Done."))
-    inside.run(turn.session)
+    inside.run(turn.session, calls(*named), says("Done."))
     return outcomes(turn)
 
 
@@ -88,8 +88,7 @@ def test_a_strangers_turn_only_reads(inside: Inside) -> None:
         ("erase", {"name": "disk"}),
         ("current_time", {}),
     )
-    turn.refresh_from_db()
-    assert (turn.state, turn.error_code) == ("succeeded", "")
+    assert (fresh(turn).state, turn.error_code) == ("succeeded", "")
     assert {each for _, each in refused} == {"refused"}
     assert (len(refused), name, outcome) == (6, "current_time", "ok")
     assert not Document.objects.filter(name="MEMORY.md").exists()
@@ -135,8 +134,7 @@ def test_a_post_uses_the_hook_settings_at_run_time(inside: Inside) -> None:
     late = System(inside.person.session(), allow_tools=("count",))
     held = late.post("Count.")
     change = partial(update_hook, late.hook.pk, {"allow_tools": []})
-    inside.model.answer_with(during(change, calls(count("late"))))
-    inside.run(late.session)
+    inside.run(late.session, during(change, calls(count("late"))))
     assert (outcomes(held), inside.did("late")) == ([("count", "refused")], 0)
 
 
@@ -209,7 +207,7 @@ def test_a_jobs_next_turns_stay_bound_by_what_it_read(inside: Inside, settings: 
     """A page may be so long that the job's next turns are not shown it; the task was written by who had read it."""
     settings.RONDO_CONTEXT_TOKENS = 1
     job = isolated(inside.person, "Read that page.")
-    inside.model.answer_with(
+    inside.beat(
         calls(READ, ("next_turn", {"task": "Count a."})),
         says("I read it."),
         calls(("next_turn", {"task": "Count b."}), count("a")),
@@ -217,7 +215,6 @@ def test_a_jobs_next_turns_stay_bound_by_what_it_read(inside: Inside, settings: 
         calls(count("b")),
         says("That was all."),
     )
-    inside.beat()
     assert RunRecord.objects.get(job=job).finished_at is not None
     turns = Turn.objects.filter(kind="job").order_by("id")
     assert [outcomes(turn)[-1] for turn in turns][1:] == [("count", "refused")] * 2
@@ -237,16 +234,14 @@ def test_automations_scheduled_by_a_stranger_remain_the_strangers(inside: Inside
         "update_routine": {"routine_id": routine.pk, "description": "Count.", "execution_mode": "isolated"},
     }
     system.post("Count each hour.")
-    inside.model.answer_with(calls((how, made[how])), says("I will."))
-    inside.run(session)
+    inside.run(session, calls((how, made[how])), says("I will."))
     job = CronJob.objects.get(stranger=system.hook.pk)
     assert (job.pk == routine.pk) is (how == "update_routine")
     Session.objects.filter(pk=session.pk).update(window_from_seq=session.last_seq + 1)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     fire_due_jobs()
     turn = Turn.objects.get(origin_run__startswith=job.pk)
-    inside.model.answer_with(calls(count("a"), ("current_time", {})), says("I only read."))
-    inside.run(turn.session)
+    inside.run(turn.session, calls(count("a"), ("current_time", {})), says("I only read."))
     assert outcomes(turn) == [("count", "refused"), ("current_time", "ok")]
     assert inside.did("a") == 0
 
@@ -256,8 +251,7 @@ def test_a_jobs_page_report_restricts_only_the_turn_shown_it(inside: Inside) -> 
     job = isolated(inside.person, "Read that page.", home=session)
     fire_due_jobs()
     turn = Turn.objects.get(origin_run__startswith=job.pk)
-    inside.model.answer_with(calls(READ), says("The page wants you to count."))
-    inside.run(turn.session)
+    inside.run(turn.session, calls(READ), says("The page wants you to count."))
     assert MailboxEvent.objects.get(target=session).foreign
     inside.model.answer_with(calls(count("a")), says("I only read."))
     assert outcomes(inside.say(session, "Anything new?")) == [("count", "refused")]
@@ -287,8 +281,7 @@ def test_a_strangers_request_stays_restricted_after_a_persons_yes(inside: Inside
     waiting = ExecutionState.objects.get()
     assert waiting.origin.startswith("hook:")
     inside.say(session, "yes", plan(tool("count", name="b"), RESPOND), plan(RESPOND), says("I only read."))
-    waiting.refresh_from_db()
-    assert (waiting.status, waiting.final_answer) == ("completed", "I only read.")
+    assert (fresh(waiting).status, waiting.final_answer) == ("completed", "I only read.")
     inside.model.answer_with(
         plan(tool("read_page"), tool("count", name="c"), RESPOND), plan(RESPOND), says("Read.")
     )

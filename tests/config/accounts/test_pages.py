@@ -16,6 +16,7 @@ from sessions_app.agents.edit import create_agent
 from sessions_app.models import ApiToken
 from sessions_app.sessions.open import open_session
 from tests.conftest import new_person
+from tests.talk import fresh
 
 pytestmark = pytest.mark.django_db
 
@@ -65,15 +66,13 @@ def test_the_account_page_saves_name_and_address_of_oneself(client: Client, ada:
     assert b"Saved." in client.get(answer.headers["Location"]).content
     ada.refresh_from_db()
     assert (ada.first_name, ada.email, ada.username, ada.is_staff) == ("Ada", "ada@example.org", "ada", False)
-    other.refresh_from_db()
-    assert other.first_name == ""
+    assert fresh(other).first_name == ""
     answer = client.post("/account/", {"first_name": "x" * 151, "last_name": "", "email": "nonsense"})
     assert answer.status_code == 400
     for name in ("first_name", "email"):
         assert f'aria-describedby="id_{name}_error"' in answer.content.decode()
         assert f'<ul class="errorlist" id="id_{name}_error">' in answer.content.decode()
-    ada.refresh_from_db()
-    assert ada.email == "ada@example.org"
+    assert fresh(ada).email == "ada@example.org"
 
 
 def test_a_new_password_signs_out_other_browsers_only(client: Client, ada: User) -> None:
@@ -81,8 +80,7 @@ def test_a_new_password_signs_out_other_browsers_only(client: Client, ada: User)
     elsewhere.force_login(ada)
     answer = client.post("/account/password/", PASSWORDS)
     assert answer.headers["Location"] == "/account/?done=password"
-    ada.refresh_from_db()
-    assert ada.check_password("Zaphod-4711")
+    assert fresh(ada).check_password("Zaphod-4711")
     assert client.get("/account/").status_code == 200
     assert elsewhere.get("/account/").status_code == 302
 
@@ -99,8 +97,7 @@ def test_a_bad_change_of_password_changes_nothing(client: Client, ada: User) -> 
         assert answer.status_code == 400, change
         assert text in answer.content.decode(), change
         assert "Zaphod" not in answer.content.decode()
-    ada.refresh_from_db()
-    assert ada.check_password("right")
+    assert fresh(ada).check_password("right")
 
 
 NEW_TOKEN = {"name": "phone", "scopes": ["read", "talk"], "limit": "", "life": "30"}

@@ -82,8 +82,7 @@ def counted(event: str) -> int:
 
 
 def break_the_model(inside: Inside, error: Exception) -> Turn:
-    inside.model.answer_with(error)
-    return inside.say(inside.person.session(), "hello")
+    return inside.say(inside.person.session(), "hello", error)
 
 
 def break_the_plan(inside: Inside, error: Exception) -> Turn:
@@ -93,8 +92,7 @@ def break_the_plan(inside: Inside, error: Exception) -> Turn:
 
 def break_the_compression(inside: Inside, error: Exception) -> Turn:
     session = long_session(inside.person)
-    inside.model.answer_with(says("hello"), error)
-    return inside.say(session, "hi")
+    return inside.say(session, "hi", says("hello"), error)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from tests.conftest import Person, new_person
 from tests.deletion import caller
 from tests.inside import Inside
 from tests.model_server import ModelServer
+from tests.talk import fresh
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -105,12 +106,10 @@ def test_a_dead_connection_is_told_until_it_works_again(inside: Inside, server: 
     assert explain(person.user, job.pk).warnings == ()
     server.fail_with(500, {"error": {"message": "down"}})
     inside.say(session, "hello")
-    row.refresh_from_db()
-    since = row.state_since
+    since = fresh(row).state_since
     assert "500" in row.last_error
     inside.say(session, "hello")
-    row.refresh_from_db()
-    assert row.state_since == since  # written when the state changes
+    assert fresh(row).state_since == since  # written when the state changes
     [warning] = explain(person.user, job.pk).warnings
     assert warning.startswith("The model work:gpt-5 cannot be called: ")
     saved = caller(person).patch("/api/agents/demo/", {"timezone": "Europe/Berlin"}).json()
@@ -128,8 +127,7 @@ def test_a_test_calls_the_model_once_and_keeps_the_outcome(person: Person, serve
     tested = call_once(row)
     assert "503" in tested.error
     assert SECRET not in tested.error
-    row.refresh_from_db()
-    assert row.last_error == tested.error[:300]
+    assert fresh(row).last_error == tested.error[:300]
     assert len(server.requests) == 2
     with pytest.raises(BadInput, match="allowed: gpt-5"):
         call_once(row, "gpt-6")
@@ -185,12 +183,10 @@ def test_a_made_up_model_says_nothing_of_the_servers_connection(inside: Inside, 
     server.fail_with(404, {"error": {"message": "no such model", "code": "model_not_found"}})
     assert inside.say(inside.person.session(), "hello").error_code == "model_not_found"
     assert "made-up" in call_once(row, "made-up").error
-    row.refresh_from_db()
-    assert row.last_error == ""
+    assert fresh(row).last_error == ""
     update_connection(row.pk, {"models": ["made-up"]})  # by the operator
     assert inside.say(inside.person.session(), "hello").error_code == "model_not_found"
-    row.refresh_from_db()
-    assert "made-up" in row.last_error
+    assert "made-up" in fresh(row).last_error
 
 
 def test_a_users_own_connection_goes_before_the_servers(person: Person, server: ModelServer) -> None:
@@ -369,9 +365,7 @@ def test_secrets_are_renewed_so_that_the_former_key_can_go(person: Person, setti
     call_command("renew_secrets", stdout=said)
     assert said.getvalue() == "2 secrets encrypted with SECRET_KEY\n"
     settings.SECRET_KEY_FALLBACKS = []
-    kept.refresh_from_db()
-    bot.refresh_from_db()
-    assert usable(kept).secret == token_of(bot) == SECRET
+    assert usable(fresh(kept)).secret == token_of(fresh(bot)) == SECRET
     settings.SECRET_KEY = "c" * 50
     with pytest.raises(CommandError, match="kept") as refused:
         call_command("renew_secrets", stdout=said)

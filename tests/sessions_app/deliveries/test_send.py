@@ -28,7 +28,7 @@ from tests.fleet import Fleet, until
 from tests.inside import Inside, call, listening, makes
 from tests.races import in_thread
 from tests.sessions_app.deliveries.receivers import Receiver
-from tests.talk import say
+from tests.talk import fresh, say
 
 pytestmark = pytest.mark.rule("9.3")
 PAST = "2026-01-01T00:00:00Z"
@@ -137,8 +137,7 @@ def test_automations_and_scheduled_messages_are_delivered_before_any_person_wrot
     assert job.data["source"]["kind"] == "automation"
     assert job.data["run"] == Turn.objects.get(kind="automation").origin_run
     assert message.data["text"] == "Take the cake out."
-    session.refresh_from_db()
-    assert session.last_route is None, "neither of them is a person"
+    assert fresh(session).last_route is None, "neither of them is a person"
 
 
 def test_a_failed_delivery_retries_in_order_with_the_same_key(receiver: Receiver, person: Person) -> None:
@@ -178,8 +177,7 @@ def test_an_exhausted_or_refused_delivery_can_be_sent_again_where_the_session_is
     assert {each.key for each in receiver.requests} == {dead.idempotency_key}
     with pytest.raises(NotDead, match="sent"):
         outbox.send_again(dead.pk)
-    session.refresh_from_db()
-    assert session.last_route is not None
+    assert fresh(session).last_route is not None
     assert session.last_route["chat_id"] == f"{receiver.url}/new"
 
 

@@ -22,7 +22,7 @@ from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session, primary_session
 from tests.conftest import Person
 from tests.fleet import until
-from tests.races import KEY_SHARE, gate, in_thread, orphans, waiting
+from tests.races import KEY_SHARE, behind, gate, in_thread, orphans, waiting
 from tests.sessions_app.mailbox.test_deposit import news, shown
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]
@@ -85,11 +85,8 @@ def test_nothing_gives_way_to_an_event_that_came_elsewhere_meanwhile(person: Per
     mail = news("new", dedupe_key="weather")
     with transaction.atomic():
         assert deposit(other.pk, mail)
-        before = waiting()
-        thread, came = in_thread(lambda: deposit(session.pk, mail))
-        until(lambda: waiting() > before, 20, "it waits for the other's outcome")
-    thread.join(20)
-    assert came == [False]
+        comes_to = behind(lambda: deposit(session.pk, mail))
+    assert comes_to() is False
     assert shown(session) == ["old"]
     assert shown(other) == ["new"]
 
@@ -138,11 +135,8 @@ def test_a_delete_drops_a_deposit_still_in_progress(person: Person) -> None:
     read = MailboxEvent.objects.create(target=session, event_type="t", summary="read", acknowledged_at=Now())
     with transaction.atomic():
         assert deposit(session.pk, mail)
-        before = waiting()
-        thread, came = in_thread(lambda: delete_session(session.pk).deleted)
-        until(lambda: waiting() > before, 20, "the delete waits")
-    thread.join(30)
-    assert came == [True]
+        comes_to = behind(lambda: delete_session(session.pk).deleted)
+    assert comes_to() is True
     row = MailboxEvent.objects.get(event_id=mail.event_id)
     assert (row.target_id, row.reason, str(row)) == (None, TARGET_GONE, str(mail.event_id))
     assert "private" not in str(MailboxEvent.objects.values().get(pk=row.pk))
@@ -165,21 +159,15 @@ def test_no_update_stays_where_no_turn_drains_whoever_is_first(person: Person, w
 
     with transaction.atomic():
         assert deposit(session.pk, news("first", dedupe_key=key))
-        before = waiting()
-        thread, came = in_thread(change)
-        until(lambda: waiting() > before, 20, "the change waits for the deposit")
-    thread.join(20)
-    assert came == [None]
+        comes_to = behind(change)
+    assert comes_to() is None
     assert shown(home) == ["first"]
     Session.objects.update(state="open")
     update_agent(person.agent.pk, {"unified_session": False})
     with transaction.atomic():
         change()
-        before = waiting()
-        thread, came = in_thread(lambda: deposit(session.pk, news("second", dedupe_key=key)))
-        until(lambda: waiting() > before, 20, "the deposit waits for the change")
-    thread.join(20)
-    assert came == [True]
+        comes_to = behind(lambda: deposit(session.pk, news("second", dedupe_key=key)))
+    assert comes_to() is True
     assert shown(home) == (["second"] if key else ["first", "second"])
     assert shown(session) == []
 

@@ -18,6 +18,7 @@ from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from tests.inside import Inside
 from tests.sessions_app.turns.test_receive import automation
+from tests.talk import fresh
 
 pytestmark = pytest.mark.rule("6.2")
 
@@ -27,8 +28,7 @@ def deposit(session: Session, summary: str, **fields: object) -> MailboxEvent:
 
 
 def acknowledged_by(event: MailboxEvent) -> int | None:
-    event.refresh_from_db()
-    assert (event.acknowledged_at is None) == (event.acknowledged_by_id is None)
+    assert (fresh(event).acknowledged_at is None) == (event.acknowledged_by_id is None)
     return event.acknowledged_by_id
 
 
@@ -69,8 +69,7 @@ def test_a_failed_and_a_cancelled_turn_acknowledge_nothing(inside: Inside) -> No
     cancelled = begun(session)
     cancel_turn(cancelled.pk)
     inside.run(session)
-    cancelled.refresh_from_db()
-    assert (cancelled.state, acknowledged_by(event)) == ("cancelled", None)
+    assert (fresh(cancelled).state, acknowledged_by(event)) == ("cancelled", None)
     good = inside.say(session, "hello again")
     assert "news" in inside.model.shown()
     assert acknowledged_by(event) == good.pk
@@ -84,8 +83,7 @@ def test_a_resumed_turn_acknowledges_just_what_it_showed_and_was_not_dropped(ins
     late = deposit(session, "late news")
     MailboxEvent.objects.filter(pk=replaced.pk).update(dropped_at=Now(), reason=updates.SUPERSEDED)
     inside.run(session)
-    turn.refresh_from_db()
-    assert turn.state == "succeeded"
+    assert fresh(turn).state == "succeeded"
     assert [acknowledged_by(event) for event in (early, late, replaced)] == [turn.pk, None, None]
     assert "early news" in inside.model.shown()
     assert "late news" not in inside.model.shown()
@@ -96,6 +94,5 @@ def test_automations_do_not_drain_the_mailbox(inside: Inside) -> None:
     event = deposit(session, "for people")
     turn = automation(session, "check", datetime.now(UTC))
     inside.run(session)
-    turn.refresh_from_db()
-    assert (turn.state, acknowledged_by(event)) == ("succeeded", None)
+    assert (fresh(turn).state, acknowledged_by(event)) == ("succeeded", None)
     assert "for people" not in inside.model.shown()

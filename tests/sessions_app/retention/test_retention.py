@@ -31,6 +31,7 @@ from sessions_app.retention.walk import count_batch, prune_batch, walks
 from tests.conftest import Person, new_person
 from tests.past import ago, past_run, past_turn, prune_all, ticking
 from tests.races import in_thread
+from tests.talk import fresh
 from tests.tokens import token_of
 
 pytestmark = pytest.mark.rule("10.3")
@@ -98,8 +99,7 @@ def test_an_old_turn_is_deleted_and_its_references_are_cleared(session: Session)
     assert list(said) == [
         (1, None, "user"), (2, None, "assistant"), (3, young.pk, "user"), (4, young.pk, "assistant")
     ]  # fmt: skip
-    session.refresh_from_db()
-    assert (session.last_seq, session.revision) == (4, 2)
+    assert (fresh(session).last_seq, session.revision) == (4, 2)
 
 
 def test_every_column_that_refers_to_turns_is_looked_after() -> None:
@@ -142,8 +142,7 @@ def test_an_open_runs_turn_stays_for_the_next_attempt(session: Session, state: s
     past_run(job, ago(90.5))
     prune_all()
     assert ids(Turn.objects.all()) == {turn.pk}
-    run.refresh_from_db()
-    assert run.turn_id == turn.pk
+    assert fresh(run).turn_id == turn.pk
     RunRecord.objects.filter(pk=run.pk).update(state=RunState.FAILED, not_before=None, finished_at=ago(91))
     prune_all()
     assert not Turn.objects.exists()

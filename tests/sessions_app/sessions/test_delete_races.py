@@ -16,7 +16,6 @@ from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.retries import queue_due_retries
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import NotFound, SessionBusy
@@ -36,18 +35,18 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions import delete
 from sessions_app.sessions.delete import delete_session
 from tests.admin.conftest import make_job
+from tests.automations.jobs.made import EVERY, at_once, new
 from tests.chaos.test_locks import connected
 from tests.conftest import Person, new_person
 from tests.deletion import BLOCKED, BUSY, DELETED, GONE, Interface, caller, interface_of
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
-from tests.races import KEY_SHARE, SHARE, UPDATE, gate, in_thread, orphans
+from tests.races import KEY_SHARE, SHARE, UPDATE, gate, in_line, in_thread, orphans
 from tests.sessions_app.deliveries.test_send import handed_over
 from tests.talk import ended
 
 pytestmark = pytest.mark.rule("4.11")
 
-EVERY = {"kind": "every", "seconds": 60}
 PAST = "2026-01-01T00:00:00Z"
 
 
@@ -62,12 +61,8 @@ def _nothing_is_orphaned(transactional_db: None) -> Iterator[None]:
     assert orphans() == {}
 
 
-def bound(session: Session, **given: Any) -> CronJob:
-    return create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY, **given))
-
-
 def due(session: Session, **given: Any) -> CronJob:
-    job = bound(session, **given)
+    job = new(session, schedule=EVERY, **given)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     return job
 
@@ -120,12 +115,8 @@ def test_a_job_bound_after_the_look_blocks_a_delete_unless_jobs_go_along(
 ) -> None:
     for together, outcome in ((False, BLOCKED), (True, DELETED)):
         session = person.session()
-        with gate(session, SHARE) as held:
-            held.start(partial(bind, person, session))
-            held.start(
-                partial(interface.delete, session, together=together)
-            )  # it has looked, and found nothing
-            assert held.open() == [201, outcome]
+        asked = partial(interface.delete, session, together=together)  # it has looked, and found nothing
+        assert in_line(session, SHARE, partial(bind, person, session), asked) == [201, outcome]
         if together:
             assert nothing_is_left_of(session)
         else:
@@ -135,10 +126,8 @@ def test_a_job_bound_after_the_look_blocks_a_delete_unless_jobs_go_along(
 
 def test_who_comes_after_the_session_was_closed_binds_nothing(interface: Interface, person: Person) -> None:
     session = person.session()
-    with gate(session, SHARE) as held:
-        held.start(partial(interface.delete, session))
-        held.start(partial(bind, person, session))  # it has seen the session open
-        deleted, status = held.open()
+    binds = partial(bind, person, session)  # it has seen the session open
+    deleted, status = in_line(session, SHARE, partial(interface.delete, session), binds)
     assert deleted == DELETED
     assert status in {404, 409}
     assert nothing_is_left_of(session)
@@ -146,10 +135,8 @@ def test_who_comes_after_the_session_was_closed_binds_nothing(interface: Interfa
 
 def test_an_accepted_message_is_deleted_and_a_later_one_refused(interface: Interface, person: Person) -> None:
     session = person.session()
-    with gate(session, UPDATE) as held:
-        held.start(partial(send, person, session))  # at its COMMIT
-        held.start(partial(interface.delete, session))
-        assert held.open() == [202, DELETED]
+    sends = partial(send, person, session)  # at its COMMIT
+    assert in_line(session, UPDATE, sends, partial(interface.delete, session)) == [202, DELETED]
     assert nothing_is_left_of(session)
     other = person.session()
     with gate(other, KEY_SHARE) as held:
@@ -161,22 +148,20 @@ def test_an_accepted_message_is_deleted_and_a_later_one_refused(interface: Inter
 
 
 def test_a_batch_of_beat_that_came_first_leaves_nothing_behind(interface: Interface, person: Person) -> None:
-    session, other = person.session(), person.session()
+    session = person.session()
     due(session)
-    kept = due(other)
-    with gate(session, UPDATE) as held:
-        held.start(fire_due_jobs)  # at its COMMIT, with the clocks locked
-        held.start(partial(interface.delete, session, together=True))
-        fired, deleted = held.open()
+    kept = due(person.session())
+    deletes = partial(interface.delete, session, together=True)
+    fired, deleted = in_line(session, UPDATE, fire_due_jobs, deletes)  # at its COMMIT, with the clocks locked
     assert (fired.claimed, fired.queued, deleted) == (2, 2, DELETED)
     assert nothing_is_left_of(session)
     assert RunRecord.objects.get().job_id == kept.pk
 
 
 def test_a_later_beat_batch_skips_a_session_being_deleted(interface: Interface, person: Person) -> None:
-    session, other = person.session(), person.session()
+    session = person.session()
     due(session)
-    kept = due(other)
+    kept = due(person.session())
     with gate(session, KEY_SHARE) as held:
         held.start(partial(interface.delete, session, together=True))  # it holds the clock
         assert fire_due_jobs().queued == 1
@@ -224,10 +209,8 @@ def test_a_run_waiting_for_a_retry_goes_along_also_if_it_is_queued_now(
         waits_for_a_retry(each)
     assert interface.delete(other) == BLOCKED
     assert interface.delete(other, together=True) == DELETED
-    with gate(session, UPDATE) as held:
-        held.start(partial(queue_due_retries, 10))  # it has the clock, and waits for the session
-        held.start(partial(interface.delete, session, together=True))
-        hints, deleted = held.open()
+    retries = partial(queue_due_retries, 10)  # it has the clock, and waits for the session
+    hints, deleted = in_line(session, UPDATE, retries, partial(interface.delete, session, together=True))
     assert deleted == DELETED
     assert len(hints) <= 1  # it was queued, or gave up because the session was closed by then
     assert queue_due_retries(10) == []
@@ -272,7 +255,7 @@ def test_a_late_delete_undoes_no_other(
 
 def test_a_delete_presumed_dead_deletes_nothing_when_it_resumes(interface: Interface, person: Person) -> None:
     session = person.session()
-    job = bound(session)
+    job = new(session)
     with held_by_a_worker(session):
         thread, came = in_thread(partial(interface.delete, session, together=True))
         until(lambda: state(session) == SessionState.DELETING)
@@ -343,11 +326,8 @@ def test_a_new_session_is_refused_or_blocks_its_agents_delete(interface: Interfa
         return int(caller(person).post("/api/sessions/", {"agent": "demo"}).status_code)
 
     session = person.session()
-    with gate(session, KEY_SHARE) as held:
-        held.start(partial(interface.delete, person.agent))  # it holds the agent
-        held.start(open_another)
-        deleted, status = held.open()
-    assert (deleted, status) == (DELETED, 404)
+    deletes = partial(interface.delete, person.agent)  # it holds the agent
+    assert in_line(session, KEY_SHARE, deletes, open_another) == [DELETED, 404]
     another = new_person("bob", unified_session=True)
     theirs = interface_of("api", another)
     session = another.session()
@@ -378,7 +358,7 @@ def test_an_agent_delete_removes_legacy_jobs_even_while_beat_fires(
     interface: Interface, person: Person
 ) -> None:
     session = person.session()
-    legacy = bound(session)
+    legacy = new(session)
     CronJob.objects.filter(pk=legacy.pk).update(session=None, session_key="cron:old", deliver=False)
     JobClock.objects.update(next_run_at=Now())
     with gate(session, KEY_SHARE) as held:
@@ -391,34 +371,22 @@ def test_an_agent_delete_removes_legacy_jobs_even_while_beat_fires(
 def test_a_session_opens_again_as_what_it_was(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delete, "LOCK_WAIT", 0.5)
     session = person.session()
-    create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY))
+    new(session)
     Session.objects.filter(pk=session.pk).update(state=SessionState.ARCHIVED)
-    holder = connected()
-    assert holder.try_hold(session.pk)
-    deletes = [in_thread(partial(delete_session, session.pk, with_dependents=True)) for _ in range(2)]
-    for thread, came in deletes:
-        thread.join(30)
-        assert isinstance(came[0], SessionBusy)
-    holder.close()
-    session.refresh_from_db()
-    assert session.state == SessionState.ARCHIVED
+    with held_by_a_worker(session):
+        came = at_once(*[partial(delete_session, session.pk, with_dependents=True)] * 2)
+    assert [type(each) for each in came] == [SessionBusy] * 2
+    assert state(session) == SessionState.ARCHIVED
 
 
 def test_cancelling_a_queued_run_during_a_session_delete_never_deadlocks(person: Person) -> None:
     for _ in range(4):
         session = person.session()
-        create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY))
-        JobClock.objects.filter(job__session=session).update(next_run_at="2026-01-01T00:00:00Z")
+        due(session)
         fire_due_jobs()
         turn = Turn.objects.get(session=session)
-        actions: list[Any] = [
-            partial(cancel_turn, turn.pk),
-            partial(delete_session, session.pk, with_dependents=True),
-        ]
-        threads = [in_thread(action) for action in actions]
-        for thread, _ in threads:
-            thread.join(20)
-        cancelled, deleted = (came[0] for _, came in threads)
+        deletes = partial(delete_session, session.pk, with_dependents=True)
+        cancelled, deleted = at_once(partial(cancel_turn, turn.pk), deletes)
         assert isinstance(cancelled, Turn | NotFound)
         assert deleted.deleted
 

@@ -141,8 +141,7 @@ def test_the_question_of_a_scheduled_turn_has_buttons_until_its_time_is_over(
     sent = asked("disk")
     assert [label for label, _ in sent.buttons] == ["Allow erase", "Refuse"]
     assert pressed(api, bot, sent, "Allow erase") == "You answered: yes."
-    inside.model.answer_with(says("Erased."))
-    inside.run(session)
+    inside.run(session, says("Erased."))
     assert pressed(api, bot, sent, "Allow erase") == ANSWERED
     assert pressed(api, bot, asked("tape"), "Refuse") == "You answered: no."
     inside.run(session)

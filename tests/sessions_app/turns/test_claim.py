@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -26,10 +27,13 @@ from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.tool_calls import JournalPorts
 from sessions_app.worker import sweep as recover
 from tests import plugins  # noqa: F401 - registers the tools
+from tests.automations.jobs.made import at_once
+from tests.automations.messages import claimed
 from tests.conftest import Person
 from tests.fleet import until
-from tests.races import in_thread, waiting
+from tests.races import behind
 from tests.sessions_app.turns.test_receive import automation
+from tests.talk import fresh
 
 pytestmark = pytest.mark.rule("1.2")
 
@@ -45,11 +49,11 @@ def session(person: Person) -> Session:
     return person.session()  # type: ignore[no-any-return]
 
 
-def claimed(session: Session) -> Turn:
+def begun(session: Session, worker: uuid.UUID = ME) -> Prepared:
+    """A message whose turn has begun."""
     receive(session.pk, MessageInput(content="hello"))
-    turn = claim_next(session.pk, ME, auto_allowed=True)
-    assert turn is not None
-    return turn
+    turn = claimed(session, worker)
+    return prepare_turn(turn, Journal(turn))
 
 
 def ports(prepared: Prepared) -> JournalPorts:
@@ -84,10 +88,9 @@ WRITES: dict[str, Callable[[Prepared], Any]] = {
 @pytest.mark.rule("1.4")
 @pytest.mark.parametrize("write", WRITES)
 def test_a_stale_worker_writes_nothing(session: Session, write: str) -> None:
-    turn = claimed(session)
-    prepared = prepare_turn(turn, Journal(turn))
+    prepared = begun(session)
     receive(session.pk, MessageInput(content="a message to inject"))
-    stolen(turn)
+    stolen(prepared.turn)
     before = everything()
     with pytest.raises(Stale):
         WRITES[write](prepared)
@@ -96,8 +99,7 @@ def test_a_stale_worker_writes_nothing(session: Session, write: str) -> None:
 
 @pytest.mark.rule("1.4")
 def test_a_turn_ends_once_though_its_claim_stays(session: Session) -> None:
-    turn = claimed(session)
-    prepared = prepare_turn(turn, Journal(turn))
+    prepared = begun(session)
     WRITES["success"](prepared)
     before = everything()
     for write in ("success", "failure", "cancellation"):
@@ -107,7 +109,7 @@ def test_a_turn_ends_once_though_its_claim_stays(session: Session) -> None:
 
 
 def test_a_stale_hand_back_changes_nothing(session: Session) -> None:
-    turn = claimed(session)
+    turn = begun(session).turn
     stolen(turn)
     before = everything()
     assert not Turn.objects.hand_back(turn)
@@ -115,31 +117,23 @@ def test_a_stale_hand_back_changes_nothing(session: Session) -> None:
 
 
 def test_a_write_waits_for_an_uncommitted_takeover_and_is_refused(session: Session) -> None:
-    turn = claimed(session)
-    journal = Journal(turn)
-    prepare_turn(turn, journal)
+    prepared = begun(session)
     with transaction.atomic():
-        stolen(turn)
-        thread, came = in_thread(lambda: journal.record(StepKind.RESPONSE, {}))
-        until(waiting)
-    thread.join(10)
-    assert isinstance(came[0], Stale)
-    assert TurnStep.objects.filter(turn=turn, kind="response").count() == 0
+        stolen(prepared.turn)
+        comes_to = behind(lambda: prepared.journal.record(StepKind.RESPONSE, {}))
+    assert isinstance(comes_to(), Stale)
+    assert TurnStep.objects.filter(turn=prepared.turn, kind="response").count() == 0
 
 
 def test_a_takeover_waits_for_a_pending_write_and_sees_it(session: Session) -> None:
     """What its lost worker journaled, and what it wrote elsewhere."""
-    turn = claimed(session)
-    journal = Journal(turn)
-    prepare_turn(turn, journal)
+    journal = begun(session).journal
     Worker.objects.filter(pk=ME).delete()
     with transaction.atomic():
         journal.record(StepKind.RESPONSE, {})
         Document.objects.create(agent=session.agent, name="MEMORY.md", content="The user is a pirate.")
-        thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
-        until(waiting)
-    thread.join(10)
-    turn = came[0]
+        comes_to = behind(lambda: claimed(session, ME))
+    turn = comes_to()
     assert turn.attempt == 2
     resumed = Journal(turn)
     assert [step.kind for step in resumed.steps()] == [StepKind.PROMPT, StepKind.RESPONSE]
@@ -164,27 +158,18 @@ def test_a_claim_moves_past_a_concurrent_cancel_unless_it_rolls_back(session: Se
     second = receive(session.pk, MessageInput(content="second", on_busy=OnBusy.ENQUEUE))
     with transaction.atomic():
         assert Turn.objects.cancel_queued(first.pk, "cancelled")
-        thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
-        until(waiting)
+        comes_to = behind(lambda: claim_next(session.pk, ME, auto_allowed=True))
         transaction.set_rollback(not kept)
-    thread.join(10)
-    taken = came[0] or claim_next(session.pk, ME, auto_allowed=True)
-    assert taken is not None
+    taken = comes_to() or claimed(session, ME)
     assert taken.pk == (second.pk if kept else first.pk)
-    first.refresh_from_db()
-    assert first.state == (TurnState.CANCELLED if kept else TurnState.RUNNING)
+    assert fresh(first).state == (TurnState.CANCELLED if kept else TurnState.RUNNING)
 
 
 @pytest.mark.rule("1.1")
 def test_two_claims_of_one_session_never_both_succeed(session: Session) -> None:
     receive(session.pk, MessageInput(content="first", on_busy=OnBusy.ENQUEUE))
     receive(session.pk, MessageInput(content="second", on_busy=OnBusy.ENQUEUE))
-    attempts = [
-        in_thread(lambda me=me: claim_next(session.pk, me, auto_allowed=True))  # type: ignore[misc]
-        for me in (ME, OTHER) * 4
-    ]
-    for thread, _ in attempts:
-        thread.join(10)
+    at_once(*(partial(claim_next, session.pk, me, auto_allowed=True) for me in (ME, OTHER) * 4))
     # without the session's lock in front, the index is what refuses the second
     assert Turn.objects.filter(session=session, state=TurnState.RUNNING).count() == 1
 
@@ -208,7 +193,7 @@ def test_a_turn_that_ends_wakes_a_persons_message_first(session: Session, settin
 def test_who_was_away_itself_counts_no_other_as_lost(
     session: Session, silent: int, steady: int | None, takes: bool
 ) -> None:
-    turn = claimed(session)
+    turn = begun(session).turn
     assert claim_next(session.pk, OTHER, auto_allowed=True) is None
     assert next_lane(session.pk) == [], "its worker is alive"
     Worker.objects.filter(pk=ME).update(heartbeat_at="2020-01-01T00:00:00Z")
@@ -239,8 +224,7 @@ def test_a_people_hint_does_not_take_an_automation(session: Session) -> None:
 def test_a_connection_lost_during_commit_does_not_commit_twice(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn = claimed(session)
-    prepared = prepare_turn(turn, Journal(turn))
+    prepared = begun(session)
     wrapper: Any = connection
     own, calls = wrapper._commit, []
 
@@ -254,63 +238,53 @@ def test_a_connection_lost_during_commit_does_not_commit_twice(
     monkeypatch.setattr(wrapper, "_commit", lost)
     commit(prepared, ANSWER)
     assert len(calls) == 1
-    session.refresh_from_db()
-    assert (session.revision, session.last_seq) == (1, 2)
+    assert (fresh(session).revision, session.last_seq) == (1, 2)
     assert Message.objects.filter(session=session).count() == 2
 
 
 @pytest.mark.rule("1.4")
 def test_what_was_rolled_back_leaves_no_gap_in_the_journal(session: Session) -> None:
-    turn = claimed(session)
-    prepared = prepare_turn(turn, Journal(turn))
+    prepared = begun(session)
     with transaction.atomic():
         commit(prepared, ANSWER)
         transaction.set_rollback(True)
     commit(prepared, ANSWER)
-    assert list(TurnStep.objects.filter(turn=turn).values_list("n", flat=True)) == [0, 1]
+    assert list(TurnStep.objects.filter(turn=prepared.turn).values_list("n", flat=True)) == [0, 1]
 
 
 def test_a_connection_killed_before_commit_is_committed_again(session: Session) -> None:
-    turn = claimed(session)
-    prepared = prepare_turn(turn, Journal(turn))
+    prepared = begun(session)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         pid = cursor.fetchone()[0]
-    thread, _ = in_thread(lambda: connection.cursor().execute("SELECT pg_terminate_backend(%s)", [pid]))
-    thread.join(10)
+    at_once(lambda: connection.cursor().execute("SELECT pg_terminate_backend(%s)", [pid]))
     commit(prepared, ANSWER)
-    session.refresh_from_db()
-    turn.refresh_from_db()
+    turn = Turn.objects.get(session=fresh(session))
     assert (session.revision, session.last_seq, turn.state) == (1, 2, TurnState.SUCCEEDED)
 
 
 @pytest.mark.rule("1.12", "2.2")
 def test_a_message_that_joins_as_its_host_is_ended_goes_next(session: Session) -> None:
     """The host's own thread takes the guest while the watchdog ends the host, whose commit waits and releases it."""
-    host = claimed(session)
-    prepared = prepare_turn(host, Journal(host))
+    prepared = begun(session)
+    host = prepared.turn
     guest = receive(session.pk, MessageInput(content="and this?"))
     with transaction.atomic():
         assert ports(prepared)._take_guests() == ("and this?",)
         failed = TurnResult(ending=Ending.FAILED, error_code="tool_hung", error_text="x")
-        thread, _ = in_thread(lambda: commit(prepared, failed))
-        until(waiting)
-    thread.join(10)
-    host.refresh_from_db()
-    guest.refresh_from_db()
-    assert (host.state, guest.state, guest.host_id) == ("failed", "queued", None)
+        commits = behind(lambda: commit(prepared, failed))
+    commits()
+    assert (fresh(host).state, fresh(guest).state, guest.host_id) == ("failed", "queued", None)
     Turn.objects.filter(pk=guest.pk).update(host=host)  # as if nobody had released it
     recover.sweep_turns(OTHER, list)
-    following = claim_next(session.pk, OTHER, auto_allowed=True)
-    assert following is not None
+    following = claimed(session, OTHER)
     assert (following.pk, following.host_id) == (guest.pk, None)
 
 
 @pytest.mark.rule("2.2")
 def test_the_sweep_leaves_guests_of_a_running_host(session: Session) -> None:
-    host = claimed(session)
+    host = begun(session)
     guest = receive(session.pk, MessageInput(content="and this?"))
-    assert ports(prepare_turn(host, Journal(host))).injected() == ("and this?",)
+    assert ports(host).injected() == ("and this?",)
     recover.sweep_turns(OTHER, list)
-    guest.refresh_from_db()
-    assert guest.host_id == host.pk
+    assert fresh(guest).host_id == host.turn.pk

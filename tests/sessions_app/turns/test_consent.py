@@ -158,8 +158,7 @@ def test_a_tool_that_changed_is_another_one() -> None:
 def test_a_background_job_reports_consent_requests_to_its_home_session(inside: Inside) -> None:
     home = inside.person.session()
     job_of(inside.person, "tidy up", name="tidy", home=home)
-    inside.model.answer_with(erase("disk"), says("Nothing was erased."))
-    inside.beat()
+    inside.beat(erase("disk"), says("Nothing was erased."))
     assert MailboxEvent.objects.filter(event_type="job_completed").exists()
     assert inside.did("disk") == 0
     asked = MailboxEvent.objects.get(event_type="consent_needed")

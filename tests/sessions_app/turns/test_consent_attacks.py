@@ -31,7 +31,7 @@ from tests.agent_core.planner.plans import RESPOND, plan, says, tool
 from tests.inside import Inside, call, listening, makes
 from tests.sessions_app.turns.test_consent_forms import bridge
 from tests.sessions_app.turns.test_receive import automation
-from tests.talk import last_said
+from tests.talk import fresh, last_said
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
@@ -63,8 +63,7 @@ def test_a_yes_sent_to_one_question_naming_another_grants_neither(inside: Inside
         tape = ConsentQuestion.objects.latest("asked_seq")
         answer_consent(disk, f"{word} #{tape.pk}")
         both = makes(call("erase", name="disk"), call("erase", "2", name="tape"))
-        inside.model.answer_with(both, says("No."))
-        inside.run(session)
+        inside.run(session, both, says("No."))
         assert (inside.did("disk"), inside.did("tape")) == (0, 0), word
 
 
@@ -81,8 +80,7 @@ def test_a_yes_naming_another_question_runs_no_plan_step(inside: Inside, *, name
     disk, tape = ConsentQuestion.objects.order_by("asked_seq")
     execution = ExecutionState.objects.get(pk=disk.execution)
     answer_question(execution, f"yes #{tape.pk}", question=disk.pk if named else "")
-    inside.model.answer_with(plan(RESPOND), says("Which one?"))
-    inside.run(session)
+    inside.run(session, plan(RESPOND), says("Which one?"))
     assert (inside.did("disk"), inside.did("tape")) == (0, 0)
 
 
@@ -108,8 +106,7 @@ def test_a_repeated_yes_revokes_nothing_and_runs_the_call_once(inside: Inside) -
     asked(inside, session)
     for _ in range(2):
         receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
-    inside.model.answer_with(ERASE, says("Erased."), ERASE, says("Again?"))
-    inside.run(session)
+    inside.run(session, ERASE, says("Erased."), ERASE, says("Again?"))
     assert inside.did("disk") == 1
 
 
@@ -151,8 +148,7 @@ def test_others_messages_make_a_yes_ambiguous_even_after_failed_turns(inside: In
     assert Turn.objects.filter(session=session).latest("pk").state == "failed"
     inside.say(session, "yes", ERASE, says("I must not."))
     assert inside.did("disk") == 0
-    question.refresh_from_db()
-    assert (question.state, question.asked_seq) == ("open", session.last_seq)
+    assert (fresh(question).state, question.asked_seq) == ("open", session.last_seq)
 
 
 def test_a_yes_counts_only_where_the_question_was_delivered(inside: Inside) -> None:
@@ -201,15 +197,12 @@ def test_a_repeated_request_does_not_release_a_taken_question(inside: Inside) ->
     session = asked_in_plan(inside)
     execution = ExecutionState.objects.get()
     answer_question(execution, "what for?", "key")
-    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
-    inside.run(session)
-    execution.refresh_from_db()
-    taken = answer_question(execution, "no")
+    inside.run(session, plan(tool("erase", name="disk"), RESPOND))
+    taken = answer_question(fresh(execution), "no")
     answer_question(execution, "what for?", "key")
     with pytest.raises(QuestionTaken):
         answer_question(execution, "yes")
-    execution.refresh_from_db()
-    assert execution.turn_id == taken.pk
+    assert fresh(execution).turn_id == taken.pk
 
 
 def test_a_demoted_bridges_yes_does_not_approve_a_plan(inside: Inside) -> None:
@@ -219,10 +212,8 @@ def test_a_demoted_bridges_yes_does_not_approve_a_plan(inside: Inside) -> None:
     question = ConsentQuestion.objects.get()
     receive(session.pk, MessageInput(content=f"yes #{question.pk}", about=TurnInput(message={"via": via})))
     update_hook(hook.pk, {"as_person": False})
-    inside.model.answer_with(plan(RESPOND), says("Noted."))
-    inside.run(session)
-    question.refresh_from_db()
-    assert (inside.did("disk"), question.state) == (0, "open")
+    inside.run(session, plan(RESPOND), says("Noted."))
+    assert (inside.did("disk"), fresh(question).state) == (0, "open")
     assert ExecutionState.objects.get(pk=question.execution).status == "waiting_confirmation"
 
 

@@ -26,7 +26,7 @@ from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside, call, makes
 from tests.mcp_servers import Docs
 from tests.plugins import FileChannel
-from tests.talk import last_said
+from tests.talk import fresh, last_said
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
@@ -179,8 +179,7 @@ def test_in_a_group_only_who_was_asked_or_the_owner_allows(inside: Inside, engin
     ):
         try_call(inside, engine)
         from_hook(inside, by, text, sender)
-        question.refresh_from_db()
-        assert (inside.did("disk"), question.state) == (0, "open"), (text, sender)
+        assert (inside.did("disk"), fresh(question).state) == (0, "open"), (text, sender)
     try_call(inside, engine)
     from_hook(inside, hook, "ok", "ada")
     assert inside.did("disk") == 1
@@ -231,8 +230,7 @@ def test_a_yes_that_was_written_before_the_question_is_none(inside: Inside) -> N
         delivered(None if "not known" in what else 100)
         try_call(inside, "chat")
         say()
-        question.refresh_from_db()
-        assert (inside.did("disk"), question.state) == (0, "open"), what
+        assert (inside.did("disk"), fresh(question).state) == (0, "open"), what
     delivered(100)
     try_call(inside, "chat")
     from_hook(inside, hook, f"yes #{question.pk}", before=200)  # who names it has read it
@@ -299,8 +297,7 @@ def test_a_group_is_one_in_unified_mode_too(inside: Inside) -> None:
     for text in ("ok", f"yes #{question.pk}"):
         try_call(inside, "chat")
         from_hook(inside, hook, text)
-        question.refresh_from_db()
-        assert (inside.did("disk"), question.state) == (0, "open"), text
+        assert (inside.did("disk"), fresh(question).state) == (0, "open"), text
     try_call(inside, "chat")
     inside.say(primary, "ok")
     assert inside.did("disk") == 1

@@ -187,8 +187,7 @@ def test_an_automation_asks_one_question_and_leaves_what_waits_alone(planner: In
 def test_a_background_question_is_the_answer_and_is_mailed_home(planner: Inside) -> None:
     home = planner.person.session()
     job_of(planner.person, "write the report", home=home)
-    planner.model.answer_with(plan(ask("For which month?")))
-    planner.beat()
+    planner.beat(plan(ask("For which month?")))
     assert MailboxEvent.objects.get(target=home).summary == "For which month?"
     assert ExecutionState.objects.get().status == Status.COMPLETED
 
@@ -202,8 +201,7 @@ def test_a_message_before_the_question_is_not_its_answer(planner: Inside) -> Non
         session = planner.person.session()
         for text in ("Tidy up.", "ok"):
             receive(session.pk, MessageInput(content=text, on_busy=OnBusy.ENQUEUE))
-        planner.model.answer_with(plan(question), plan(RESPOND), says("Hello."))
-        planner.run(session)
+        planner.run(session, plan(question), plan(RESPOND), says("Hello."))
         assert planner.did("disk") == 0
         assert session.executions.filter(status=status).count() == 1
 

@@ -123,8 +123,7 @@ def test_an_untrusted_servers_tool_needs_a_persons_consent(inside: Inside, docs:
     session = inside.person.session()
     search = makes(call("docs__search", words="tea"))
     slot = automation(session, "look", datetime.now(UTC))
-    inside.model.answer_with(search, says("I may not."))
-    inside.run(session)
+    inside.run(session, search, says("I may not."))
     assert [outcome for outcome, _ in results(slot)] == ["refused"]
     inside.model.answer_with(search, says("May I?"), search, says("Found it."))
     assert [outcome for outcome, _ in results(inside.say(session, "Look for tea."))] == ["refused"]

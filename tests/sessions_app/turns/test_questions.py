@@ -24,7 +24,7 @@ from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
 from tests.inside import Inside
 from tests.sessions_app.turns.test_receive import automation
-from tests.talk import last_said
+from tests.talk import fresh, last_said
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
@@ -54,8 +54,7 @@ def test_a_plan_stores_its_question_and_uses_a_yes_once(planner: Inside) -> None
     expected = ("open", execution.pk)
     assert (second.state, second.execution) == expected  # the same call again is another question
     planner.say(session, "no", revision("finish"), says("It stays."))
-    second.refresh_from_db()
-    assert (second.state, planner.did("disk")) == ("refused", 1)
+    assert (fresh(second).state, planner.did("disk")) == ("refused", 1)
 
 
 def test_another_reply_closes_the_question(planner: Inside) -> None:
@@ -91,9 +90,8 @@ def test_a_reply_answers_the_latest_question_not_the_latest_plan(planner: Inside
     planner.run(session)
     answered.refresh_from_db()
     planner.say(session, "yes", plan(RESPOND), says("Baked."))
-    cake.refresh_from_db()
     build.refresh_from_db()
-    assert (cake.status, cake.final_answer) == (Status.COMPLETED, "Baked.")
+    assert (fresh(cake).status, cake.final_answer) == (Status.COMPLETED, "Baked.")
     assert build.status == Status.WAITING_CONFIRMATION
 
 
@@ -135,9 +133,8 @@ def test_a_yes_does_not_answer_the_same_plans_next_question(planner: Inside) -> 
     first = receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
     late = receive(session.pk, MessageInput(content=f"yes #{execution.pk}", on_busy=OnBusy.ENQUEUE))
     planner.run(session)
-    first.refresh_from_db()
     late.refresh_from_db()
-    assert (first.state, late.state, late.error_code) == ("succeeded", "failed", "question_closed")
+    assert (fresh(first).state, late.state, late.error_code) == ("succeeded", "failed", "question_closed")
     assert planner.did("disk") == 0
     assert ConsentQuestion.objects.get().state == "open"
 
@@ -150,8 +147,7 @@ def test_one_answer_at_a_time(planner: Inside) -> None:
     first = answer_question(execution, "yes", "key")
     with pytest.raises(QuestionTaken):
         answer_consent(asked, "no")
-    planner.model.answer_with(revision("continue"), says("Gone."))
-    planner.run(session)
+    planner.run(session, revision("continue"), says("Gone."))
     assert planner.did("disk") == 1
     assert answer_question(execution, "yes", "key").pk == first.pk
     with pytest.raises(NotWaiting):
@@ -172,8 +168,7 @@ def test_an_answer_is_an_answer_and_no_command(planner: Inside) -> None:
             planner.run(session)
         else:
             answered = planner.say(session, word)
-        execution.refresh_from_db()
-        assert (execution.reply, execution.final_answer) == (word, "All gone.")
+        assert (fresh(execution).reply, execution.final_answer) == (word, "All gone.")
         assert answered.input.command == ""
         assert TaskState.objects.get(session=session).current_goal == "peace"
         planner.say(session, word)

@@ -119,8 +119,7 @@ def test_nothing_is_injected_into_an_automation(inside: Inside) -> None:
         receive(session.pk, MessageInput(content="hello"))
         automation(session, "later", datetime.now(UTC))
 
-    inside.model.answer_with(during(come, makes(call("count", name="a"))))
-    inside.run(session)
+    inside.run(session, during(come, makes(call("count", name="a"))))
     order = Turn.objects.filter(session=session).order_by("started_at")
     assert [(turn.content, turn.state, turn.host_id) for turn in order] == [
         (text, "succeeded", None) for text in ("look", "hello", "later")

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -19,16 +20,15 @@ from sessions_app import hints
 from sessions_app.journal import Journal
 from sessions_app.models import Lane, Message, Session, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
-from sessions_app.turns.context import Prepared, prepare_turn
+from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.run import run_next_turn
 from sessions_app.worker.process import WorkerProcess
+from tests.automations.messages import claimed
 from tests.conftest import Person
-from tests.fleet import until
-from tests.races import SHARE, gate, in_thread, waiting
-from tests.sessions_app.turns.test_claim import ANSWER
+from tests.races import SHARE, behind, in_line
+from tests.sessions_app.turns.test_claim import ANSWER, begun
 from tests.sessions_app.turns.test_receive import automation
 
 pytestmark = pytest.mark.rule("1.2")
@@ -65,22 +65,6 @@ def hinted(broker: str) -> list[str]:
     return queues
 
 
-def filled(session: Session, count: int) -> list[Turn]:
-    return [receive(session.pk, MessageInput(content=f"message {n}")) for n in range(count)]
-
-
-def claimed(session: Session, worker: WorkerProcess) -> Prepared:
-    turn = claim_next(session.pk, worker.id, auto_allowed=False)
-    assert turn is not None
-    return prepare_turn(turn, Journal(turn))
-
-
-def begun(session: Session, worker: WorkerProcess) -> Prepared:
-    """A message whose turn has begun."""
-    receive(session.pk, MessageInput(content="hello"))
-    return claimed(session, worker)
-
-
 def ended(session: Session) -> list[int]:
     rows = Turn.objects.filter(session=session, state=TurnState.SUCCEEDED).order_by("finished_at")
     return list(rows.values_list("pk", flat=True))
@@ -90,7 +74,7 @@ def test_a_hint_runs_one_turn_and_hints_at_the_next_after_the_release(
     worker: WorkerProcess, person: Person, broker: str
 ) -> None:
     session = person.session()
-    turns = filled(session, 3)
+    turns = [receive(session.pk, MessageInput(content=f"message {n}")) for n in range(3)]
     runner = Observed(worker)
     for number in range(1, 4):
         hinted(broker)
@@ -131,11 +115,9 @@ def test_a_late_hint_neither_locks_nor_claims(worker: WorkerProcess, person: Per
 
 def test_a_commit_waits_for_a_session_change_and_keeps_it(worker: WorkerProcess, person: Person) -> None:
     session = person.session()
-    prepared = begun(session, worker)
-    with gate(session, SHARE) as held:
-        held.start(lambda: Session.objects.filter(pk=session.pk).update(title="mine", last_seq=5))
-        held.start(lambda: commit(prepared, ANSWER))
-        held.open()
+    prepared = begun(session, worker.id)
+    changes = partial(Session.objects.filter(pk=session.pk).update, title="mine", last_seq=5)
+    in_line(session, SHARE, changes, partial(commit, prepared, ANSWER))
     session.refresh_from_db()
     assert (session.title, session.last_seq, session.revision) == ("mine", 7, 1)
     assert list(Message.objects.filter(session=session).values_list("seq", flat=True)) == [6, 7]
@@ -146,7 +128,8 @@ def test_a_plain_turn_is_four_statements(worker: WorkerProcess, person: Person) 
     session = person.session()
     receive(session.pk, MessageInput(content="hello"))
     with CaptureQueriesContext(connection) as asked:
-        prepared = claimed(session, worker)
+        turn = claimed(session, worker.id)
+        prepared = prepare_turn(turn, Journal(turn))
     said = [each["sql"] for each in asked if each["sql"] not in {"BEGIN", "COMMIT"}]
     assert len(said) == 3, "the claim, the context, and step 0"
     with CaptureQueriesContext(connection) as written:
@@ -159,11 +142,9 @@ def test_a_plain_turn_is_four_statements(worker: WorkerProcess, person: Person) 
 def test_a_commit_locks_its_session_before_its_turn(worker: WorkerProcess, person: Person) -> None:
     """As everybody does: who holds the session may still take the turn."""
     session = person.session()
-    prepared = begun(session, worker)
+    prepared = begun(session, worker.id)
     with psycopg.connect(settings.DATABASE_LOCK_URL) as holder:
         holder.execute("SELECT 1 FROM sessions_app_session WHERE id = %s FOR UPDATE", [session.pk])
-        thread, came = in_thread(lambda: commit(prepared, ANSWER))
-        until(waiting)
+        comes_to = behind(lambda: commit(prepared, ANSWER))
         holder.execute("SELECT 1 FROM sessions_app_turn WHERE id = %s FOR UPDATE NOWAIT", [prepared.turn.pk])
-    thread.join(10)
-    assert came == [None]
+    assert comes_to() is None

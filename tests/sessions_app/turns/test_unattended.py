@@ -180,8 +180,7 @@ def test_two_yeses_at_once_make_one_call(inside: Inside) -> None:
     answer = partial(answer_consent, question, "yes")
     came = at_once(answer, answer, lambda: receive(session.pk, MessageInput(content=said)))
     assert [type(each) for each in came].count(QuestionTaken) == 1, "one of the two that name it by its row"
-    inside.model.answer_with(during(lambda: receive(session.pk, MessageInput(content=said)), says("Gone.")))
-    inside.run(session)
+    inside.run(session, during(lambda: receive(session.pk, MessageInput(content=said)), says("Gone.")))
     assert (inside.did("disk"), states()) == (1, ["granted"])
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,18 +15,15 @@ from django.conf import settings
 from django.db import connection as django_connection
 from kombu import Connection
 
-from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from sessions_app import hints
 from sessions_app.hints import shard_of
 from sessions_app.models import Agent, Message, OnBusy, Turn, TurnState, Worker
 from sessions_app.postgres.connection import connect_directly
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.turns.claim import claim_next
-from sessions_app.turns.lock import Handle
-from sessions_app.turns.run import _finish
 from tests import plugins
-from tests.automations.messages import a_worker
+from tests.automations.jobs.made import EVERY_SECOND, new
+from tests.automations.messages import a_worker, run_turn
 from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -36,7 +31,7 @@ from tests.inside import Inside, call, makes
 from tests.model_server import ModelServer
 from tests.services import with_database
 from tests.sessions_app.turns.test_receive import automation
-from tests.talk import ended
+from tests.talk import ended, fresh
 
 pytestmark = pytest.mark.rule("1.7")
 
@@ -178,15 +173,6 @@ def trapped(when: str = "true") -> Iterator[None]:
             cursor.execute("DROP FUNCTION trap() CASCADE")
 
 
-def attempted(session: Any, worker: uuid.UUID) -> Turn:
-    """The session's turn after one more attempt."""
-    turn = claim_next(session.pk, worker, auto_allowed=True)
-    assert turn is not None
-    _finish(Handle(session_id=session.pk), turn)
-    turn.refresh_from_db()
-    return turn
-
-
 @pytest.mark.rule("3.6")
 def test_an_unstorable_failure_leaves_its_closure_once_storage_recovers(person: Person) -> None:
     session, me = person.session(), a_worker()
@@ -194,30 +180,28 @@ def test_an_unstorable_failure_leaves_its_closure_once_storage_recovers(person: 
     run = fire(job)
     with trapped():
         for _ in range(2):
-            turn = attempted(session, me)
+            turn = run_turn(session, me)
             assert (turn.state, turn.error_code) == ("running", "commit_failed")
         assert not Message.objects.exists()
-    turn = attempted(session, me)
+    turn = run_turn(session, me)
     assert (turn.state, turn.error_code, turn.attempt) == ("failed", "commit_failed", 3)
     trigger, closure = Message.objects.filter(session=session).order_by("seq")
     assert trigger.content.startswith("Scheduled automation triggered: monitor")
     assert (closure.seq, closure.content) == (2, "The turn failed: It could not be stored.")
-    session.refresh_from_db()
-    assert (session.revision, session.last_seq) == (1, 2)
-    run.refresh_from_db()
-    assert (run.state, run.reason) == ("failed", "commit_failed")
+    assert (fresh(session).revision, session.last_seq) == (1, 2)
+    assert (fresh(run).state, run.reason) == ("failed", "commit_failed")
 
 
 def test_an_unstorable_input_ends_its_turn_immediately_with_a_closure(person: Person) -> None:
     session, me = person.session(), a_worker()
     receive(session.pk, MessageInput(content="hello"))
     with trapped("NEW.role = 'user'"):
-        turn = attempted(session, me)
+        turn = run_turn(session, me)
     assert (turn.state, turn.error_code) == ("failed", "commit_failed")
     closure = Message.objects.get(session=session)
     assert (closure.role, closure.content) == ("assistant", "The turn failed: It could not be stored.")
     receive(session.pk, MessageInput(content="and now?"))
-    assert attempted(session, me).state == "succeeded"
+    assert run_turn(session, me).state == "succeeded"
 
 
 def rabbitmq() -> str:
@@ -237,8 +221,7 @@ def test_the_main_job_runs_on_rabbitmq(fleet: Fleet, person: Person) -> None:
     fleet.environ["CELERY_BROKER_URL"] = rabbitmq()
     fleet.worker()
     fleet.beat()
-    session = person.session()
-    create_job(NewJob(session_id=session.pk, message="tick", schedule={"kind": "every", "seconds": 1}))
+    new(person.session(), schedule=EVERY_SECOND)
     until(lambda: RunRecord.objects.filter(state=RunState.SUCCEEDED).count() >= 3)
     lags = [run.turn.lock_wait_ms for run in RunRecord.objects.filter(state=RunState.SUCCEEDED) if run.turn]
     assert min(lag for lag in lags if lag is not None) < 1000, "woken by hints, not by the sweep"
