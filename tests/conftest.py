@@ -1,5 +1,7 @@
 """What the tests share: the fleet, the model server, a person with an agent and a session."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -206,7 +208,7 @@ def new_person(name: str, *, dreams: bool = False, **fields: Any) -> Person:
 
 
 @pytest.fixture
-def worker(transactional_db: None, broker: str) -> Iterator["WorkerProcess"]:
+def worker(transactional_db: None, broker: str) -> Iterator[WorkerProcess]:
     """One whose threads are not started: the test itself runs the turns."""
     from sessions_app.worker.process import WorkerProcess
 

@@ -1,5 +1,7 @@
 """MCP servers for tests: a real one, on the protocol's own package, and one that answers as a test likes."""
 
+from __future__ import annotations
+
 import socket
 import ssl
 import threading
@@ -105,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers every request as the test likes."""
 
     protocol_version = "HTTP/1.1"
-    answer: Callable[["Handler"], object]
+    answer: Callable[[Handler], object]
     asked: list[dict[str, str]]
 
     def do_POST(self) -> None:

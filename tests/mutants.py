@@ -6,6 +6,8 @@ depends on the code, the seed and the release of cosmic-ray alone, so two sets o
 take turns, and a larger count begins with the changes of a smaller one.
 """
 
+from __future__ import annotations
+
 import argparse
 import ast
 import difflib

@@ -1,5 +1,7 @@
 """The pictures in docs/images/, taken from running pages: `make pictures`."""
 
+from __future__ import annotations
+
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

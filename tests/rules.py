@@ -3,6 +3,8 @@
 A test names the rule that it tries to break: `@pytest.mark.rule("4.8")`, or for a whole module in `pytestmark`.
 """
 
+from __future__ import annotations
+
 import ast
 from collections import defaultdict
 from collections.abc import Iterator

@@ -5,6 +5,8 @@ A plugin (`-p tests.summary`). With `--longest 5` a run fails when a test takes 
 seconds are those of quiet cores of 2.5 GHz; a slower or a busier machine has more, in proportion.
 """
 
+from __future__ import annotations
+
 import os
 from collections import Counter
 from typing import Any

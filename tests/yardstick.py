@@ -1,5 +1,7 @@
 """Work of a fixed size, so that costs are compared on whatever machine and beside whatever load."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,7 @@
 """A model server for the whole run; the client is pointed at it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

@@ -1,5 +1,7 @@
 """Look-ups of host names: what users have begun leaves room for the server's own."""
 
+from __future__ import annotations
+
 import threading
 from collections import Counter
 from typing import Any

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 from agent_core.strategies import DOCUMENTS, INSTRUCTING, DueTask, Update

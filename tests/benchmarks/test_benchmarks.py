@@ -1,5 +1,7 @@
 """Every benchmark runs with tiny sizes. What it measures is never asserted: timing."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Any number of beats: one run per slot, whatever a row, a broker or a session does meanwhile (rule 4.4)."""
 
+from __future__ import annotations
+
 import signal
 import subprocess
 from collections.abc import Iterator

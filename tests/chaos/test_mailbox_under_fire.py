@@ -1,5 +1,7 @@
 """Many deposit, turns fail, the worker is killed: each update is shown once, or dropped with a reason."""
 
+from __future__ import annotations
+
 import random
 import threading
 import uuid

@@ -1,5 +1,7 @@
 """Maintenance by real processes: killed, doubled, stopped; turns and deletions go on beside it (rule 10.3)."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 from typing import Any

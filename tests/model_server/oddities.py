@@ -1,5 +1,7 @@
 """Odd replies that the test server can give, and the requests that it rejects as strict providers do."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

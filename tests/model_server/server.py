@@ -23,6 +23,8 @@ It is controlled over HTTP: ``POST /control/release`` releases all; ``GET /contr
 Every reply is a stream, as our clients ask for it.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import select
@@ -61,7 +63,7 @@ def _is_gone(client: socket.socket) -> bool:
 class _Server(ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = True
-    model: "ModelServer"
+    model: ModelServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print no trace of a client that closed its connection."""
@@ -158,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         received.state = "answered"
 
-    def _go_on(self, model: "ModelServer", received: Received) -> bool:
+    def _go_on(self, model: ModelServer, received: Received) -> bool:
         """Apply the marks ``drop`` and ``pause`` after the first piece. False: close the connection."""
         if model.due(received, "drop") is not None:
             received.state = "failed"

@@ -1,5 +1,7 @@
 """deploy/Containerfile and deploy/compose.yaml, as far as they can be tried without an engine for containers."""
 
+from __future__ import annotations
+
 import json
 import re
 import sys

@@ -1,5 +1,7 @@
 """deploy/nginx.conf before a web process: TLS, streams without delay, and its limits. Needs nginx."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

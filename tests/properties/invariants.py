@@ -1,5 +1,7 @@
 """What must hold of one agent's rows after every step, asked of the database (DESIGN, invariants)."""
 
+from __future__ import annotations
+
 from datetime import datetime
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Jobs that are fired together give the ledger that each of them alone gives, and that the rules give row by row."""
 
+from __future__ import annotations
+
 import itertools
 import os
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """What the tests of models share."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

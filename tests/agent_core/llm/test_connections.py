@@ -1,5 +1,7 @@
 """Models of connections: the real clients against a real HTTP server that speaks each provider's wire."""
 
+from __future__ import annotations
+
 import logging
 from base64 import b64encode
 from collections.abc import Callable, Iterator

@@ -1,5 +1,7 @@
 """The real client against a real HTTP server."""
 
+from __future__ import annotations
+
 import resource
 import time
 import traceback

@@ -1,5 +1,7 @@
 """Whether a reply is whole: odd providers, each read by the real client of its family."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Task state: read from what a model writes, and rid of what does not last."""
 
+from __future__ import annotations
+
 import json
 import time
 import tomllib

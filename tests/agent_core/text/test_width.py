@@ -1,5 +1,7 @@
 """Texts that are made to take long, and the form of their characters (rule 1.12)."""
 
+from __future__ import annotations
+
 import time
 import unicodedata
 from collections.abc import Callable

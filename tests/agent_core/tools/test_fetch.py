@@ -1,5 +1,7 @@
 """fetch_url: a real server on this machine, reached by an allowance that only a test can make."""
 
+from __future__ import annotations
+
 import gzip
 import ipaddress
 import socket

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import threading
 
 from agent_core.turn.control import Signal, TurnControl

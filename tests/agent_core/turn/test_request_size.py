@@ -1,5 +1,7 @@
 """The size of a request: all of it counts, the oldest observations give way first (rule 7.6)."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 

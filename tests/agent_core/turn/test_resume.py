@@ -1,5 +1,7 @@
 """Rule 1.9: a turn goes on from its journal."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from itertools import chain
 from typing import Any

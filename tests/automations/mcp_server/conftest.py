@@ -1,5 +1,7 @@
 """The MCP server on real processes, driven by the SDK's own client."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -60,18 +62,6 @@ async def task_request(session: Any, method: str, task_id: str, shape: Any = Tas
     return await session.send_request(request, shape)
 
 
-@dataclass(kw_only=True)
-class Human:
-    """The person at the client: answers each question, and remembers what was asked."""
-
-    answers: list[mcp_types.ElicitResult] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-
-    async def __call__(self, _context: Any, params: Any) -> mcp_types.ElicitResult:
-        self.asked.append(params.message)
-        return self.answers.pop(0)
-
-
 class TasksOfClient(ClientExtension):
     """The extension at the client: polls a task to its end, and lets the person answer its questions."""
 
@@ -100,6 +90,18 @@ class TasksOfClient(ClientExtension):
                 await task_request(session, "update", task_id, EmptyResult, input_responses=plain)
             await asyncio.sleep(0.1)
         raise AssertionError("the task does not end")
+
+
+@dataclass(kw_only=True)
+class Human:
+    """The person at the client: answers each question, and remembers what was asked."""
+
+    answers: list[mcp_types.ElicitResult] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    async def __call__(self, _context: Any, params: Any) -> mcp_types.ElicitResult:
+        self.asked.append(params.message)
+        return self.answers.pop(0)
 
 
 @dataclass(kw_only=True)

@@ -1,5 +1,7 @@
 """Requests that no client of the SDK sends."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 

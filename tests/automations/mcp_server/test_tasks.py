@@ -1,5 +1,7 @@
 """Long answers as tasks (SEP-2663): the handle outlives every process, and belongs to its owner."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,7 @@
 """HEARTBEAT.md as text: what is ok, empty and corrupted, and that nothing is lost on the way (rule 6.6)."""
 
+from __future__ import annotations
+
 import json
 import time
 from datetime import UTC, datetime

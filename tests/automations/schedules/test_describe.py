@@ -1,5 +1,7 @@
 """A schedule in words, its preview and its warnings."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime, timedelta
 
 import pytest
