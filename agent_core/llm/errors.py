@@ -85,26 +85,33 @@ def message_of(body: Any) -> str:
     return body if isinstance(body, str) else ""
 
 
-def provider_message(error: Exception, call: ModelCall | None, secrets: tuple[str, ...]) -> str:
-    """One line of the provider's message, or else its error code; empty if there is neither."""
+def provider_message(
+    error: Exception, call: ModelCall | None, secrets: tuple[str, ...], reason: str = ""
+) -> str:
+    """One line of the provider's message, or else its error code; empty if there is neither.
+
+    `reason`: our own words for the error. They are no repetition where an update about an earlier such error has them.
+    """
     if call is None:
         return ""
     body = error_body(error)
     message, code = message_of(body), body.get("code") or body.get("type")
     if message and not _hides_a_secret(message, secrets):
-        line = one_line(message, LONGEST_REASON, secrets, call)
+        line = one_line(message, LONGEST_REASON, secrets, call, reason)
         if any(map(str.isalnum, line)):
             return line.rstrip(".")
     is_plain = isinstance(code, str) and _IDENTIFIER.fullmatch(code)
     return str(code) if is_plain and one_line(str(code), LONGEST_REASON, secrets, call) == code else ""
 
 
-def one_line(text: str, longest: int, secrets: tuple[str, ...], call: ModelCall | None = None) -> str:
-    """One line of printable characters, without secrets and without what it repeats of the call."""
+def one_line(
+    text: str, longest: int, secrets: tuple[str, ...], call: ModelCall | None = None, reason: str = ""
+) -> str:
+    """One line of printable characters, without secrets and without what it repeats of the call but our `reason`."""
     text = "".join(each if each.isprintable() else " " for each in text[: 20 * longest])
     line = _LONG_TOKEN.sub("***", redact(" ".join(text.split()), more=secrets))
     if call is not None:
-        line = _without_repeats(line, call)
+        line = _without_repeats(line, call, _squeezed(reason))
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
@@ -117,7 +124,7 @@ def _hides_a_secret(text: str, more: tuple[str, ...]) -> bool:
     return any(len(key) >= SHORTEST and key in said for key in map(_squeezed, secrets))
 
 
-def _without_repeats(line: str, call: ModelCall) -> str:
+def _without_repeats(line: str, call: ModelCall, reason: str) -> str:
     """Replace each piece that stands in the request, in any spelling, with an ellipsis.
 
     A short text of the request is replaced only where it stands as words of its own: "hi" is part of many words.
@@ -126,7 +133,8 @@ def _without_repeats(line: str, call: ModelCall) -> str:
     said = "".join(letter for letter, _ in letters)
     pieces = {said[start : start + _SHARED] for start in range(len(said) - _SHARED + 1)}
     repeated: set[str] = set()
-    for text in map(_squeezed, _texts(call)):
+    for whole in map(_squeezed, _texts(call)):
+        text = whole.replace(reason, "\0") if reason else whole
         if _SHORTEST_SHARED <= len(text) < _SHARED:
             repeated.add(text)
         else:
@@ -206,7 +214,7 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
     text = f"{type(error).__name__}: {error}"[: 20 * _LONGEST_MESSAGE]
     text = redact(text, more=secrets)[:_LONGEST_MESSAGE]
     translation = _translation(error, text, secrets)
-    translation.said = provider_message(error, call, secrets)
+    translation.said = provider_message(error, call, secrets, translation.reason)
     translation.is_free = _reached_no_model(error)
     return translation
 

@@ -274,6 +274,14 @@ def test_error_texts_contain_no_prompt_text_and_no_key(server: ModelServer, mess
     assert len(text) <= LONGEST_REASON
 
 
+def test_an_update_about_the_same_error_cuts_nothing_of_the_providers_words(server: ModelServer) -> None:
+    said = "The model `gpt-9` does not exist or was retired"
+    server.fail_with(404, body(said))
+    first = drive(request("hello", model="openai-chat:gpt-9", connections=())).result
+    again = drive(request(f"It failed: {first.error_text}", model="openai-chat:gpt-9", connections=())).result
+    assert [first.provider_message, again.provider_message] == [said, said]
+
+
 def test_model_error_codes_have_texts_and_are_final_or_temporary() -> None:
     assert set(ERROR_TEXTS) >= FINAL_CODES | PASSING_CODES
     assert not FINAL_CODES & PASSING_CODES
