@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
 from agent_core.addresses import Reach
-from agent_core.connections import PREFIXES, CallSettings, concerns, connection_of, prefix_of
+from agent_core.connections import PREFIXES, REJECTED, CallSettings, concerns, connection_of, prefix_of
 from agent_core.connections import Connection as Usable
 from agent_core.models import is_registered
 from agent_core.spending import read_prices
@@ -177,7 +177,11 @@ def _warning(owner_id: int, model: str, usables: tuple[Usable, ...]) -> str:
     connection, name = connection_of(model, usables)
     if not names_connection(model):
         why = refusal(owner_id, model)
+    elif connection is None:
+        why = ""
     else:
-        last = connection.error if connection and concerns(connection.error, name) else ""
-        why = (connection.refusal(name) or last) if connection else ""
+        last = connection.error
+        why = connection.refusal(name) or (last if REJECTED in last and concerns(last, name) else "")
+        if last and not why and REJECTED not in last:  # an outage, which may have passed
+            return f"The last call of the connection {connection.name!r} failed: {last.rstrip('.')}."
     return f"The model {model} cannot be called: {why.rstrip('.')}." if why else ""

@@ -111,7 +111,8 @@ def test_a_dead_connection_is_told_until_it_works_again(inside: Inside, server: 
     inside.say(session, "hello")
     assert fresh(row).state_since == since  # written when the state changes
     [warning] = explain(person.user, job.pk).warnings
-    assert warning.startswith("The model work:gpt-5 cannot be called: ")
+    assert "500" in warning
+    assert "cannot be called" not in warning, "it may have passed"
     saved = caller(person).patch("/api/agents/demo/", {"timezone": "Europe/Berlin"}).json()
     assert saved["warnings"] == [warning]
     server.fail_with(0, {})
