@@ -29,7 +29,8 @@ LONGEST_CALL = timedelta(minutes=10)  # without a turn
 class CapState:
     """A cap, as `cap_rows` made it, and what is spent of it: `percent` of it, or more.
 
-    `is_held`: a call does not fit only because of what other calls have reserved.
+    `is_held`: a call does not fit only because of what other calls have reserved. `needs`: the most that a refused call
+    can cost.
     """
 
     cap: Mapping[str, Any]
@@ -37,6 +38,7 @@ class CapState:
     micro_usd: int
     percent: int = REACHED
     is_held: bool = False
+    needs: Amount | None = None
 
 
 def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str, Any]]) -> int | CapState:
@@ -44,7 +46,9 @@ def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str,
     of_turn = (account.turn, account.claim) if account else (None, None)
     [row] = _call(RESERVE, *of_turn, amount.tokens, amount.micro_usd, json.dumps(caps))
     made, refused = row.pop("reservation"), row.pop("refused")
-    return int(made) if made else CapState(cap=next(each for each in caps if each["key"] == refused), **row)
+    if made:
+        return int(made)
+    return CapState(cap=next(each for each in caps if each["key"] == refused), needs=amount, **row)
 
 
 def settle(reservation: int, used: Amount | None) -> list[CapState]:

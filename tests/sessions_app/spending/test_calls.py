@@ -114,9 +114,7 @@ FREE.is_free = True
         pytest.param(ModelUnavailable("silent"), "all", id="the model fell silent"),
         pytest.param(ValueError("a bug"), "all", id="a bug"),
         pytest.param(says("Hi.", Usage(requests=1)), "all", id="the provider counts nothing"),
-        pytest.param(
-            says("Hi.", Usage(input_tokens=-70, output_tokens=30)), "all", id="a count is negative"
-        ),
+        pytest.param(says("Hi.", Usage(input_tokens=-70, output_tokens=30)), "all", id="a count is negative"),
         pytest.param(says("Hi.", Usage(input_tokens=10**30)), "all", id="a count is no count of tokens"),
     ],
 )
@@ -153,7 +151,7 @@ def test_a_message_that_a_cap_stops_gets_a_turn_that_says_which_and_until_when(i
     assert inside.model.calls == []
     _, ends_at = period_of("day", "UTC", datetime.now(UTC))
     assert ends_at is not None
-    for part in ("demo", "0 of 500 tokens", f"{ends_at:%-d %b %Y, %H:%M}"):
+    for part in ("demo", "500 of 500 tokens", f"{ends_at:%-d %b %Y, %H:%M}"):
         assert part in turn.error, part
     assert [each.role for each in Message.objects.filter(session=session)] == ["user", "assistant"]
     update_agent(inside.person.agent.pk, {"limits": {"day": None}})
