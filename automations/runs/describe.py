@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any
 
-from agent_core.exceptions import FINAL_CODES, PASSING_CODES
+from agent_core.exceptions import FINAL_CODES, PASSING_CODES, CapReached
 from automations.models import Attention, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.skips import LATE_AFTER, GapReason
@@ -113,12 +113,18 @@ class QueueWait:
 def why_failed(run: RunRecord) -> str:
     """The reason of a failure, as the end of a sentence; a general one for an unknown error code, such as a plugin's.
 
-    A failure at the model has the text of its turn, and what the provider said: only owners and operators read it.
+    A failure at the model or a cap has the text of its turn, and what the provider said: only owners and operators read
+    it.
     """
-    if run.error and run.reason in FINAL_CODES | PASSING_CODES:
+    if run.error and run.reason in FINAL_CODES | PASSING_CODES | {CapReached.code, CapReached.HELD}:
         said = f"; it said: {run.provider_message}" if run.provider_message else ""
-        return run.error[0].lower() + run.error[1:].rstrip(".") + said
+        return _own_words(run) + said
     return FAILED.get(run.reason, _UNKNOWN_FAILURE)
+
+
+def _own_words(run: RunRecord) -> str:
+    """The text of the run's turn, as the end of a sentence."""
+    return run.error[0].lower() + run.error[1:].rstrip(".")
 
 
 def when(instant: datetime, zone: tzinfo) -> str:
@@ -261,6 +267,8 @@ def _gap(run: RunRecord, zone: tzinfo) -> str:
     what, why = GAPS.get(run.reason, ("not run", "the reason is unknown"))
     if run.reason == GapReason.GATE and run.response_summary:
         why = run.response_summary
+    if run.reason == GapReason.BUDGET and run.error:
+        why = _own_words(run)
     if run.slots_from is None or run.slots_to is None or run.slots_from == run.slots_to:
         return f"{what.capitalize()}: {why}"
     count = "More than 1,000" if run.slots_count is None else str(run.slots_count)

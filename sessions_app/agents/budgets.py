@@ -40,7 +40,7 @@ from sessions_app.models import (
 from sessions_app.models.spending import REACHED
 from sessions_app.spending import accounts
 from sessions_app.spending.accounts import CapState
-from sessions_app.spending.caps import anew, budget_of, cap_rows, micro_of, words_of
+from sessions_app.spending.caps import anew, budget_of, cap_rows, micro_of, needs_text, words_of
 
 LONGEST_NAME = 60
 MOST_TOLD = 500  # owners of agents that use one connection of the server
@@ -174,7 +174,12 @@ def _refusal_text(refused: CapState) -> str:
 
 
 def _spent_text(state: CapState) -> str:
-    return "" if state.cap["is_private"] else f" {words_of(state.cap, state.tokens, state.micro_usd)} spent."
+    if state.cap["is_private"]:
+        return ""
+    if state.needs is None or state.is_held:
+        return f" {words_of(state.cap, state.tokens, state.micro_usd)} spent."
+    spent = Amount(tokens=state.tokens, micro_usd=state.micro_usd)
+    return f" {needs_text(state.cap, state.needs, spent)}"
 
 
 def _try_to_tell(state: CapState) -> None:
@@ -217,7 +222,10 @@ def _tell_owner(agent: int, state: CapState) -> None:
     """Tell the owner of an agent by its mailbox and by a system event. A second time it does nothing."""
     cap, event = state.cap, _EVENTS[state.percent == REACHED]
     said = "is reached" if state.percent == REACHED else f"is nearly reached ({state.percent} %)"
-    summary, of = f"The cap of {subject_of(cap)} {said}.", f"{cap['key']}:{state.percent}:{agent}"
+    said = said if state.needs is None else "does not allow another call"
+    summary = f"The cap of {subject_of(cap)} {said}."
+    # of these amounts: after a change of the cap it is told anew
+    of = f"{cap['key']}:{cap['tokens']}:{cap['micro_usd']}:{state.percent}:{agent}"
     update = NewUpdate(
         event_id=uuid.uuid5(NAMESPACE, of),
         event_type=str(event).replace(".", "_"),

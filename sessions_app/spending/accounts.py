@@ -15,7 +15,7 @@ from django.db.models import CharField, Exists, OuterRef, Q, QuerySet, Subquery,
 from django.db.models.functions import Cast, Concat, Now
 
 from agent_core.spending import Account, Amount
-from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
+from sessions_app.models import Allowance, Reservation, Spending, Turn, TurnState, UserLimits
 from sessions_app.models.spending import REACHED
 from sessions_app.spending.caps import budget_of, caps_in_words, merge_caps
 
@@ -29,7 +29,8 @@ LONGEST_CALL = timedelta(minutes=10)  # without a turn
 class CapState:
     """A cap, as `cap_rows` made it, and what is spent of it: `percent` of it, or more.
 
-    `is_held`: a call does not fit only because of what other calls have reserved.
+    `is_held`: a call does not fit only because of what other calls have reserved. `needs`: the most that a refused call
+    can cost.
     """
 
     cap: Mapping[str, Any]
@@ -37,6 +38,7 @@ class CapState:
     micro_usd: int
     percent: int = REACHED
     is_held: bool = False
+    needs: Amount | None = None
 
 
 def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str, Any]]) -> int | CapState:
@@ -44,7 +46,9 @@ def reserve(account: Account | None, amount: Amount, caps: Sequence[Mapping[str,
     of_turn = (account.turn, account.claim) if account else (None, None)
     [row] = _call(RESERVE, *of_turn, amount.tokens, amount.micro_usd, json.dumps(caps))
     made, refused = row.pop("reservation"), row.pop("refused")
-    return int(made) if made else CapState(cap=next(each for each in caps if each["key"] == refused), **row)
+    if made:
+        return int(made)
+    return CapState(cap=next(each for each in caps if each["key"] == refused), needs=amount, **row)
 
 
 def settle(reservation: int, used: Amount | None) -> list[CapState]:
@@ -111,6 +115,11 @@ def forget_stopped(owner_id: int | None) -> None:
     ).delete()
 
 
+def tell_anew(scope: str, subject: object) -> None:
+    """Have owners told of this subject's caps anew: they were changed."""
+    Spending.objects.filter(key__startswith=f"{scope}:{subject}:", told__gt=0).update(told=0)
+
+
 def caps_of_user(user_id: int) -> dict[str, str]:
     """Return the caps of a user as `caps_in_words` does."""
     stored = UserLimits.objects.filter(pk=user_id).first()
@@ -124,4 +133,5 @@ def set_user_caps(user_id: int, limits: object) -> UserLimits:
         stored.limits = merge_caps(stored.limits, limits)
         stored.save(update_fields=["limits"])
         forget_stopped(user_id)
+        tell_anew("user", user_id)
     return stored

@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from agent_core.spending import MICRO, Budget, usd_text
+from agent_core.spending import MICRO, Amount, Budget, usd_text
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Spending
 from sessions_app.models.spending import REACHED
@@ -201,7 +201,7 @@ def budget_of(scope: str, subject: object, limits: Mapping[str, Any], **more: An
 
 
 def words_of(cap: Mapping[str, Any], tokens: int, micro_usd: int) -> str:
-    """Say what of a cap is spent, such as `$0.48 of $0.50 a day`."""
+    """Say how much of a cap this is, such as `$0.48 of $0.50 a day`."""
     parts = []
     if cap["micro_usd"] is not None:
         used, most = (_trimmed(Decimal(micro) / MICRO) for micro in (micro_usd, cap["micro_usd"]))
@@ -209,6 +209,17 @@ def words_of(cap: Mapping[str, Any], tokens: int, micro_usd: int) -> str:
     if cap["tokens"] is not None:
         parts.append(f"{tokens:,} of {cap['tokens']:,} tokens")
     return f"{' and '.join(parts)} {WORDS[cap['period']]}"
+
+
+def needs_text(cap: Mapping[str, Any], needs: Amount, spent: Amount) -> str:
+    """Say what a call may cost that does not fit, and what of the cap is left for it."""
+    parts = []
+    if cap["micro_usd"] is not None:
+        parts.append(f"${_trimmed(Decimal(needs.micro_usd) / MICRO)}")
+    if cap["tokens"] is not None:
+        parts.append(f"{needs.tokens:,} tokens")
+    left = (max(0, (cap[name] or 0) - getattr(spent, name)) for name in ("tokens", "micro_usd"))
+    return f"The next call may need up to {' and '.join(parts)}; {words_of(cap, *left)} are left."
 
 
 def caps_text(limits: Mapping[str, Any]) -> str:
@@ -239,7 +250,7 @@ def caps_in_words(budget: Budget) -> dict[str, str]:
 def anew(cap: Mapping[str, Any]) -> str:
     """Say when a cap begins anew, in the zone of its budget."""
     if not cap["ends_at"]:
-        return "It begins anew with the next run."
+        return "It begins anew with each run and each message."
     clock = _clock(cap["zone"])
     at = datetime.fromisoformat(cap["ends_at"]).astimezone(clock)
     return f"It begins anew on {at:%-d %b %Y, %H:%M} {clock}."

@@ -18,6 +18,7 @@ from agent_core.types import Usage
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import update_routine
+from automations.runs.describe import describe_run
 from sessions_app import metrics
 from sessions_app.agents.edit import update_agent
 from sessions_app.metrics import Counted
@@ -54,7 +55,8 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
         update_agent(inside.person.agent.pk, {"limits": few})
     first = due(inside, job)
     assert (first.state, first.reason, first.slots_count) == (RunState.SKIPPED, "budget", 1)
-    assert "500 tokens" in first.error
+    assert "500 of 500 tokens" in first.error
+    assert "500 of 500 tokens" in describe_run(first, UTC), "people are told which cap it was"
     assert (Turn.objects.count(), Message.objects.filter(session=session).count()) == (1, 2)
     later = due(inside, job)
     assert (later.state, later.reason, Turn.objects.count()) == (RunState.SKIPPED, "budget", 1)
