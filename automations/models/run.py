@@ -142,7 +142,7 @@ class RunTransitions(models.QuerySet["RunRecord"]):
 
     def try_again(self, run_id: str) -> int:
         """FAILED → QUEUED: a person asks for another attempt, which is due at once."""
-        again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now()}
+        again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now(), "attention": ""}
         return self.filter(pk=run_id, state=RunState.FAILED).update(finished_at=None, **again)
 
     def end(self, state: RunState, **columns: Any) -> int:
