@@ -160,8 +160,10 @@ def with_questions(prepared: Prepared, ports: JournalPorts, result: TurnResult) 
 
 def _ends_with_question(result: TurnResult) -> bool:
     plan = result.execution
-    return plan is not None and bool(plan.question) and (
-        plan.status in WAITING or plan.final_answer == plan.question
+    return (
+        plan is not None
+        and bool(plan.question)
+        and (plan.status in WAITING or plan.final_answer == plan.question)
     )
 
 
