@@ -16,6 +16,7 @@ from django.db.models.functions import Cast, Extract, Now
 
 from agent_core.exceptions import CapReached
 from agent_core.text.formats import utc_text
+from agent_core.text.visible import says_something
 from agent_core.types import Ended, Ending, TurnResult
 from automations.models import Attention, CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions, part_of, with_usage
@@ -144,7 +145,7 @@ def _attention(turn: Turn, result: TurnResult) -> Attention:
         return asked
     if turn.kind == TurnKind.SYSTEM or (turn.kind == TurnKind.HEARTBEAT and not turn.input.tasks):
         return Attention.NONE
-    if not result.reply.strip():
+    if not says_something(result.reply):
         return Attention.EMPTY
     return Attention.NONE if result.ended_by in (None, Ended.STOP) else Attention.CUT_SHORT
 
