@@ -170,10 +170,10 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         shown = [Attention.UNDELIVERED, Attention.NEEDS_CONSENT]  # the owner is asked elsewhere, too
         return answered.exclude(attention__in=shown).update(attention=Attention.UNDELIVERED)
 
-    def delivered(self, turn_id: int) -> int:
-        """SUCCEEDED, undelivered → the same: the answer left the server after all."""
+    def delivered(self, turn_id: int, attention: Attention) -> int:
+        """SUCCEEDED, undelivered → the same: the answer left the server after all. `attention`: what else it lacks."""
         missing = self.filter(turn=turn_id, state=RunState.SUCCEEDED, attention=Attention.UNDELIVERED)
-        return missing.update(attention=Attention.NONE)
+        return missing.update(attention=attention)
 
     def cancel_queued(self, reason: str, **columns: Any) -> int:
         """QUEUED → CANCELLED."""
