@@ -340,7 +340,7 @@ class TurnResult:
     ``error_code``, ``error_text`` (for people) and ``error_detail`` (for operators) are set if it failed, and
     ``provider_message``, for the owner, if a model's provider said why; ``verdict``
     if the reply was judged, ``execution`` if it was planned. ``asks`` is the consent that the last entry asks for.
-    ``needs_consent``: a scheduled turn was refused a call, and its owner is asked.
+    ``needs_consent``: a scheduled turn was refused a call, or its plan ended with a question: its owner is asked.
     ``answered`` is the id of the question that was answered, with yes or no. ``was_shown``: a model was asked.
     ``refused``: the provider rejected what was said in this turn, so later requests leave it out.
     ``skipped``: nothing was to be done, for the reason ``error_text``; nothing is added to the history.

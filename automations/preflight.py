@@ -54,8 +54,23 @@ def _models(job: CronJob, lists: ModelLists) -> Iterable[Problem]:
     usables = usable_connections(owner_id, filter(None, models))
     connection.close()  # back to the pool: the providers may be slow
     for code, model in zip(("bad_model", "bad_fallback_model"), models, strict=True):
-        if model and (why := lists.trouble(owner_id, model, usables)):
-            yield code, f"The model {model} cannot be called: {why.rstrip('.')}."
+        if not model:
+            continue
+        begin, why = f"The model {model} cannot be called: ", lists.trouble(owner_id, model, usables)
+        if why:
+            yield code, f"{begin}{why.rstrip('.')}."
+        elif why is None:
+            yield from _found_before(job, code, begin)
+
+
+def _found_before(job: CronJob, code: str, begin: str) -> Iterable[Problem]:
+    """A stored problem of which the provider says nothing now. It is neither gone nor told again after an outage."""
+    for problems in JobPreflight.objects.filter(pk=job.pk).values_list("problems", flat=True):
+        yield from (
+            (code, each["text"])
+            for each in problems
+            if each["code"] == code and each["text"].startswith(begin)
+        )
 
 
 def _means(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:

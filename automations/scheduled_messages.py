@@ -9,7 +9,6 @@ run and message, as in a commit and a delete.
 
 from __future__ import annotations
 
-import re
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +17,7 @@ from typing import Any
 from django.db import IntegrityError, connection, transaction
 from django.db.models import QuerySet
 
+from agent_core.text.visible import has_visible
 from automations.exceptions import (
     BadMessage,
     MessageBeingSent,
@@ -41,11 +41,6 @@ from sessions_app.queue.threads import find_target, must_be_open
 
 MOST_WAITING = 20  # scheduled messages of one session
 LONGEST_TEXT = 10_000  # characters
-# invisible characters that `strip` does not remove: format characters, fillers, variation selectors
-_INVISIBLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
-)
 _CODES = {"past_at": "past_time"}  # ScheduleError's code → BadMessage's code
 
 
@@ -232,7 +227,7 @@ def must_be_private(session: Session) -> None:
 
 def _text(text: Any) -> str:
     """Return the text if it is valid, unchanged. Raises BadMessage."""
-    if not isinstance(text, str) or not _INVISIBLE.sub("", text).strip():
+    if not isinstance(text, str) or not has_visible(text):
         raise BadMessage("the text is empty", code="empty_text")
     if len(text) > LONGEST_TEXT:
         raise BadMessage(f"the text is longer than {LONGEST_TEXT} characters", code="text_too_long")

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agent_core.text import phrases
+from agent_core.text.visible import is_visible
 from agent_core.tool_spec import ToolSpec, version_of
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
@@ -20,10 +21,6 @@ LONGEST_IN_FULL: Final = 1500  # characters of arguments; of longer ones the que
 NEEDED: Final = "NeedsConsent"  # the error class of a refused call that a yes would allow
 HIDDEN: Final = "…"
 _LITERAL: Final = "    "  # before a line of its own after an empty one: code, in Markdown
-# invisible characters that count as printable: fillers, a blank, variation selectors
-_INVISIBLE: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U000e0100-\U000e01ef]"
-)
 _ID = re.compile(r"(?<=\(#)[a-z0-9]{8}(?=\))|(?<=/api/questions/)[a-z0-9]{8}(?=/)")  # see question_of
 _AGAIN: Final = {
     False: "Other things were said since I asked, so I ask again.",
@@ -82,7 +79,7 @@ def without_id(question: str) -> str:
 def shown_value(value: Any) -> str:
     """Return arguments, or a value of them, as JSON with invisible and direction-changing characters escaped."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return "".join(letter if _is_visible(letter) else json.dumps(letter)[1:-1] for letter in text)
+    return "".join(letter if is_visible(letter) else json.dumps(letter)[1:-1] for letter in text)
 
 
 def describe_call(name: str, arguments: Mapping[str, Any], link: str, *, chinese: bool = False) -> str:
@@ -94,7 +91,3 @@ def describe_call(name: str, arguments: Mapping[str, Any], link: str, *, chinese
     if chinese:
         return f"{name}，参数共 {size} 个字符（SHA-256 {digest}，全文见 {link}）"  # noqa: RUF001 - Chinese
     return f"{name} with {size} characters of arguments (SHA-256 {digest}, in full at {link})"
-
-
-def _is_visible(letter: str) -> bool:
-    return letter.isprintable() and not _INVISIBLE.match(letter)

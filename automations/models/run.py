@@ -145,8 +145,9 @@ class RunTransitions(models.QuerySet["RunRecord"]):
 
         If it does nothing, it is repeated as the first one was.
         """
-        again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now(), "fruitless": 0}
-        return self.filter(pk=run_id, state=RunState.FAILED).update(finished_at=None, **again)
+        blank = {"attention": "", "fruitless": 0, "finished_at": None}
+        again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now()}
+        return self.filter(pk=run_id, state=RunState.FAILED).update(**again, **blank)
 
     def end(self, state: RunState, **columns: Any) -> int:
         """QUEUED or RUNNING → SUCCEEDED, FAILED or CANCELLED, as its turn."""
@@ -173,10 +174,10 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         shown = [Attention.UNDELIVERED, Attention.NEEDS_CONSENT]  # the owner is asked elsewhere, too
         return answered.exclude(attention__in=shown).update(attention=Attention.UNDELIVERED)
 
-    def delivered(self, turn_id: int) -> int:
-        """SUCCEEDED, undelivered → the same: the answer left the server after all."""
+    def delivered(self, turn_id: int, attention: Attention) -> int:
+        """SUCCEEDED, undelivered → the same: the answer left the server after all. `attention`: what else it lacks."""
         missing = self.filter(turn=turn_id, state=RunState.SUCCEEDED, attention=Attention.UNDELIVERED)
-        return missing.update(attention=Attention.NONE)
+        return missing.update(attention=attention)
 
     def cancel_queued(self, reason: str, **columns: Any) -> int:
         """QUEUED → CANCELLED."""

@@ -88,7 +88,7 @@ NEEDS_LOOK = {  # why a run that succeeded may not have done what it should
     Attention.EMPTY: "it ended without an answer",
     Attention.CUT_SHORT: "its answer was cut short",
     Attention.UNDELIVERED: "its answer could not be delivered",
-    Attention.NEEDS_CONSENT: "it needs your consent for a call",
+    Attention.NEEDS_CONSENT: "it asks for your consent or an answer",
 }
 REASONS = frozenset({*GAPS, *CANCELLED, *FAILED} - {""})  # plugins add codes of failures
 _UNKNOWN_FAILURE = "an error occurred"

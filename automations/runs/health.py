@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from agent_core.exceptions import CapReached
+from agent_core.text.visible import says_something
 from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
 from automations.models.category import Category, category
 from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
@@ -23,8 +24,9 @@ from automations.runs.describe import CURES, NEEDS_LOOK
 from automations.runs.report import report_to_home
 from sessions_app.deliveries.system_events import send_notice
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
-from sessions_app.models import Delivery, DeliveryState, Priority
+from sessions_app.models import Delivery, DeliveryState, Message, Priority
 from sessions_app.models.delivery import ON_THE_WAY
+from sessions_app.models.message import ENDED_KEY
 from sessions_app.spending.accounts import stopped_until
 
 LOOKED_AT = 2 * PAUSED_AFTER  # runs, among them those that a person cancelled
@@ -163,6 +165,15 @@ def tell(job: CronJob, event_type: str, text: str, priority: Priority = Priority
         send_notice(home, text, about={"automation": job.pk, "automation_name": job.name}, key=str(event_id))
 
 
+def _lacks(answer: Message | None) -> Attention:
+    """What a stored answer lacks besides its delivery."""
+    if answer is None:
+        return Attention.NONE
+    if "closure" in answer.metadata or not says_something(answer.content):
+        return Attention.EMPTY
+    return Attention.CUT_SHORT if ENDED_KEY in answer.metadata else Attention.NONE
+
+
 def apply_delivery_result(delivery: Delivery) -> None:
     """Mark the run whose answer did not leave the server, in the transaction that gives the delivery up.
 
@@ -179,6 +190,6 @@ def apply_delivery_result(delivery: Delivery) -> None:
                 count_failure(run)
         return
     if delivery.handed_over_at > delivery.created_at:
-        RunRecord.objects.delivered(turn.pk)
+        RunRecord.objects.delivered(turn.pk, _lacks(delivery.message))
     done = runs.filter(state=RunState.SUCCEEDED, job__health__failures_in_a_row__gt=0)
     count_done([str(run.job_id) for run in done.select_for_update(no_key=True, of=("self",))])

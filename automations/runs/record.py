@@ -16,6 +16,7 @@ from django.db.models.functions import Cast, Extract, Now
 
 from agent_core.exceptions import CapReached
 from agent_core.text.formats import utc_text
+from agent_core.text.visible import says_something
 from agent_core.types import Ended, Ending, TurnResult
 from automations.models import Attention, CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions, part_of, with_usage
@@ -94,7 +95,7 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
             if attempt.retry(wait, _outcome_columns(turn, result, closure), fruitless=repeats):
                 metrics.count_failed_attempt(result.error_code)
             is_news = False
-        elif _end(turn, attempt, result, closure):
+        elif _end(turn, attempt, result, closure, _asked(result)):
             _notify_program(
                 run, turn.session_id, result.error_code or "", run.attempt, result.error_text or ""
             )
@@ -140,13 +141,17 @@ def _attention(turn: Turn, result: TurnResult) -> Attention:
     """Why a run with this answer needs attention; empty: it does not. A heartbeat without tasks may have nothing to
     say.
     """
-    if result.needs_consent:
-        return Attention.NEEDS_CONSENT
+    if (asked := _asked(result)) is not Attention.NONE:
+        return asked
     if turn.kind == TurnKind.SYSTEM or (turn.kind == TurnKind.HEARTBEAT and not turn.input.tasks):
         return Attention.NONE
-    if not result.reply.strip():
+    if not says_something(result.reply):
         return Attention.EMPTY
     return Attention.NONE if result.ended_by in (None, Ended.STOP) else Attention.CUT_SHORT
+
+
+def _asked(result: TurnResult) -> Attention:
+    return Attention.NEEDS_CONSENT if result.needs_consent else Attention.NONE
 
 
 def _leaves(turn: Turn) -> bool:

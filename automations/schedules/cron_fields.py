@@ -229,6 +229,11 @@ class CronFields:
         # As in Vixie cron: a fixed time, unless the minute or the hour begins with a star.
         self.is_fixed = not minute.startswith("*") and not hour.startswith("*")
 
+    def matches_as(self, other: CronFields) -> bool:
+        """Whether the same minutes match, however the two expressions are written."""
+        days = croniter.expand(self._days) == croniter.expand(other._days)
+        return days and self._times == other._times and self.is_fixed == other.is_fixed
+
     def after(self, wall: datetime) -> datetime | None:
         """The first matching minute later than `wall`; None when there is none within 50 years."""
         midnight = datetime.combine(wall.date(), time())

@@ -13,7 +13,14 @@ from typing import Any
 
 from automations.models import CronJob, ScheduleKind
 from automations.schedules.active_hours import DAY, ActiveDays, ActiveHours, ActiveSchedule, active_length
-from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, ScheduleError
+from automations.schedules.schedule import (
+    AtSchedule,
+    CronSchedule,
+    EverySchedule,
+    Schedule,
+    ScheduleError,
+    cron_fields,
+)
 from automations.schedules.slots import EndingSchedule, Slots
 from automations.schedules.zone_files import load_zone
 
@@ -116,19 +123,26 @@ def schedule_of(job: CronJob) -> Schedule:
 
 
 def same_schedule(job: CronJob, schedule: Schedule, now: datetime) -> bool:
-    """Whether a job has this schedule. The beginning of an interval does not matter.
+    """Whether a job has this schedule. The beginning of an interval and the spelling of a cron expression do not
+    matter.
 
     Two times that have passed are equal: both run at once.
     """
     try:
-        stored = schedule_of(job)
+        return _is_same(schedule_of(job), schedule, now)
     except ScheduleError:
         return False
+
+
+def _is_same(stored: Schedule, schedule: Schedule, now: datetime) -> bool:
     if isinstance(stored, EverySchedule) and isinstance(schedule, EverySchedule):
         return stored.seconds == schedule.seconds
     if isinstance(stored, AtSchedule) and isinstance(schedule, AtSchedule):
         return max(stored.at, now) == max(schedule.at, now)
-    return stored == schedule
+    if isinstance(stored, CronSchedule) and isinstance(schedule, CronSchedule):
+        is_alike = cron_fields(stored.expr).matches_as(cron_fields(schedule.expr))
+        return stored.timezone == schedule.timezone and is_alike
+    return False
 
 
 def schedule_columns(schedule: Schedule, timezone: str) -> dict[str, Any]:

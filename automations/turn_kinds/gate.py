@@ -7,6 +7,7 @@ run loses no change.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from django.db import connection
 
 from agent_core.exceptions import Stale
 from agent_core.text import fence
+from agent_core.text.json_values import clean_text, clean_value
 from agent_core.turn.control import TurnControl
 from automations.gates.registry import LONGEST_FINDINGS, LONGEST_REASON, GateFailed, Look, OwnReason, gate_of
 from automations.models import RunRecord, RunState
@@ -53,8 +55,7 @@ def check_gate(turn: Turn, control: TurnControl) -> None:
     if not found.findings:
         turn.metadata = replace(given, gate_seen=found.seen).to_json()  # the commit reads it from here
         raise NothingToDo(GapReason.GATE, one_line(found.reason, LONGEST_REASON).rstrip("."))
-    findings = found.findings[:LONGEST_FINDINGS].replace("\x00", "").encode(errors="replace").decode()
-    _store(turn, findings=findings, gate_seen=found.seen)
+    _store(turn, findings=found.findings, gate_seen=found.seen)
 
 
 def _look(turn: Turn, settings: Mapping[str, Any], control: TurnControl) -> Look:
@@ -67,7 +68,7 @@ def _look(turn: Turn, settings: Mapping[str, Any], control: TurnControl) -> Look
     connection.close()  # back to the pool: what it asks may be slow
     control.tool_deadline = time.monotonic() + LONGEST_LOOK
     try:
-        return gate.look(settings, seen, str(turn.owner_id))
+        return _checked(gate.look(settings, seen, str(turn.owner_id)))
     except GateFailed:
         raise
     except Exception as error:  # a gate may raise anything; its turn runs all the same
@@ -75,6 +76,16 @@ def _look(turn: Turn, settings: Mapping[str, Any], control: TurnControl) -> Look
         raise OwnReason(type(error).__name__) from None
     finally:
         control.tool_deadline = None
+
+
+def _checked(found: Look) -> Look:
+    """Return what a gate found, as it can be stored. A gate of a plugin may return anything: TypeError, ValueError."""
+    if not isinstance(found, Look) or not isinstance(found.findings, str) or not isinstance(found.seen, dict):
+        raise TypeError
+    seen = clean_value(json.loads(json.dumps(found.seen)))
+    return replace(
+        found, findings=clean_text(found.findings[:LONGEST_FINDINGS]), reason=str(found.reason), seen=seen
+    )
 
 
 def _remembered(turn: Turn) -> dict[str, Any]:

@@ -45,18 +45,18 @@ class ModelLists:
 
     known: dict[tuple[Connection, str], str | None] = field(default_factory=dict)
 
-    def trouble(self, owner_id: int, model: str, usables: Iterable[Connection]) -> str:
-        """Why this model of a user cannot be called; empty as far as nothing is known. No transaction is open."""
+    def trouble(self, owner_id: int, model: str, usables: Iterable[Connection]) -> str | None:
+        """Why this model of a user cannot be called; empty: it can be. None: unknown. No transaction is open."""
         connection, name = connection_of(model, usables)
         if not names_connection(model):
             if why := refusal(owner_id, model):
                 return why
-            return self._said(_own_connection(prefix_of(model)), model.partition(":")[2]) or ""
+            return self._said(_own_connection(prefix_of(model)), model.partition(":")[2])
         if connection is None or (why := connection.refusal(name)):
             return why if connection else ""
         said, last = self._said(connection, name), connection.error
         if said or REJECTED not in last or not concerns(last, name):
-            return said or ""
+            return said
         # a key or a name that the list accepts is mended; a bill may be unpaid all the same
         return last if said is None or USED_UP in last else ""
 

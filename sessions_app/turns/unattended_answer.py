@@ -10,7 +10,7 @@ from django.db import transaction
 
 from agent_core import tools
 from agent_core.exceptions import UnknownTool
-from agent_core.execution import ConsentRequest, new_id
+from agent_core.execution import WAITING, ConsentRequest, new_id
 from agent_core.planner.decide import plain_answer
 from agent_core.tool_spec import ToolSpec, version_of
 from agent_core.turn.consent import NEEDED
@@ -137,8 +137,11 @@ def _begin(prepared: Prepared, question: ConsentQuestion) -> tuple[tuple[Step, .
 
 
 def with_questions(prepared: Prepared, ports: JournalPorts, result: TurnResult) -> TurnResult:
-    """Add what a scheduled turn asks its owner below its answer. It is marked as a run that needs consent."""
-    if prepared.kind.interactive or not (ports.asked_owner or any(map(_asked, prepared.request.steps))):
+    """Add what a scheduled turn asks its owner below its answer. It is marked as a run that needs consent, and so is
+    one whose plan ends with a question.
+    """
+    is_asked = ports.asked_owner or any(map(_asked, prepared.request.steps)) or _ends_with_question(result)
+    if prepared.kind.interactive or not is_asked:
         return result
     result = replace(result, needs_consent=True)
     turn = prepared.turn
@@ -153,6 +156,15 @@ def with_questions(prepared: Prepared, ports: JournalPorts, result: TurnResult) 
     *before, last = result.entries
     said = replace(last, content=f"{last.content.rstrip()}\n\n{text}".lstrip())
     return replace(result, entries=(*before, said), asks=asks)
+
+
+def _ends_with_question(result: TurnResult) -> bool:
+    plan = result.execution
+    return (
+        plan is not None
+        and bool(plan.question)
+        and (plan.status in WAITING or plan.final_answer == plan.question)
+    )
 
 
 def _asked(step: Step) -> bool:

@@ -207,6 +207,17 @@ def test_only_what_a_provider_says_for_sure_counts(
     assert stage.check() == found
 
 
+def test_a_problem_stays_through_an_outage_and_is_not_told_again_after_it(stage: Stage) -> None:
+    found = []
+    for models, status in ((["other"], 200), ([], 503), (["other"], 200)):
+        stage.list_models(*models, status=status)
+        found.append(stage.check())
+    assert found == [["bad_model"]] * 3
+    assert MailboxEvent.objects.filter(event_type="preflight").count() == 1
+    stage.list_models("gpt-5")
+    assert stage.check() == []
+
+
 def test_one_list_serves_all_automations_of_a_connection_and_one_mail_is_unread(stage: Stage) -> None:
     session = Session.objects.get(jobs=stage.job)
     for number in range(4):

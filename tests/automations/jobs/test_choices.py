@@ -170,6 +170,30 @@ def test_what_the_owner_may_not_use_is_refused_when_saved(person: Person) -> Non
 
 
 @pytest.mark.rule("11.8")
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("0 9 * * *", "00 9 * * 0-6", True),
+        ("0 9 * * 1-5", "0 09 * * mon-fri", True),
+        ("0,30 9 * * *", "*/30 9 * * *", False),  # the second one is no fixed time, when the clocks change
+        ("0 9 1 * 1", "0 9 1 * *", False),
+        ("0 9 * * 1#1", "0 9 * * 1#2", False),
+        ("0 9 L * *", "0 9 31 * *", False),
+    ],
+)
+def test_two_spellings_of_a_cron_schedule_are_the_same(
+    session: Session, first: str, second: str, same: bool
+) -> None:
+    given = {"kind": "cron", "timezone": "UTC"}
+    new(session, schedule=given | {"expr": first})
+    again = partial(new, session, schedule=given | {"expr": second}, allow_duplicate=False)
+    if same:
+        assert code_of(again) == "duplicate_automation"
+    else:
+        again()
+
+
+@pytest.mark.rule("11.8")
 def test_a_second_automation_with_equal_words_and_times_is_refused(person: Person, session: Session) -> None:
     """Complaint 15."""
     job = new(session, message="Drink  water", schedule=EVERY)

@@ -285,6 +285,21 @@ def test_an_answer_says_what_it_lacks(inside: Inside) -> None:
 
 
 @pytest.mark.rule("11.3")
+@pytest.mark.parametrize(
+    ("text", "attention"),
+    [
+        *(
+            (each, "empty")
+            for each in ("\u200b", "\ufeff \u2060", "\u2800", "<br>", "<p> </p>", "&nbsp;", "---", "```\n```")
+        ),
+        *((each, "") for each in ("?", "👍", "<https://example.org>", "- a", "# 1", "<3")),
+    ],
+)
+def test_an_answer_of_which_nothing_is_seen_is_empty(inside: Inside, text: str, attention: str) -> None:
+    assert ran(inside, new(inside.person), ModelReply(text=text)).attention == attention
+
+
+@pytest.mark.rule("11.3")
 def test_the_error_of_an_earlier_attempt_is_not_told_as_that_of_an_empty_answer(inside: Inside) -> None:
     job = new(inside.person)
     failed_before(job, SLOWED_AFTER)

@@ -120,6 +120,38 @@ class Quoting(Broken):
         raise GateFailed(f"the page says {ORDER}")
 
 
+class Odd(Broken):
+    kind = "odd"
+    found: Any = None
+
+    def look(self, _settings: Any, _seen: Any, _user: str) -> Look:
+        return self.found  # type: ignore[no-any-return]
+
+
+ODD: list[Any] = [
+    *(None, "text", Look(findings=5)),  # type: ignore[arg-type]
+    *(Look(findings="new", seen={"a": each}) for each in ({1}, float("nan"))),
+]
+
+
+@pytest.mark.parametrize("found", ODD, ids=str)
+def test_a_gate_that_returns_nonsense_lets_its_turn_run(inside: Inside, found: Any) -> None:
+    gate = Odd()
+    gate.found = found
+    registry.register_gate(gate)
+    assert ran(inside, watching(inside, kind="odd")).state == "succeeded"
+    del registry._gates["odd"]
+    assert Turn.objects.latest("pk").input.gate_warning in inside.model.shown()
+
+
+def test_what_a_gate_remembers_can_be_stored(inside: Inside) -> None:
+    gate = Odd()
+    gate.found = Look(reason="a\x00", seen={"a": "\x00b\ud800"})
+    registry.register_gate(gate)
+    assert ran(inside, watching(inside, kind="odd")).state == "skipped"
+    del registry._gates["odd"]
+
+
 TROUBLES: list[tuple[str, dict[str, Any], str]] = [
     ("http_changed", {"status": 302, "Location": f"http://{ORDER}"}, Trouble.REDIRECT),
     ("http_changed", {"status": 302, "Location": f"//{ORDER}"}, Trouble.REDIRECT),

@@ -13,8 +13,10 @@ import pytest
 from django.db import IntegrityError
 
 from agent_core import tools
+from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
 from agent_core.tools import Effect
+from automations.jobs.failing import try_again
 from automations.models import CronJob, RunRecord
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionClosed
@@ -25,7 +27,7 @@ from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
 from sessions_app.turns.tool_calls import ASK
 from sessions_app.worker.sweep import sweep_turns
-from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
+from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
 from tests.automations.jobs.made import at_once
 from tests.automations.turn_kinds.test_isolated import job_of, ran
 from tests.conftest import new_person
@@ -77,6 +79,34 @@ def test_a_named_yes_makes_the_call_of_the_run_once(inside: Inside, planner: boo
     assert inside.did("disk") == 1
     shown = str([each.entries for each in inside.model.calls[:-1]]) + mail.summary + mail.detail
     assert question.pk not in shown, "no model can have a person repeat an id that it was not shown"
+
+
+@pytest.mark.rule("11.3")
+def test_a_failed_run_that_asked_needs_consent_until_it_is_tried_again(inside: Inside) -> None:
+    asked(inside, inside.person.session(), ERASE, ModelRefused("no"))
+    run = RunRecord.objects.get()
+    assert (run.state, run.attention, states()) == ("failed", "needs_consent", ["open"])
+    inside.model.answer_with(says("Nothing to tidy up."))
+    try_again(run.pk)
+    inside.beat()
+    run.refresh_from_db()
+    assert (run.state, run.attention) == ("succeeded", "")
+
+
+@pytest.mark.rule("11.3")
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_run_whose_plan_ends_with_a_question_needs_an_answer(inside: Inside, isolated: bool) -> None:
+    inside.planner()
+    home = inside.person.session()
+    question = plan(ask("Which of the two disks?"))
+    if isolated:
+        run = ran(inside, job_of(inside.person, "tidy up", home=home), question)
+    else:
+        inside.model.answer_with(question)
+        due(home, "Tidy up.")
+        inside.beat()
+        run = RunRecord.objects.get()
+    assert (run.state, run.attention) == ("succeeded", "needs_consent")
 
 
 def test_a_background_job_asks_in_its_home(inside: Inside) -> None:
