@@ -21,6 +21,7 @@ from config.supervisor.datadir import join_running, without_data_dir
 COMMANDS = {
     "up": "start everything: database, broker, web, workers, beat",
     "chat": "talk with an agent in the terminal",
+    "agent": "show and change the settings of an agent",
     "automations": "list, add, change and explain automations, list runs",
     "routine": "list, add, change and remove routines of an agent",
     "spending": "show and set caps, and what turns cost",

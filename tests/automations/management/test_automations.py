@@ -1,5 +1,5 @@
 """`manage.py automations`: list, add with a preview, change, explain, runs; `manage.py routine`: one JSON object, exit
-0 or 1; `manage.py spending`."""
+0 or 1; `manage.py spending` and `manage.py agent`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from automations.models import CronJob, RunRecord, RunState
 from sessions_app.connections.edit import add_connection
-from sessions_app.models import Session, UserLimits
+from sessions_app.models import Agent, Session, UserLimits
 from tests.admin.conftest import make_turn
 from tests.automations.jobs.made import new, past_run
 from tests.conftest import Person, new_person
@@ -180,6 +180,33 @@ def test_caps_and_prices_are_shown_and_set(person: Person) -> None:
         with pytest.raises(CommandError) as error:
             spending(*which)
         assert text in str(error.value), which
+
+
+def agent(*arguments: str) -> Any:
+    out = io.StringIO()
+    call_command("agent", *arguments, stdout=out)
+    return json.loads(out.getvalue())
+
+
+@pytest.mark.rule("3.5", "5.1", "11.1")
+def test_an_agents_heartbeat_servers_and_caps_are_shown_and_set(person: Person) -> None:
+    server = {"url": "https://example.org/mcp", "headers": {"X-Key": "secret"}, "own": True}
+    given = {
+        "heartbeat": {"enabled": True},
+        "mcp_servers": {"notes": server},
+        "limits": {"day": {"tokens": 9}},
+    }
+    changed = agent("--set", json.dumps(given))
+    assert changed == agent("--agent", "ada/demo")
+    notes = changed["mcp_servers"]["notes"]
+    assert (notes["own"], notes["trusted"], notes["headers"]) == (True, False, {"X-Key": "***"})
+    assert (changed["heartbeat"]["enabled"], changed["limits"]["day"]["spent"]["tokens"]) == (True, 0)
+    again = agent("--set", json.dumps({"mcp_servers": {"notes": notes | {"own": False}}}))
+    assert again["mcp_servers"]["notes"]["own"] is False
+    assert Agent.objects.get().mcp_servers["notes"]["headers"] == {"X-Key": "secret"}
+    for bad in ("on", "[]", '{"heartbeat": true}', '{"heartbeat": {"enabled": 1}}', '{"owner": "bob"}'):
+        with pytest.raises(CommandError):
+            agent("--set", bad)
 
 
 REFUSED: list[tuple[tuple[str, ...], str]] = [

@@ -109,8 +109,13 @@ def test_a_list_shows_what_people_have_set_and_what_the_last_run_lacked(session:
 
 @pytest.mark.rule("11.1", "11.6", "11.7")
 def test_the_agents_own_tools_set_no_cap_gate_or_model(session: Session) -> None:
-    where, sets = context(session), {"limits": {"day": {"usd": "9"}}, "gate": None, "model": "offline"}
-    call_of = {"cron": ADD | FIVE, "add_routine": {"title": "Tea"}, "update_routine": {"routine_id": "x"}}
+    where = context(session)
+    sets: dict[str, Any] = {"limits": {"day": {"usd": "9"}}, "gate": None, "model": "offline"}
+    call_of: dict[str, dict[str, Any]] = {
+        "cron": ADD | FIVE,
+        "add_routine": {"title": "Tea"},
+        "update_routine": {"routine_id": "x"},
+    }
     for tool, given in call_of.items():
         for name, value in sets.items():
             with pytest.raises(ToolFailed, match=name):
