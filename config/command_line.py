@@ -21,8 +21,10 @@ from config.supervisor.datadir import join_running, without_data_dir
 COMMANDS = {
     "up": "start everything: database, broker, web, workers, beat",
     "chat": "talk with an agent in the terminal",
-    "automations": "list, add and explain automations",
+    "agent": "show and change the settings of an agent",
+    "automations": "list, add, change and explain automations, list runs",
     "routine": "list, add, change and remove routines of an agent",
+    "spending": "show and set caps, and what turns cost",
     "status": "show workers, beats, waiting turns and the next job",
     "doctor": "check the server and suggest a fix for each problem",
     "sign_in_link": "print a link that signs a user in once",

@@ -54,6 +54,11 @@ def _tools(agent: Agent, given: Any, stored: Any) -> list[str]:
     return permits.check_allowed_tools(given, stored, agent.mcp_servers)
 
 
+def choices_of(job: CronJob) -> dict[str, Any]:
+    """The choices of a job that are not its agent's."""
+    return {name: value for name in CHOICES if (value := getattr(job, name)) not in ("", None)}
+
+
 def turn_choices(job: CronJob) -> dict[str, Any]:
     """The choices of a job as the input of its turns, so that later changes concern later slots only."""
     return {

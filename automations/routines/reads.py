@@ -14,7 +14,7 @@ from automations.exceptions import RoutineNotFound
 from automations.heartbeats.readiness import MODEL_FREE_TASKS, Wait, WaitReason, why_routines_wait
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.routines.plan import routine_schedule_text
-from automations.selectors import runs_of_job, state_of, with_runs
+from automations.selectors import Health, health_shown, runs_of_job, state_of, with_runs
 from sessions_app.postgres.pages import PagedQuery
 from sessions_app.reads.selectors import agent
 from sessions_app.tokens.reach import in_agents
@@ -44,6 +44,7 @@ class Routine:
     gate: dict[str, Any] | None
     limits: dict[str, Any]
     zone: str  # the agent's, whose days and months count for the limits
+    health: Health
     max_retry: int
     next_run_at: datetime | None
     last_run_at: datetime | None
@@ -129,6 +130,7 @@ def routine_of(job: Any) -> Routine:
         "attempt": job.last_attempt or 0,
         "error": job.last_error or None,
         "session": job.home_id,
+        "health": health_shown(job),
         "zone": job.agent.timezone,
     }
     same = {each.name: getattr(job, each.name) for each in fields(Routine) if each.name not in shown}

@@ -5,6 +5,7 @@ The schema requires `action` only. The other parameters are checked here, with e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,9 @@ from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
 from automations.exceptions import BadJob
+from automations.jobs.choices import choices_of
 from automations.jobs.edit import NewJob, create_job, delete_job
-from automations.jobs.explain import undeliverable
+from automations.jobs.explain import undeliverable, why_paused
 from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, JobKind, RunRecord, RunState, ScheduleKind, Source
 from automations.models.category import RESERVED_IDS
@@ -24,6 +26,7 @@ from automations.selectors import held_until, paused_until, problems_of, state_a
 from automations.tools.refusals import advice, refuse_unknown
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
+from sessions_app.spending.caps import caps_text
 from sessions_app.tools.clock import HINT
 from sessions_app.turns.tool_calls import ToolContext
 
@@ -64,6 +67,9 @@ SCHEDULES = ("every_seconds", "cron_expr", "at")  # one parameter for each Sched
 EFFECTS = {"list": Effect.READ, "add": Effect.WRITE}
 PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
 PREFIXES = {"bad_interval": "every_seconds: ", "bad_cron": "cron_expr: ", "never_fires": "cron_expr: "}
+
+
+_OF_LAST_RUN = ("scheduled_for", "attention")
 
 
 def effect_of(arguments: dict[str, Any]) -> Effect:
@@ -152,10 +158,10 @@ def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
 def _jobs(context: ToolContext) -> QuerySet[Any]:
     """This conversation's jobs, the oldest first, each with its last slot that ran."""
     runs = RunRecord.objects.filter(job=OuterRef("pk")).exclude(state=RunState.SKIPPED)
-    last_slot = Subquery(runs.order_by("-scheduled_for").values("scheduled_for")[:1])
+    last = {name: Subquery(runs.order_by("-scheduled_for").values(name)[:1]) for name in _OF_LAST_RUN}
     jobs = with_runs(CronJob.objects.filter(session=context.session))
-    rows: QuerySet[Any] = jobs.annotate(last_slot=last_slot).order_by("created_at", "id")
-    return rows
+    rows: QuerySet[Any] = jobs.annotate(last_slot=last["scheduled_for"], lacks=last["attention"])
+    return rows.order_by("created_at", "id")
 
 
 def _list(context: ToolContext, _arguments: dict[str, Any]) -> str:
@@ -168,20 +174,28 @@ def list_automations(context: ToolContext) -> str:
 
 
 def _line(job: Any) -> str:
-    ran = (
-        f"last run {instant_text(job.last_slot, job.timezone)} ({job.last_status})"
-        if job.last_status
-        else "not run yet"
-    )
-    problems = "".join(f"; {each['text']}" for each in problems_of(job))
-    return f"- {job.pk} {job.name!r}: {describe_job(job, job.timezone)}; {ran}; {_following(job)}{problems}"
+    ran = "not run yet"
+    if job.last_status:
+        became = f"{job.last_status}, {job.lacks}" if job.lacks else job.last_status
+        ran = f"last run {instant_text(job.last_slot, job.timezone)} ({became})"
+    more = "".join(f"; {each}" for each in (*_of_its_own(job), *(each["text"] for each in problems_of(job))))
+    return f"- {job.pk} {job.name!r}: {describe_job(job, job.timezone)}; {ran}; {_following(job)}{more}"
+
+
+def _of_its_own(job: Any) -> Iterator[str]:
+    """What people have set for this automation alone. Of a gate only its kind: its address may hold a secret."""
+    for name, value in choices_of(job).items():
+        shown = value.get("kind") if isinstance(value, dict) else value
+        yield f"{name} {(', '.join(shown) or 'none') if isinstance(shown, list) else shown}"
+    if job.limits:
+        yield f"limits {caps_text(job.limits)}"
 
 
 def _following(job: Any) -> str:
     if job.fault:
         return "set aside after a fault"
     if not job.enabled:
-        return "paused"
+        return f"paused{why_paused(job)}"
     if until := paused_until(job):
         return f"paused until {instant_text(until, job.timezone)}"
     if job.clock.next_run_at is not None:

@@ -25,6 +25,7 @@ from automations.tools.refusals import advice, refuse_unknown
 from sessions_app import flags
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import SessionType, TurnKind
+from sessions_app.spending.caps import caps_text
 from sessions_app.turns.tool_calls import ToolContext
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -303,10 +304,25 @@ def routine_line(routine: Routine) -> str:
     state = routine.state if routine.enabled else "disabled"
     following = instant_text(routine.next_run_at, routine.timezone)
     about = f": {' '.join(routine.description.split())[:200]}" if routine.description else ""
+    caps = f"; limits {caps_text(routine.limits)}" if routine.limits else ""
+    gate = f"; gate {routine.gate.get('kind')}" if routine.gate else ""
     return (
         f"- {routine.id} {routine.title!r}{about} ({when}, {routine.timezone}, {routine.execution_mode}, {state};"
-        f" next run {following})"
+        f" next run {following}{_trouble(routine)}{caps}{gate})"
     )
+
+
+def _trouble(routine: Routine) -> str:
+    """Why its next run may not happen."""
+    health = routine.health
+    found = [each["text"] for each in health.preflight]
+    if health.paused_reason:
+        found.append("paused, because its runs kept failing")
+    if health.backoff_until:
+        found.append(
+            f"slowed down until {instant_text(health.backoff_until, routine.timezone)}, its runs keep failing"
+        )
+    return "".join(f"; {each}" for each in found)
 
 
 def schedule_text(job: CronJob) -> str:

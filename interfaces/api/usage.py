@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -13,10 +11,7 @@ from interfaces.http.auth import READ
 from interfaces.http.base import ApiView
 from interfaces.http.fields import Output
 from interfaces.http.query import TIME, Parameter
-from sessions_app.exceptions import BadInput
 from sessions_app.reads import usage
-
-USUAL, LONGEST = timedelta(days=30), timedelta(days=366)
 
 
 class UsageRowOut(Output):
@@ -56,13 +51,5 @@ class UsageOfUser(ApiView):
     def get(self, _request: Request) -> Response:
         """Sum tokens and US dollars of your turns, as far as they are kept."""
         wanted = self.wanted()
-        by, until = wanted.get("by", "agent"), wanted.get("until", datetime.now(UTC))
-        try:
-            since = wanted.get("since", until - USUAL)
-        except OverflowError:
-            since = until
-        if not timedelta(0) <= until - since <= LONGEST:
-            raise BadInput(f"since must be at most {LONGEST.days} days before until", code="bad_since")
-        results, complete = usage.usage_of(self.user, by, since, until)
-        answer = {"by": by, "since": since, "until": until, "complete": complete, "results": results}
-        return Response(UsageOut(answer).data)
+        found = usage.usage_of(self.user, **({"by": "agent"} | wanted))
+        return Response(UsageOut(found).data)

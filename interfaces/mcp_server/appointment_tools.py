@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
-from agent_core.spending import Budget
 from automations import selectors
 from automations.appointments.panel import appointments_of, why
 from automations.exceptions import BadJob
 from automations.jobs import explain as explanations
 from automations.jobs.choices import CHOICES
 from automations.jobs.edit import NewJob, bind_job, delete_job, skip_slots, update_job
-from automations.jobs.failing import try_last_again
+from automations.jobs.failing import try_again, try_last_again
 from automations.models import ScheduleKind
+from automations.routines import reads
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.mcp_server import arguments, results
-from interfaces.mcp_server.conversation_tools import once, session_of
+from interfaces.mcp_server.conversation_tools import agent_of, once, session_of
 from interfaces.mcp_server.tools import ADDS, DELETES, READS, SETS, SKIPS, Caller, tool
-from sessions_app.spending.caps import shown_caps
+from sessions_app.exceptions import BadInput
+from sessions_app.reads.selectors import session as own_session
+from sessions_app.spending.caps import budget_of, shown_caps
 from sessions_app.tokens.reach import limit_of
 
+CLEARED = frozenset({"max_output_tokens", "allow_tools", "gate"})  # by null
 SCHEDULES = ("every_seconds", "cron_expr", "at")  # one argument for each ScheduleKind
 
 
@@ -44,7 +48,7 @@ def schedule(caller: Caller, given: arguments.Schedule) -> results.Appointment:
     return once(caller, "schedule", given, results.Appointment, made)
 
 
-def _schedule(given: arguments.Schedule) -> dict[str, Any]:
+def _schedule(given: arguments.AutomationFields) -> dict[str, Any]:
     """The schedule as the API's JSON. BadJob."""
     named = [name for name in SCHEDULES if getattr(given, name) is not None]
     if len(named) != 1:
@@ -77,7 +81,49 @@ def explain(caller: Caller, given: arguments.Explain) -> results.Explanation:
     found = results.Explanation.model_validate(why(caller.user, given.kind, given.job_id))
     if given.kind != "message":
         found.usage = results.RunsUsage.model_validate(selectors.usage_of_runs(given.job_id))
+    if given.kind == "automation":
+        found.settings = _settings(selectors.automation(caller.user, given.job_id))
+    if given.kind == "routine":
+        found.settings = _settings(reads.routine(caller.user, given.job_id))
     return found
+
+
+def _settings(found: selectors.Automation | reads.Routine) -> results.Settings:
+    shown = results.Settings.model_validate(found)
+    shown.limits = _caps(found)
+    return shown
+
+
+def _caps(found: selectors.Automation | reads.Routine) -> dict[str, Any]:
+    """The caps with what is spent."""
+    return shown_caps([budget_of("automation", found.id, found.limits, zone=found.zone)])[0]
+
+
+@tool(SCHEDULE, SETS)
+def change(caller: Caller, given: arguments.Change) -> results.Appointment:
+    """Change the given fields of an automation. A schedule is replaced as a whole; limits are merged, and null removes
+    one.
+    """
+    selectors.automation_to_change(caller.user, given.job_id)
+    names = given.model_fields_set & {"message", "name", *CHOICES, "limits"}
+    changes = {name: getattr(given, name) for name in names}
+    changes = {name: value for name, value in changes.items() if value is not None or name in CLEARED}
+    if given.model_fields_set & {*SCHEDULES, "tz"}:
+        changes["schedule"] = _schedule(given)
+    update_job(given.job_id, changes, is_limited=bool(limit_of(caller.user)))
+    return _shown(caller, given.job_id)
+
+
+@tool(READ, READS)
+def list_runs(caller: Caller, given: arguments.ListRuns) -> results.RunList:
+    """List the newest runs of automations, routines and scheduled messages: what each did, used and cost."""
+    wanted: dict[str, Any] = given.model_dump(include={"state", "attention"}, exclude_none=True)
+    if given.agent is not None:
+        wanted["agent_name"] = agent_of(caller, given.agent).name
+    if given.session is not None:
+        wanted["session_id"] = own_session(caller.user, uuid.UUID(given.session)).pk
+    rows = selectors.runs_of_user(caller.user, wanted).newest(given.limit)
+    return results.RunList(runs=[results.RunItem.model_validate(each) for each in rows])
 
 
 @tool(SCHEDULE, SKIPS)
@@ -94,11 +140,15 @@ def skip_next(caller: Caller, given: arguments.Skip) -> results.Appointment:
 
 
 @tool(SCHEDULE, ADDS)
-def retry(caller: Caller, given: arguments.OneAutomation) -> results.Appointment:
-    """Try an automation's last run again, if it has failed: another attempt of its slot."""
-    selectors.automation_to_change(caller.user, given.job_id)
-    try_last_again(given.job_id)
-    return _shown(caller, given.job_id)
+def retry(caller: Caller, given: arguments.Retry) -> results.RunItem:
+    """Try a failed run again, or the last run of an automation: another attempt of its slot."""
+    if (given.job_id is None) == (given.run_id is None):
+        raise BadInput("give exactly one of job_id, run_id")
+    if given.run_id is not None:
+        run = try_again(selectors.run_record(caller.user, given.run_id).pk)
+    else:
+        run = try_last_again(selectors.automation_to_change(caller.user, given.job_id or "").id)
+    return results.RunItem.model_validate(selectors.run_record(caller.user, run.pk))
 
 
 @tool(SCHEDULE, SETS)
@@ -129,15 +179,5 @@ def cancel_appointment(caller: Caller, given: arguments.OneAutomation) -> result
 
 def _shown(caller: Caller, job_id: str) -> results.Appointment:
     found, explained = selectors.automation(caller.user, job_id), explanations.explain(caller.user, job_id)
-    budget = Budget(scope="automation", subject=found.id, name="", limits=found.limits, zone=found.zone)
-    return results.Appointment(
-        id=found.id,
-        name=found.name,
-        message=found.message,
-        schedule=explained.words,
-        state=found.state,
-        enabled=found.enabled,
-        next_run_at=found.next_run_at,
-        limits=shown_caps([budget])[0],
-        warnings=list(explained.warnings),
-    )
+    changed = {"schedule": explained.words, "limits": _caps(found), "warnings": explained.warnings}
+    return results.Appointment.model_validate(vars(found) | changed)

@@ -107,10 +107,9 @@ class ReadSession(Place):
     limit: Limit = 20
 
 
-class Schedule(Place):
+class AutomationFields(Arguments):
     """One of `every_seconds`, `cron_expr` and `at`, as for the agents' own tool `cron`."""
 
-    message: Message = Field(description="What is to be done then.")
     name: Title = Field(default="", description="A short title. Default: the start of the message.")
     every_seconds: Positive | Absent = Field(default=None, description="Repeat at this interval.")
     cron_expr: Title | Absent = Field(default=None, description="Five cron fields, such as '0 9 * * *'.")
@@ -124,19 +123,25 @@ class Schedule(Place):
     fallback_model: Title | Absent = Field(
         default=None, description="Asked in place of the agent's fallback model."
     )
-    max_output_tokens: Positive | Absent = Field(default=None, description="The most tokens of one reply.")
-    allow_tools: Annotated[list[Short], Field(max_length=MOST_ALLOWED)] | Absent = Field(
-        default=None, description="The only tools that its turns are offered. Default: all of the agent's."
+    max_output_tokens: Positive | None = Field(
+        default=None, description="The most tokens of one reply. Null: the agent's limit."
     )
-    gate: dict[str, Any] | Absent = Field(
+    allow_tools: Annotated[list[Short], Field(max_length=MOST_ALLOWED)] | None = Field(
+        default=None, description="The only tools that its turns are offered. Null: all of the agent's."
+    )
+    gate: dict[str, Any] | None = Field(
         default=None,
         description='A check before the model: {"kind": "http_changed", "url", "pointer"?} skips a run while the'
-        " public address answers as before.",
+        " public address answers as before. Null: none.",
     )
     limits: dict[str, Any] | Absent = Field(
         default=None,
         description='Caps of its runs by period: {"run": {"tokens": 20000}, "day": {"usd": "0.50"}, "month": {…}}.',
     )
+
+
+class Schedule(AutomationFields, Place):
+    message: Message = Field(description="What is to be done then.")
     allow_duplicate: bool = Field(
         default=False, description="Create it though one with the same message and schedule exists."
     )
@@ -145,6 +150,38 @@ class Schedule(Place):
 
 class OneAutomation(Arguments):
     job_id: Short = Field(description="The id that list_appointments shows.")
+
+
+class Change(AutomationFields, OneAutomation):
+    message: Message | Absent = Field(default=None, description="What is to be done then.")
+
+
+class Retry(Arguments):
+    job_id: Short | Absent = Field(default=None, description="The automation whose last run has failed.")
+    run_id: Short | Absent = Field(default=None, description="Instead: a failed run that list_runs shows.")
+
+
+class ListRuns(Arguments):
+    agent: Short | Absent = Field(default=None, description="Only this agent's.")
+    session: SessionId | Absent = Field(default=None, description="Only those of this session.")
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled", "skipped"] | Absent = None
+    attention: Literal["empty", "undelivered", "cut_short", "needs_consent"] | Absent = Field(
+        default=None, description="Only those that succeeded, but may not have done what they should."
+    )
+    limit: Limit = 20
+
+
+class ListQuestions(Arguments):
+    state: Literal["open", "granted", "refused", "closed"] = "open"
+    limit: Limit = 20
+
+
+class Usage(Arguments):
+    by: Literal["agent", "automation", "session", "connection", "model", "day"] = "agent"
+    since: Short | Absent = Field(
+        default=None, description="ISO time with an offset. Default: 30 days before until."
+    )
+    until: Short | Absent = Field(default=None, description="ISO time with an offset. Default: now.")
 
 
 class Explain(OneAutomation):

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TypeVar
 
 from interfaces.http.auth import READ, TALK
+from interfaces.http.fields import moment_of
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.tools import ADDS, READS, Caller, tool
 from sessions_app.exceptions import BadInput
 from sessions_app.idempotency import IdempotentRequest, StoredAnswer, idempotent
+from sessions_app.questions.question_reads import questions_of
 from sessions_app.queue.receive import program_message, receive
 from sessions_app.reads import selectors
+from sessions_app.reads.usage import usage_of
 from sessions_app.sessions import open as sessions_open
 from sessions_app.sessions.history import some_messages
 from sessions_app.single_line import check_line, one_line
@@ -135,6 +139,29 @@ def read_session(caller: Caller, given: arguments.ReadSession) -> results.Messag
     rows = reversed(some_messages(caller.user, session, given.limit).rows)
     messages = [results.MessageItem.model_validate(each) for each in rows]
     return results.MessageList(session=str(session), messages=messages)
+
+
+@tool(READ, READS)
+def list_questions(caller: Caller, given: arguments.ListQuestions) -> results.QuestionList:
+    """List the newest questions of agents for consent to a tool call. A person answers them, on Rondo's pages or where
+    they were asked.
+    """
+    rows = questions_of(caller.user, given.state).order_by("-asked_at", "-id")[: given.limit]
+    return results.QuestionList(questions=[results.QuestionItem.model_validate(each) for each in rows])
+
+
+@tool(READ, READS)
+def usage(caller: Caller, given: arguments.Usage) -> results.UsageSums:
+    """Sum tokens and US dollars of the user's turns, as far as they are kept."""
+    times = {name: _moment(name, text) for name, text in (("since", given.since), ("until", given.until))}
+    return results.UsageSums.model_validate(usage_of(caller.user, given.by, **times))
+
+
+def _moment(name: str, text: str | None) -> datetime | None:
+    found = moment_of(text)
+    if text is None or found is not None:
+        return found
+    raise BadInput(f"{name} must be an ISO time with an offset, such as 2027-01-01T09:00:00Z")
 
 
 @tool(READ, READS)

@@ -73,6 +73,7 @@ class Progress:
                 "ended_by": self.last.ended_by or None,
                 "question": asked,
                 "error": self.last.error or None,
+                "usage": self.last.usage or None,
             }
         )
 

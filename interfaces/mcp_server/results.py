@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from automations.runs.describe import Slot
 
@@ -18,6 +27,7 @@ def _cut(text: str) -> str:
 
 
 Shown = Annotated[str, AfterValidator(_cut)]
+OrNull = Annotated[str | None, BeforeValidator(lambda text: text or None)]  # null instead of an empty text
 InWords = Annotated[str, Field(validation_alias=AliasChoices("schedule", "words"))]  # as our reads name it
 
 
@@ -45,6 +55,9 @@ class AskResult(Result):
     )
     question: Question | None = None
     error: str | None = None
+    usage: dict[str, Any] | None = Field(
+        default=None, description="Tokens and requests of its last turn, and `usd` if there was a price."
+    )
 
 
 class AgentItem(Result):
@@ -101,7 +114,34 @@ class Mailbox(Result):
     updates: list[Mail]
 
 
-class Appointment(Result):
+class Problem(Result):
+    code: str
+    text: str
+    since: datetime
+
+
+class Health(Result):
+    failures_in_a_row: int
+    backoff_until: datetime | None
+    paused_reason: OrNull
+    preflight: list[Problem] = Field(description="What will stop the next run.")
+
+
+class Settings(Result):
+    """What an automation or a routine has of its own, and how its runs go."""
+
+    model: str = ""
+    fallback_model: str = ""
+    max_output_tokens: int | None = None
+    allow_tools: list[str] | None = None
+    gate: dict[str, Any] | None
+    limits: dict[str, Any] = Field(
+        description="Its caps by period; of a day and a month also what is spent and when it begins anew."
+    )
+    health: Health
+
+
+class Appointment(Settings):
     """An automation after it was created or changed."""
 
     id: str
@@ -111,9 +151,6 @@ class Appointment(Result):
     state: str
     enabled: bool
     next_run_at: datetime | None
-    limits: dict[str, Any] = Field(
-        description="Its caps by period; of a day and a month also what is spent and when it begins anew."
-    )
     warnings: list[str] = Field(description="What will go wrong.")
 
 
@@ -134,8 +171,10 @@ class AppointmentList(Result):
 
 
 class ExplainedRun(Result):
+    run_id: str
     scheduled_for: datetime
     state: str
+    attention: OrNull
     text: str
 
     @model_validator(mode="before")
@@ -144,7 +183,8 @@ class ExplainedRun(Result):
         """Use the state of the slot's run as `state`, not the slot's own, which says what became of the slot."""
         if not isinstance(shown, Slot):
             return shown
-        return {"scheduled_for": shown.scheduled_for, "state": shown.run_state, "text": shown.text}
+        same = {name: getattr(shown, name) for name in ("run_id", "scheduled_for", "attention", "text")}
+        return same | {"state": shown.run_state}
 
 
 class RunsUsage(Result):
@@ -166,7 +206,67 @@ class Explanation(Result):
     next: list[datetime]
     last: list[ExplainedRun]
     warnings: list[str]
+    settings: Settings | None = None
     usage: RunsUsage | None = None
+
+
+class RunItem(Result):
+    """A run of an automation, a routine or a scheduled message."""
+
+    run_id: str
+    agent: str = Field(validation_alias="agent_name")
+    session: uuid.UUID | None = Field(validation_alias="session_id")
+    automation: str | None = Field(validation_alias="automation_id")
+    routine: str | None = Field(validation_alias="routine_id")
+    scheduled_message: str | None = Field(validation_alias="scheduled_message_id")
+    scheduled_for: datetime
+    state: str
+    reason: OrNull
+    attention: OrNull
+    attempt: int
+    turn: int | None = Field(validation_alias="turn_id")
+    usage: dict[str, Any]
+    error: OrNull
+
+
+class RunList(Result):
+    runs: list[RunItem]
+
+
+class QuestionItem(Result):
+    """A question for consent. `run`: the run that asked; null in a person's turn."""
+
+    question_id: str = Field(validation_alias="id")
+    question: Shown = Field(validation_alias="text")
+    agent: str = Field(validation_alias="agent_name")
+    session: uuid.UUID = Field(validation_alias="session_id")
+    turn: int = Field(validation_alias="turn_id")
+    run: OrNull
+    state: str
+    asked_at: datetime
+    expires_at: datetime | None
+
+
+class QuestionList(Result):
+    questions: list[QuestionItem]
+
+
+class UsageItem(Result):
+    key: str
+    name: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    usd: str = Field(description="US dollars of what has a price.")
+    unpriced_tokens: int
+
+
+class UsageSums(Result):
+    by: str
+    since: datetime
+    until: datetime
+    complete: bool = Field(description="False: only the newest turns of the period are summed.")
+    results: list[UsageItem]
 
 
 class Deleted(Result):

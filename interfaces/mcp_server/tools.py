@@ -93,7 +93,7 @@ class McpTool:
             name=self.name,
             description=self.about,
             input_schema=self.takes.schema_for_clients(),
-            output_schema=self.gives.model_json_schema(),
+            output_schema=self.gives.model_json_schema(mode="serialization"),
             annotations=self.hints,
         )
 

@@ -19,7 +19,7 @@ from django.db import Error
 from django.db.models import Q
 
 from automations.nanobot_import.store_file import StoreRefused
-from sessions_app.exceptions import NotFound, SessionsError
+from sessions_app.exceptions import BadInput, NotFound, SessionsError
 from sessions_app.models import Agent, Session
 
 
@@ -71,6 +71,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def plain(text: str) -> str:
     """The text without control characters: what a model writes must not control the terminal."""
     return _CONTROL.sub("", text)
+
+
+def json_option(name: str, text: str) -> Any:
+    """The value of an option that is JSON. BadInput."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise BadInput(f"--{name} must be JSON, not {text[:60]!r}", code=f"bad_{name}") from None
 
 
 def choose_agent(name: str | None) -> Agent:

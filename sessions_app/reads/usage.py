@@ -29,6 +29,7 @@ from django.db.models.lookups import IsNull
 
 from agent_core.spending import MICRO
 from sessions_app.connections.prices import NO_COST, Cost, Used, costs_of
+from sessions_app.exceptions import BadInput
 from sessions_app.models import Turn
 from sessions_app.models.turn_input import AUTOMATION_NAME, SHARED_RUNS
 from sessions_app.tokens.reach import in_sessions
@@ -57,6 +58,7 @@ BY = tuple(each for each in _KEYS if each != "all")
 MOST_COUNTED = 5_000  # turns of one sum
 MOST_SUMMED = 50_000  # turns of a period
 SPAN = timedelta(days=30)
+LONGEST_SPAN = timedelta(days=366)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +90,29 @@ class UsageRow:
         return self.cost.unpriced_tokens
 
 
-def usage_of(
-    user: AbstractBaseUser, by: str, since: datetime, until: datetime
-) -> tuple[list[UsageRow], bool]:
-    """Return at most MOST_RESULTS rows: days in their order, else those with the most tokens first.
+@dataclass(frozen=True, kw_only=True)
+class UsageSums:
+    """The usage of a period. `complete`: all its turns are summed, not only the newest MOST_SUMMED."""
 
-    Also whether they are of all turns of the period: only the newest MOST_SUMMED are summed.
+    by: str
+    since: datetime
+    until: datetime
+    complete: bool
+    results: list[UsageRow]
+
+
+def usage_of(
+    user: AbstractBaseUser, by: str, since: datetime | None = None, until: datetime | None = None
+) -> UsageSums:
+    """Sum what a user's turns used, by default in the last 30 days. BadInput.
+
+    At most MOST_RESULTS results: days in their order, else those with the most tokens first.
     """
+    until = until or datetime.now(UTC)
+    if since is None:
+        since = until - min(SPAN, until - datetime.min.replace(tzinfo=UTC))
+    if not timedelta(0) <= until - since <= LONGEST_SPAN:
+        raise BadInput(f"since must be at most {LONGEST_SPAN.days} days before until", code="bad_since")
     own = Turn.objects.filter(in_sessions(user), owner_id=user.pk, queued_at__gte=since, queued_at__lt=until)
     # the newest turn of those that are too many; a range of time is read along an index, a list of keys is not
     older = own.order_by("-queued_at").values_list("queued_at", flat=True)[MOST_SUMMED : MOST_SUMMED + 1]
@@ -103,7 +121,7 @@ def usage_of(
     rows = sorted(summed(newest, by), key=lambda row: row.key)
     if by != "day":
         rows.sort(key=lambda row: -(row.input_tokens + row.output_tokens))
-    return rows[:MOST_RESULTS], too_old is None
+    return UsageSums(by=by, since=since, until=until, complete=too_old is None, results=rows[:MOST_RESULTS])
 
 
 def total_of(turns: QuerySet[Turn], span: timedelta = SPAN) -> UsageRow:

@@ -13,6 +13,7 @@ from automations.models import ExecutionMode, Source
 from automations.routines import reads
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
 from interfaces.api.automations.automations import RunOut, ScheduledOut, TimeoutSeconds
+from interfaces.api.automations.health import HealthOut
 from interfaces.api.caps import Caps, CapsIn
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -94,6 +95,7 @@ class RoutineOut(ScheduledOut):
     source = serializers.ChoiceField(choices=SOURCES)  # type: ignore[assignment]  # a field of this name
     policy = serializers.DictField(help_text=POLICY)
     gate = serializers.DictField(allow_null=True, help_text=GATE)
+    health = HealthOut()
     limits = Caps(scope="automation", zone="zone")
     last_run_at = serializers.DateTimeField(allow_null=True)
     waits_for = WaitsForOut(allow_null=True, help_text="Why a due inline routine has not started.")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -12,60 +12,66 @@ from django.db.models.functions import Now
 
 from automations import selectors
 from automations.exceptions import BadJob, JobNotFound
-from automations.jobs.edit import NewJob, bind_job, parse_api_schedule
+from automations.jobs.choices import CHOICES, choices_of
+from automations.jobs.edit import NewJob, bind_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain
-from automations.jobs.failing import try_last_again
-from automations.models import CronJob, ScheduleKind
-from automations.runs.describe import when
+from automations.jobs.failing import try_again, try_last_again
+from automations.models import Attention, CronJob, RunState, ScheduleKind
+from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
-from interfaces.terminal.command import choose_agent, choose_session, errors_in_one_line, plain
+from interfaces.terminal.command import choose_agent, choose_session, errors_in_one_line, json_option, plain
 from sessions_app.models import Agent, ConsentState, Session
 from sessions_app.questions.question_reads import questions_of
 from sessions_app.questions.unattended import until
 from sessions_app.sessions.open import primary_session
-from sessions_app.spending.caps import caps_text
+from sessions_app.spending.caps import budget_of, caps_in_words, caps_text
 
 MOST_LISTED = 200
+MOST_RUNS = 50
+NULL = "null"  # removes what is set
 LONGEST_NAME = 30  # characters in the list
 
 
 class Command(BaseCommand):
-    help = "List, preview, add and explain the automations of an agent, and try their failed runs again."
+    help = "List, preview, add, change and explain the automations of an agent; list its runs, try failed ones again."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", metavar="list | add | explain | retry")
+        verbs = parser.add_subparsers(dest="verb", metavar="list | add | update | explain | runs | retry")
         listing = verbs.add_parser("list", help="list automations; without a verb, too")
         _of_session(listing)
         add = verbs.add_parser("add", help="add an automation, and show its next five runs")
         add.add_argument("message", help="what the agent is told at each run")
         _of_session(add)
-        when_ = add.add_mutually_exclusive_group(required=True)
-        when_.add_argument("--cron", metavar="FIELDS", help='five fields, such as "0 9 * * 1-5"')
-        when_.add_argument("--every", metavar="SECONDS", type=int, help="an interval, such as 300")
-        when_.add_argument("--at", metavar="TIME", help="once, such as 2031-05-01T09:00")
-        add.add_argument("--timezone", metavar="ZONE", help="of --cron; default: the agent's")
-        add.add_argument("--name", default="", help="default: the beginning of the message")
-        add.add_argument("--model", default="", help="asked in place of the agent's model")
-        add.add_argument("--fallback-model", default="", help="asked in place of the agent's fallback model")
-        add.add_argument("--max-output-tokens", metavar="N", type=int, help="the most tokens of one reply")
-        add.add_argument("--tools", metavar="NAMES", help="the only tools that it is offered, with commas")
-        add.add_argument("--watch", metavar="URL", help="run only if this public address answers differently")
-        add.add_argument("--pointer", metavar="POINTER", help="with --watch: only this JSON value counts")
-        add.add_argument("--limits", metavar="JSON", help='caps of its runs: {"day": {"usd": "1.00"}}')
+        _fields(add, is_new=True)
         add.add_argument("--allow-duplicate", action="store_true", help="though there is an equal automation")
         add.add_argument("--preview", action="store_true", help="only show the next five runs; add nothing")
+        update = verbs.add_parser("update", help="change the given fields of an automation")
+        update.add_argument("id", help="its id, as `list` shows it")
+        update.add_argument("--message", default=SUPPRESS, help="what the agent is told at each run")
+        _fields(update, is_new=False)
+        update.add_argument(
+            "--enabled", choices=["true", "false"], default=SUPPRESS, help="false pauses it, true resumes it"
+        )
         explaining = verbs.add_parser("explain", help="say why it ran or did not run, and when it runs next")
         explaining.add_argument("id", help="its id, as `list` shows it")
+        running = verbs.add_parser("runs", help=f"list the newest {MOST_RUNS} runs of an agent")
+        running.add_argument("--agent", metavar="NAME", help="NAME, or USER/NAME; default: the only one")
+        running.add_argument("--state", choices=RunState.values)
+        running.add_argument("--attention", choices=[each for each in Attention.values if each])
         retrying = verbs.add_parser("retry", help="try the last run again if it has failed")
-        retrying.add_argument("id", help="the automation's id, as `list` shows it")
+        retrying.add_argument(
+            "id", help="the automation's id, as `list` shows it, or a run's, as `runs` does"
+        )
 
     def handle(self, *args: Any, verb: str | None, **options: Any) -> None:
         """Exit code 1 with one line if it is refused."""
         verbs: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
             "add": _add,
+            "update": _update,
             "explain": _explain,
+            "runs": _runs,
             "retry": _retry,
         }
         with errors_in_one_line():
@@ -76,6 +82,31 @@ class Command(BaseCommand):
 def _of_session(parser: ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="NAME", help="NAME, or USER/NAME; default: the only one")
     parser.add_argument("--session", metavar="ID", help="id or key of a session of the agent")
+
+
+def _fields(parser: ArgumentParser, *, is_new: bool) -> None:
+    """The options that `add` and `update` share. Those that are not given are missing; null removes what is set."""
+    when_ = parser.add_mutually_exclusive_group(required=is_new)
+    when_.add_argument("--cron", metavar="FIELDS", help='five fields, such as "0 9 * * 1-5"')
+    when_.add_argument("--every", metavar="SECONDS", type=int, help="an interval, such as 300")
+    when_.add_argument("--at", metavar="TIME", help="once, such as 2031-05-01T09:00")
+    parser.add_argument("--timezone", metavar="ZONE", help="of --cron; default: the agent's")
+    given: dict[str, dict[str, Any]] = {
+        "--name": {"help": "default: the beginning of the message"},
+        "--model": {"help": "asked in place of the agent's model"},
+        "--fallback-model": {"help": "asked in place of the agent's fallback model"},
+        "--max-output-tokens": {"metavar": "N", "type": _number, "help": "the most tokens of one reply"},
+        "--tools": {"metavar": "NAMES", "help": "the only tools that it is offered, with commas"},
+        "--watch": {"metavar": "URL", "help": "run only if this public address answers differently"},
+        "--pointer": {"metavar": "POINTER", "help": "with --watch: only this JSON value counts"},
+        "--limits": {"metavar": "JSON", "help": 'caps of its runs: {"day": {"usd": "1.00"}}'},
+    }
+    for name, about in given.items():
+        parser.add_argument(name, default=SUPPRESS, **about)
+
+
+def _number(text: str) -> int | None:
+    return None if text == NULL else int(text)
 
 
 def _list(options: dict[str, Any]) -> Iterator[str]:
@@ -92,7 +123,7 @@ def _list(options: dict[str, Any]) -> Iterator[str]:
         next_run = when(firing, zone) if firing and job.enabled else "-"
         state = selectors.state_of(job) if job.enabled else "paused"
         words = describe_job(job, zone.key)
-        about = f"{words}; next: {next_run}{_money(job, used[job.pk])}"
+        about = f"{words}; next: {next_run}{_chosen(job)}{_money(job, used[job.pk])}"
         yield f"{job.pk:10} {state:10} {job.name[:LONGEST_NAME]:{LONGEST_NAME}}  {about}"
     if not found:
         yield f"{chosen.name} has no automations" + (" in this session." if opened else ".")
@@ -106,6 +137,14 @@ def _open_questions(agent: Agent, opened: Session | None) -> Iterator[str]:
         tools = ", ".join(call["name"] for call in each.calls)
         where = f"{settings.RONDO_COMMAND} chat --session {each.session_id}"
         yield f"Question #{each.pk}: may it use {tools}? Until {until(each, agent)}; answer it by `{where}`"
+
+
+def _chosen(job: CronJob) -> str:
+    """What the automation has of its own."""
+    return "".join(
+        f"; {name}: {value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in choices_of(job).items()
+    )
 
 
 def _money(job: CronJob, used: selectors.RunsUsage) -> str:
@@ -125,7 +164,6 @@ def _add(options: dict[str, Any]) -> Iterator[str]:
         given = NewJob(
             session_id=session.pk,
             message=options["message"],
-            name=options["name"],
             schedule=schedule,
             allow_duplicate=options["allow_duplicate"],
             **_choices(options),
@@ -139,28 +177,31 @@ def _add(options: dict[str, Any]) -> Iterator[str]:
     yield from (f"Warning: {text}" for text in shown.warnings)
 
 
+def _update(options: dict[str, Any]) -> Iterator[str]:
+    job, _session = _bound_job(options)
+    changes = _choices(options) | {name: options[name] for name in ("message",) if name in options}
+    if "enabled" in options:
+        changes["enabled"] = options["enabled"] == "true"
+    if any(options[each] is not None for each in ("cron", "every", "at", "timezone")):
+        changes["schedule"] = _schedule(options)
+    yield f"Changed {update_job(job.pk, changes).name}."
+    yield from _explain(options)
+
+
 def _choices(options: dict[str, Any]) -> dict[str, Any]:
-    """Models, tools and gate as the API takes them. BadJob."""
-    if options["pointer"] and not options["watch"]:
+    """The given name, models, tools, gate and caps as the API takes them. BadJob."""
+    found = {name: options[name] for name in ("name", *CHOICES) if name in options}
+    if "tools" in options:
+        names = [each.strip() for each in options["tools"].split(",") if each.strip()]
+        found["allow_tools"] = None if names == [NULL] else names
+    if options.get("pointer") and options.get("watch", NULL) == NULL:
         raise BadJob("--pointer belongs to --watch", code="bad_gate")
-    gate = {"kind": "http_changed", "url": options["watch"], "pointer": options["pointer"] or ""}
-    names = options["tools"]
-    return {
-        **{name: options[name] for name in ("model", "fallback_model", "max_output_tokens")},
-        "allow_tools": None if names is None else [each.strip() for each in names.split(",") if each.strip()],
-        "gate": gate if options["watch"] else None,
-        "limits": _limits(options["limits"]),
-    }
-
-
-def _limits(text: str | None) -> Any:
-    """Caps as the API takes them. BadJob."""
-    if text is None:
-        return {}
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise BadJob(f"--limits must be JSON, not {text[:60]!r}", code="bad_limits") from error
+    if "watch" in options:
+        gate = {"kind": "http_changed", "url": options["watch"], "pointer": options.get("pointer", "")}
+        found["gate"] = None if options["watch"] == NULL else gate
+    if "limits" in options:
+        found["limits"] = json_option("limits", options["limits"])
+    return found
 
 
 def _session_to_use(options: dict[str, Any]) -> Session:
@@ -186,15 +227,33 @@ def _schedule(options: dict[str, Any]) -> dict[str, Any]:
 
 def _bound_job(options: dict[str, Any]) -> tuple[CronJob, Session]:
     """The automation of this id, and its session. JobNotFound."""
-    job = CronJob.objects.select_related("session__owner").filter(pk=options["id"].replace("\0", "")).first()
+    job = (
+        CronJob.objects.select_related("session__owner", "agent")
+        .filter(pk=options["id"].replace("\0", ""))
+        .first()
+    )
     if job is None or job.session is None:
         raise JobNotFound
     return job, job.session
 
 
+def _runs(options: dict[str, Any]) -> Iterator[str]:
+    agent = choose_agent(options["agent"])
+    wanted = {name: options[name] for name in ("state", "attention") if options[name]}
+    zone = zone_or_utc(agent.timezone)
+    found = selectors.runs_of_user(agent.owner, wanted | {"agent_name": agent.name}).newest(MOST_RUNS)
+    for run in found:
+        cost = f" ${run.usage['usd']}" if "usd" in run.usage else ""
+        about = f"{run.state:10} {run.attention or '-':13} {describe_run(run, zone)}{cost}"
+        yield f"{run.run_id:32} {when(run.scheduled_for, zone)}  {about}"
+    if not found:
+        yield f"{agent.name} has no such runs."
+
+
 def _retry(options: dict[str, Any]) -> Iterator[str]:
-    job, _session = _bound_job(options)
-    run = try_last_again(job.pk)
+    given = options["id"].replace("\0", "")
+    run = try_again(given) if ":" in given else try_last_again(_bound_job(options)[0].pk)
+    job = run.of_job
     yield f"{job.name}: attempt {run.attempt} of its slot at {when(run.scheduled_for, zone_or_utc(job.timezone))}."
 
 
@@ -206,6 +265,12 @@ def _explain(options: dict[str, Any]) -> Iterator[str]:
     if found.next:
         yield "Next runs:"
         yield from (f"  {instant:%a %Y-%m-%d %H:%M:%S %Z}" for instant in found.next)
+    if job.limits:
+        budget = budget_of("automation", job.pk, job.limits, zone=job.agent.timezone)
+        yield f"Limits: {' '.join(caps_in_words(budget).values())}"
+    yield from (each for each in [_chosen(job).removeprefix("; ")] if each)
+    if (used := selectors.usage_of_runs(job.pk)).runs:
+        yield f"Last 30 days: {used.words}"
     if found.last:
         yield "Last runs:"
         yield from (f"  {run.scheduled_for:%a %Y-%m-%d %H:%M:%S %Z}  {run.text}" for run in found.last)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser
-from collections.abc import Callable
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -15,6 +15,7 @@ from automations.routines.reads import routine_of, shown_routines
 from interfaces.terminal.command import agent_called
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent
+from sessions_app.spending.caps import budget_of, shown_caps
 
 MODES = ["inline", "isolated"]
 SOURCES = [each for each in Source.values if each != Source.SYSTEM]
@@ -38,7 +39,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.__class__ = _Parser
         verbs = parser.add_subparsers(dest="verb", required=True, parser_class=_Parser)
-        add = _of_agent(verbs.add_parser("add", help="add a routine"))
+        add = _of_agent(verbs.add_parser("add", help="add a routine", argument_default=SUPPRESS))
         add.add_argument("--title", required=True)
         _fields(add)
         add.add_argument(
@@ -47,10 +48,10 @@ class Command(BaseCommand):
             help="ISO time of the first run; without --schedule, of the only run",
         )
         add.add_argument("--source", choices=SOURCES)
-        add.add_argument("--allow-duplicate", action="store_true", default=None)
+        add.add_argument("--allow-duplicate", action="store_true")
         listing = _of_agent(verbs.add_parser("list", help="list routines"))
         listing.add_argument("--include-disabled", action="store_true")
-        update = _of_agent(verbs.add_parser("update", help="change a routine"))
+        update = _of_agent(verbs.add_parser("update", help="change a routine", argument_default=SUPPRESS))
         update.add_argument("--id", required=True, dest="routine_id")
         update.add_argument("--title")
         _fields(update)
@@ -101,7 +102,7 @@ def _fields(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--limits", type=_json("limits"), metavar="JSON", help=f"caps of its runs: {of_runs}")
     parser.add_argument(
-        "--gate", type=_json("gate"), metavar="JSON", help=f"a check before the model: {gate}"
+        "--gate", type=_json("gate"), metavar="JSON", help=f"a check before the model: {gate}; null: none"
     )
 
 
@@ -116,7 +117,7 @@ def _json(name: str) -> Callable[[str], Any]:
 
 
 def _given(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: options[name] for name in names if options[name] is not None}
+    return {name: options[name] for name in names if name in options}
 
 
 def _add(agent: Agent, options: dict[str, Any]) -> dict[str, Any]:
@@ -127,12 +128,12 @@ def _add(agent: Agent, options: dict[str, Any]) -> dict[str, Any]:
 def _list(agent: Agent, options: dict[str, Any]) -> dict[str, Any]:
     rows = shown_routines(agent=agent)
     rows = rows if options["include_disabled"] else rows.filter(enabled=True)
-    return {"routines": [routine_of(row).to_json() for row in rows]}
+    return {"routines": _as_json(rows)}
 
 
 def _update(agent: Agent, options: dict[str, Any]) -> dict[str, Any]:
     changes = _given(options, CHANGES)
-    if options["enabled"] is not None:
+    if "enabled" in options:
         changes["enabled"] = options["enabled"] == "true"
     return _shown(update_routine(_own(agent, options), changes).pk)
 
@@ -156,4 +157,12 @@ def _own(agent: Agent, options: dict[str, Any]) -> str:
 
 
 def _shown(routine_id: str) -> dict[str, Any]:
-    return {"routine": routine_of(shown_routines(pk=routine_id).get()).to_json()}
+    [routine] = _as_json(shown_routines(pk=routine_id))
+    return {"routine": routine}
+
+
+def _as_json(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """The routines as the API shows them, with what is spent of their caps."""
+    found = [routine_of(row) for row in rows]
+    caps = shown_caps(budget_of("automation", each.id, each.limits, zone=each.zone) for each in found)
+    return [each.to_json() | {"limits": limits} for each, limits in zip(found, caps, strict=True)]

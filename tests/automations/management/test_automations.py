@@ -1,4 +1,5 @@
-"""`manage.py automations`: list, add with a preview, explain; `manage.py routine`: one JSON object, exit 0 or 1."""
+"""`manage.py automations`: list, add with a preview, change, explain, runs; `manage.py routine`: one JSON object, exit
+0 or 1; `manage.py spending` and `manage.py agent`."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
 from automations.models import CronJob, RunRecord, RunState
-from sessions_app.models import Session
+from sessions_app.connections.edit import add_connection
+from sessions_app.models import Agent, Session, UserLimits
+from tests.admin.conftest import make_turn
+from tests.automations.jobs.made import new, past_run
 from tests.conftest import Person, new_person
 
 DAY = r"  \w{3} \d{4}-\d\d-\d\d 09:00:00 C"
@@ -89,6 +93,120 @@ def test_explain_says_what_comes_and_what_was(person: Person) -> None:
     shown = automations("explain", job.pk)
     assert shown.startswith("Breathe: every hour (scheduled)\nNext run: ")
     assert len(re.findall(r"^  \w{3} \d{4}-", shown, re.MULTILINE)) == 5
+
+
+@pytest.mark.rule("11.6", "11.7")
+def test_an_update_changes_the_given_fields_and_null_clears_them(person: Person) -> None:
+    url, limits = "https://example.org/news", '{"run": {"tokens": 9}, "day": {"usd": "0.50"}}'
+    chosen = ("--watch", url, "--pointer", "/0", "--max-output-tokens", "100", "--tools", "current_time")
+    automations("add", "Breathe", "--every", "3600", "--limits", limits, "--model", "offline", *chosen)
+    job = CronJob.objects.get()
+    for shown in (automations(), automations("explain", job.pk)):
+        for part in (url, "max_output_tokens: 100", 'allow_tools: ["current_time"]', "model: offline"):
+            assert part in shown
+    changed = automations(
+        "update", job.pk, "--name", "Rest", "--cron", "0 9 * * *", "--limits", '{"run": null}'
+    )
+    assert changed.startswith("Changed Rest.\nRest: every day at 09:00 (UTC)")
+    job.refresh_from_db()
+    assert (job.message, job.max_output_tokens, job.limits) == ("Breathe", 100, {"day": {"usd": "0.50"}})
+    assert (job.gate or {})["url"] == url
+    unset = ("--watch", "null", "--max-output-tokens", "null", "--tools", "null", "--model", "")
+    automations("update", job.pk, *unset, "--enabled", "false")
+    job.refresh_from_db()
+    assert (job.gate, job.max_output_tokens, job.allow_tools, job.model) == (None, None, None, "")
+    assert (job.enabled, job.schedule_kind) == (False, "cron")
+    assert "--pointer belongs to --watch" in refused("update", job.pk, "--pointer", "/0")
+    assert "no such" in refused("update", "nothing", "--watch", "null")
+
+
+@pytest.mark.rule("11.2", "11.3")
+def test_runs_are_listed_by_what_they_need_and_tried_again(session: Session) -> None:
+    job = new(session, name="news")
+    empty = past_run(job, 1, RunState.SUCCEEDED, attention="empty", usage={"requests": 1, "usd": "0.010000"})
+    failed = past_run(job, 2, RunState.FAILED, "model_auth", turn=make_turn(session))
+    good = past_run(job, 3, RunState.SUCCEEDED)
+    lines = automations("runs", "--agent", "demo").splitlines()
+    assert [line.split()[0] for line in lines] == [empty.pk, failed.pk, good.pk]
+    [line] = automations("runs", "--attention", "empty").splitlines()
+    assert (line.split()[0], line.split()[-1]) == (empty.pk, "$0.010000")
+    assert "no such runs" in automations("runs", "--attention", "undelivered", "--state", "succeeded")
+    assert "attempt 2" in automations("retry", failed.pk)
+    assert refused("retry", failed.pk)
+    assert "no such run" in refused("retry", f"{job.pk}:9")
+    new_person("bob")
+    assert "no such runs" in automations("runs", "--agent", "bob/demo")
+
+
+def spending(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("spending", *arguments, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.rule("11.1")
+def test_caps_and_prices_are_shown_and_set(person: Person) -> None:
+    user = person.user
+    mine = add_connection(user, "work", {"provider": "openai-chat", "secret": "key-of-a-test"})
+    servers = add_connection(None, "work", {"provider": "openai-chat", "secret": "key-of-a-test"})
+    make_turn(Session.objects.get(key="unified:default"), model="work:m", usage={"requests": 1, "usd": "0.5"})
+    limits = ("--limits", '{"day": {"usd": "1.5"}, "run": {"tokens": 9}}')
+    for which, row in (
+        ((), person.agent),
+        (("--user", "ada"), None),
+        (("--connection", "work", "--user", "ada"), mine),
+        (("--connection", "work"), servers),
+    ):
+        assert "no caps" in spending(*which)
+        assert "$0.00 of $1.50 a day spent" in spending(*which, *limits)
+        assert "1 calls" in spending(*which)
+        assert "9 tokens a run" not in spending(*which, "--limits", '{"run": null}')
+        stored = UserLimits.objects.get(pk=user.pk) if row is None else type(row).objects.get(pk=row.pk)
+        assert stored.limits == {"day": {"usd": "1.50"}}
+    assert "  work:m: 1 calls" in spending("--user", "ada", "--by", "model")
+    priced = ("--prices", '{"m": {"input": "1", "output": "8"}}')
+    assert '"output": "8"' in spending("--connection", "work", "--user", "ada", *priced)
+    mine.refresh_from_db()
+    servers.refresh_from_db()
+    assert (mine.prices.keys(), servers.prices) == ({"m"}, {})
+    for which, text in (
+        (("--user", "ada", *priced), "--prices belongs to --connection"),
+        (("--agent", "demo", "--user", "ada"), "given alone"),
+        (("--limits", "free"), "must be JSON"),
+        (("--limits", '{"day": {"usd": "free"}}'), "usd"),
+        (("--user", "nobody"), "no user"),
+        (("--connection", "nothing"), "no connection"),
+    ):
+        with pytest.raises(CommandError) as error:
+            spending(*which)
+        assert text in str(error.value), which
+
+
+def agent(*arguments: str) -> Any:
+    out = io.StringIO()
+    call_command("agent", *arguments, stdout=out)
+    return json.loads(out.getvalue())
+
+
+@pytest.mark.rule("3.5", "5.1", "11.1")
+def test_an_agents_heartbeat_servers_and_caps_are_shown_and_set(person: Person) -> None:
+    server = {"url": "https://example.org/mcp", "headers": {"X-Key": "secret"}, "own": True}
+    given = {
+        "heartbeat": {"enabled": True},
+        "mcp_servers": {"notes": server},
+        "limits": {"day": {"tokens": 9}},
+    }
+    changed = agent("--set", json.dumps(given))
+    assert changed == agent("--agent", "ada/demo")
+    notes = changed["mcp_servers"]["notes"]
+    assert (notes["own"], notes["trusted"], notes["headers"]) == (True, False, {"X-Key": "***"})
+    assert (changed["heartbeat"]["enabled"], changed["limits"]["day"]["spent"]["tokens"]) == (True, 0)
+    again = agent("--set", json.dumps({"mcp_servers": {"notes": notes | {"own": False}}}))
+    assert again["mcp_servers"]["notes"]["own"] is False
+    assert Agent.objects.get().mcp_servers["notes"]["headers"] == {"X-Key": "secret"}
+    for bad in ("on", "[]", '{"heartbeat": true}', '{"heartbeat": {"enabled": 1}}', '{"owner": "bob"}'):
+        with pytest.raises(CommandError):
+            agent("--set", bad)
 
 
 REFUSED: list[tuple[tuple[str, ...], str]] = [
@@ -174,11 +292,16 @@ def test_a_routine_gets_caps_and_a_gate(person: Person, capsys: pytest.CaptureFi
     agent, gate = ("--agent", "demo"), {"kind": "http_changed", "url": "https://example.org/news"}
     limits = ("--limits", '{"day": {"usd": "1"}, "run": {"tokens": 9}}')
     added = routine(capsys, "add", *agent, "--title", "x", "--gate", json.dumps(gate), *limits)["routine"]
-    assert (added["gate"]["url"], added["limits"]["day"]) == (gate["url"], {"usd": "1.00"})
-    update = ("update", *agent, "--id", added["id"], "--limits")
-    assert routine(capsys, *update, '{"run": null}')["routine"]["limits"] == {"day": {"usd": "1.00"}}
-    for bad in ("free", '{"day": {"usd": "free"}}'):
-        assert routine(capsys, *update, bad)["error"]["code"] == "bad_limits"
+    day = added["limits"]["day"]
+    assert (added["gate"]["url"], day["usd"], day["spent"]["tokens"]) == (gate["url"], "1.00", 0)
+    assert added["health"]["failures_in_a_row"] == 0
+    update = ("update", *agent, "--id", added["id"])
+    assert routine(capsys, *update, "--limits", '{"run": null}')["routine"]["limits"].keys() == {"day"}
+    for bad in ("free", '{"day": {"usd": "free"}}', "null"):
+        assert routine(capsys, *update, "--limits", bad)["error"]["code"] == "bad_limits"
+    assert routine(capsys, *update, "--policy", "null")["error"]["code"] == "bad_policy"
+    assert routine(capsys, *update, "--title", "y")["routine"]["gate"] == added["gate"]
+    assert routine(capsys, *update, "--gate", "null")["routine"]["gate"] is None
 
 
 @pytest.mark.rule("6.4", "6.5")

@@ -13,9 +13,10 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from mcp import Client
 
 from agent_core.types import NOTES, Ended
-from automations.models import CronJob, RunRecord, RunState
+from automations.models import Attention, CronJob, RunRecord, RunState
 from sessions_app.mailbox.deposit import NewUpdate, deposit
-from sessions_app.models import Session, Turn
+from sessions_app.models import ConsentQuestion, Session, Turn
+from sessions_app.reads.usage import BY
 from tests.admin.conftest import make_turn
 from tests.api.conftest import Site
 from tests.automations.jobs.made import past_run
@@ -152,6 +153,8 @@ def test_what_belongs_to_somebody_else_does_not_exist(ada: McpCaller, bob: McpCa
         ("explain", {"job_id": job}),
         ("skip_next", {"job_id": job}),
         ("retry", {"job_id": job}),
+        ("change", {"job_id": job, "gate": None}),
+        ("list_runs", {"session": opened}),
         ("pause", {"job_id": job}),
         ("resume", {"job_id": job}),
         ("cancel_appointment", {"job_id": job}),
@@ -180,6 +183,13 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("schedule", {"message": "tea", "at": "2999-01-01T10:00", "tz": "Europe/Berlin"}, "tz can only"),
     ("explain", {"job_id": "a\x00"}, "NUL"),
     ("skip_next", {"job_id": "nothing", "slots": 101}, "slots"),
+    ("retry", {}, "exactly one of"),
+    ("retry", {"run_id": "nothing"}, "no such run"),
+    ("change", {"job_id": "nothing", "gate": None}, "no such"),
+    ("list_runs", {"attention": "none"}, "attention"),
+    ("usage", {"by": "user"}, "by"),
+    ("usage", {"since": "2027-01-01"}, "with an offset"),
+    ("usage", {"since": "2020-01-01T00:00:00Z"}, "366 days"),
 ]
 
 
@@ -215,9 +225,75 @@ def test_an_automation_is_scheduled_with_caps_and_shows_what_it_used(ada: McpCal
             finished_at=Now(),
             usage=used,
         )
-    shown = ada.call("explain", {"job_id": job.pk})["usage"]
-    assert (shown["runs"], shown["input_tokens"]) == (3, 210)
-    assert (shown["usd"], shown["usd_per_run"]) == ("0.060000", "0.020000")
+    explained = ada.call("explain", {"job_id": job.pk})
+    assert (explained["usage"]["runs"], explained["usage"]["input_tokens"]) == (3, 210)
+    assert (explained["usage"]["usd"], explained["usage"]["usd_per_run"]) == ("0.060000", "0.020000")
+    assert explained["settings"]["limits"] == made["limits"]
+    assert explained["settings"]["health"] == made["health"]
+
+
+@pytest.mark.rule("11.6", "11.7")
+def test_a_change_touches_the_given_fields_and_null_clears_them(ada: McpCaller) -> None:
+    gate = {"kind": "http_changed", "url": "https://example.org/news"}
+    limits = {"run": {"tokens": 9}, "day": {"usd": "0.50"}}
+    chosen = {"gate": gate, "limits": limits, "max_output_tokens": 100, "allow_tools": ["current_time"]}
+    made = ada.call("schedule", {"message": "tea", "every_seconds": 3600} | chosen)
+    assert made["gate"] == gate
+    here = {"job_id": made["id"]}
+    assert "bad_limits" in ada.refused("change", here | {"limits": {"day": {"usd": "free"}}})
+    assert ada.call("change", here) == made
+    unset = {"gate": None, "limits": {"run": None}, "max_output_tokens": None, "allow_tools": None}
+    changed = ada.call("change", here | unset | {"message": None, "cron_expr": "0 9 * * *"})
+    assert [changed[name] for name in ("gate", "max_output_tokens", "allow_tools")] == [None] * 3
+    assert (changed["limits"].keys(), changed["message"]) == ({"day"}, "tea")
+    assert changed["schedule"].startswith("every day at 09:00")
+    assert ada.call("explain", here)["settings"]["gate"] is None
+
+
+@pytest.mark.rule("11.3")
+def test_runs_are_listed_with_what_they_used_and_by_what_they_need(ada: McpCaller) -> None:
+    here = {"job_id": ada.call("schedule", {"message": "tea", "every_seconds": 3600})["id"]}
+    job = CronJob.objects.select_related("session").get(pk=here["job_id"])
+    past_run(job, 3, RunState.FAILED, "model_auth")
+    good = past_run(job, 2, RunState.SUCCEEDED)
+    empty = past_run(job, 1, RunState.SUCCEEDED)
+    RunRecord.objects.filter(pk=empty.pk).update(attention="empty", usage={"requests": 1, "usd": "0.010000"})
+    runs = ada.call("list_runs")["runs"]
+    assert [(each["state"], each["reason"]) for each in runs] == [
+        ("succeeded", None),
+        ("succeeded", None),
+        ("failed", "model_auth"),
+    ]
+    assert [each["run_id"] for each in runs[:2]] == [empty.pk, good.pk]
+    [shown] = ada.call("list_runs", {"attention": "empty", "agent": "demo", "state": "succeeded"})["runs"]
+    assert (shown["run_id"], shown["automation"], shown["attention"]) == (empty.pk, job.pk, "empty")
+    assert shown["usage"]["usd"] == "0.010000"
+    assert ada.call("explain", here)["last"][0]["attention"] == "empty"
+    takes = {tool.name: tool for tool in ada.talk(lambda client: client.list_tools()).tools}
+    known = takes["list_runs"].input_schema["properties"]
+    assert set(known["attention"]["enum"]) == {*Attention.values} - {""}
+    assert set(known["state"]["enum"]) == {*RunState.values}
+    assert set(takes["usage"].input_schema["properties"]["by"]["enum"]) == {*BY}
+
+
+@pytest.mark.rule("11.1", "11.4")
+def test_usage_is_summed_and_open_questions_are_listed(ada: McpCaller, bob: McpCaller) -> None:
+    asked = ada.call("ask", {"message": "hello [[reply:Hi]]"})
+    assert asked["usage"]["requests"] == 1
+    for by in BY:
+        found = ada.call("usage", {"by": by})
+        assert (found["by"], found["complete"]) == (by, True)
+    [row] = ada.call("usage")["results"]
+    assert (row["key"], row["calls"]) == ("demo", 1)
+    assert row["input_tokens"] == asked["usage"]["input_tokens"]
+    assert ada.call("usage", {"until": "2026-01-01T00:00:00+01:00"})["results"] == []
+    turn = Turn.objects.get(pk=asked["turn"])
+    asked_for = {"calls": [{"name": "erase", "arguments": {}}], "asked_seq": 1, "asked_at": Now()}
+    ConsentQuestion.objects.create(id="q", session=turn.session, turn=turn, text="May I?", **asked_for)
+    [question] = ada.call("list_questions")["questions"]
+    assert (question["question_id"], question["question"], question["run"]) == ("q", "May I?", None)
+    assert ada.call("list_questions", {"state": "granted"})["questions"] == []
+    assert [bob.call("usage")["results"], bob.call("list_questions")["questions"]] == [[], []]
 
 
 @pytest.mark.rule("11.2")
@@ -228,10 +304,11 @@ def test_the_last_run_is_tried_again_if_it_failed(ada: McpCaller) -> None:
     assert job.session is not None
     run = past_run(job, 2, RunState.FAILED, "model_auth", turn=make_turn(job.session))
     past_run(job, 1, RunState.SKIPPED, "backoff")
-    assert ada.call("retry", here)["id"] == job.pk
-    run.refresh_from_db()
-    assert run.attempt == 2
+    tried = ada.call("retry", here)
+    assert (tried["automation"], tried["run_id"], tried["attempt"]) == (job.pk, run.pk, 2)
     assert "run_not_failed" in ada.refused("retry", here)
+    earlier = past_run(job, 3, RunState.FAILED, "model_auth", turn=make_turn(job.session))
+    assert ada.call("retry", {"run_id": earlier.pk})["attempt"] == 2
 
 
 def test_the_next_runs_are_skipped_once_with_a_key(ada: McpCaller) -> None:

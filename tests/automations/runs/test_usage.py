@@ -47,5 +47,5 @@ def test_routines_that_share_a_turn_share_what_it_used(inside: Inside) -> None:
         (1, 23, 10, "0.000043")
     }
     until = datetime.now(UTC) + timedelta(minutes=1)
-    [row], _ = usage_of(inside.person.user, "automation", until - timedelta(days=1), until)
+    [row] = usage_of(inside.person.user, "automation", until - timedelta(days=1), until).results
     assert (row.key, row.calls, row.input_tokens, row.usd) == (SHARED, 1, 70, "0.000130")

@@ -19,7 +19,7 @@ from sessions_app.models import Message, Session, SessionType, Turn, TurnKind
 from sessions_app.queue.kinds import kind_of
 from sessions_app.spending.accounts import mark_stopped
 from sessions_app.turns.tool_calls import ToolContext
-from tests.automations.jobs.made import new
+from tests.automations.jobs.made import new, past_run
 from tests.automations.tools.test_routines import context
 from tests.conftest import Person, new_person
 from tests.inside import Inside, call, makes
@@ -89,6 +89,38 @@ def test_a_list_says_what_keeps_automations_from_running(session: Session) -> No
     assert instant_text(end, stopped.timezone) in lines[stopped]
     assert problem["text"] in lines[troubled]
     assert instant_text(slot + timedelta(minutes=5), well.timezone) in lines[well]
+
+
+@pytest.mark.rule("11.1", "11.3", "11.6", "11.7")
+def test_a_list_shows_what_people_have_set_and_what_the_last_run_lacked(session: Session) -> None:
+    gate = {"kind": "http_changed", "url": "https://example.org/?key=secret"}
+    limits = {"day": {"usd": "0.50"}}
+    job = new(session, message="tea", gate=gate, limits=limits, allow_tools=[], max_output_tokens=90)
+    past_run(job, 1, RunState.SUCCEEDED, attention="empty")
+    paused = new(session, message="coffee", enabled=False)
+    since = {"failing_since": paused.created_at, "failed_last": paused.created_at}
+    JobHealth.objects.create(job=paused, failures_in_a_row=20, paused_reason="failing", **since)
+    first, second = cron(context(session), action="list").splitlines()
+    for part in ("(succeeded, empty)", "gate http_changed", "$0.50 a day", "allow_tools none", "tokens 90"):
+        assert part in first
+    assert "secret" not in first
+    assert "resume" in second
+
+
+@pytest.mark.rule("11.1", "11.6", "11.7")
+def test_the_agents_own_tools_set_no_cap_gate_or_model(session: Session) -> None:
+    where = context(session)
+    sets: dict[str, Any] = {"limits": {"day": {"usd": "9"}}, "gate": None, "model": "offline"}
+    call_of: dict[str, dict[str, Any]] = {
+        "cron": ADD | FIVE,
+        "add_routine": {"title": "Tea"},
+        "update_routine": {"routine_id": "x"},
+    }
+    for tool, given in call_of.items():
+        for name, value in sets.items():
+            with pytest.raises(ToolFailed, match=name):
+                tools.get(tool).run(where, given | {name: value})
+    assert not CronJob.objects.exists()
 
 
 def test_the_schema_requires_only_the_action_and_omits_deliver() -> None:

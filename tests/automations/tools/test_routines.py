@@ -9,7 +9,8 @@ import pytest
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from automations.models import CronJob, JobClock
+from automations.models import CronJob, JobClock, JobHealth, JobPreflight
+from automations.models.health import SLOWED_AFTER
 from automations.routines.edit import NewRoutine, agent_routines, remove_routine
 from automations.routines.reflection import MEMORY, NoIntent, find_intents, mark_registered, register_intent
 from automations.tools.routines import offered
@@ -169,6 +170,20 @@ def test_list_update_and_remove(person: Person) -> None:
     assert call(where, "list_routines") == "There are no routines."
     assert "disabled; next run none" in call(where, "list_routines", include_disabled=True)
     assert call(where, "remove_routine", routine_id=job.pk, hard=True) == f"Deleted routine {job.pk}."
+
+
+@pytest.mark.rule("11.1", "11.2", "11.5", "11.6")
+def test_a_list_says_what_is_set_and_what_stops_a_routine(person: Person) -> None:
+    gate = {"kind": "http_changed", "url": "https://example.org/?key=secret"}
+    job = add(person, "Tea", schedule="1d", gate=gate, limits={"day": {"usd": "0.50"}})
+    since = job.created_at
+    JobHealth.objects.create(job=job, failures_in_a_row=SLOWED_AFTER, failing_since=since, failed_last=since)
+    problem = {"code": "bad_gate", "text": "There is no such gate.", "since": since.isoformat()}
+    JobPreflight.objects.update_or_create(job=job, defaults={"problems": [problem]})
+    listed = call(context(person.session()), "list_routines")
+    for part in ("gate http_changed", "$0.50 a day", problem["text"], "slowed down until"):
+        assert part in listed
+    assert "secret" not in listed
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
