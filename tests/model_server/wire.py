@@ -155,7 +155,6 @@ class Received:
 
     number: int
     body: JSON
-    authorized: bool
     state: str = "received"
     marks: dict[str, str] = field(default_factory=dict)
     path: str = ""
@@ -362,25 +361,12 @@ def _empty(item: JSON) -> JSON:
 
 def _response(body: Mapping[str, Any], reply: ModelReply, output: list[JSON], status: str) -> JSON:
     given, made = reply.usage.input_tokens, reply.usage.output_tokens
-    usage = {
-        "input_tokens": given,
-        "output_tokens": made,
-        "total_tokens": given + made,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens_details": {"reasoning_tokens": 0},
-    }
-    return {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1_700_000_000,
-        "status": status,
-        "model": str(body.get("model") or "test"),
-        "output": output,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": usage if status == "completed" else None,
-    }
+    usage: JSON = {"input_tokens": given, "output_tokens": made, "total_tokens": given + made}
+    usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    about = {"id": "resp_1", "object": "response", "created_at": _CREATED, "status": status}
+    model_name = str(body.get("model") or "test")
+    told = {"model": model_name, "output": output, "usage": usage if status == "completed" else None}
+    return about | told | {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
 
 
 def _add(messages: list[JSON], role: str, parts: list[JSON]) -> None:
