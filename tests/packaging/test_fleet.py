@@ -5,6 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +63,10 @@ def _start(machines: Fleet) -> None:
 
 def _answers(node: Node) -> bool:
     assert all(process.poll() is None for process in node.running.values()), node.logs()
-    try:
-        return bool(
-            httpx2.get(f"http://127.0.0.1:{node.port}/healthz", headers=HTTPS, timeout=5).status_code == 200
-        )
-    except httpx2.TransportError:
-        return False
+    with suppress(httpx2.TransportError):
+        answer = httpx2.get(f"http://127.0.0.1:{node.port}/healthz", headers=HTTPS, timeout=5)
+        return bool(answer.status_code == 200)
+    return False
 
 
 def _status(node: Node) -> dict[str, Any]:
