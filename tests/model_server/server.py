@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body, thought = received.body, received.marks.get("think", "")
         made = dialect.events(body, reply, thought) if dialect else None
-        events = made or wire.chunks(body, reply, received.number, thought)
+        events = made or wire.chunks(body, reply, thought)
         end = () if dialect or reply.ended_by is Ended.CUT else (DONE,)
         self._stream(received, chain((oddities.sse(each, each.get("type", "")) for each in events), end))
 
@@ -280,9 +280,8 @@ class ModelServer:
         is_judge = duties.asks_for_verdict(wire.model_call(body).system_prompt)
         found = _MARK.finditer(wire.last_user_text(body))
         marks = {mark["kind"]: mark["value"] or "" for mark in found if bool(mark["judge"]) is is_judge}
+        received = Received(body=body, path=path, headers=headers, marks=marks)
         with self._lock:
-            number = len(self._received) + 1
-            received = Received(number=number, body=body, path=path, headers=headers, marks=marks)
             self._received.append(received)
         return received
 
