@@ -67,7 +67,8 @@ def past_run(
 ) -> RunRecord:
     """A run of a slot; its clock has accounted for it."""
     is_open = state in {RunState.QUEUED, RunState.RUNNING}
-    values = {"run_id": run_id(job.pk, slot), "session_id": job.session_id, "state": state, "turn": turn}
+    values: dict[str, Any] = {"run_id": run_id(job.pk, slot), "session_id": job.session_id, "state": state}
+    values |= {"turn": turn}
     values |= {"scheduled_for": slot, "created_at": slot, "finished_at": None if is_open else slot}
     if state == RunState.SKIPPED:
         values |= {"reason": "overlap", "slots_from": slot, "slots_to": slot, "slots_count": 1}

@@ -156,7 +156,7 @@ def drive(
     """Run a planned turn; its journal is what the ports hold."""
     ports, model = ports or MemoryPorts(), kind(replies)
     models.register("planner-model", lambda: model)
-    steps = {"steps": tuple(ports.steps), "attempt": 2 if ports.steps else 1}
+    steps: dict[str, Any] = {"steps": tuple(ports.steps), "attempt": 2 if ports.steps else 1}
     turn = request("do it", model="planner-model", tools=tools, **steps)
     asked = PlanRequest(turn=turn, execution=execution or fresh(), **({"may_ask_consent": True} | more))
     told, result = played(run_plan(asked, ports, control or TurnControl()))
