@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 from urllib.parse import parse_qs
 
 from interfaces.telegram.channel import Telegram
-from sessions_app.channels import base
+from tests.conftest import channel
 
 TOKEN = "123456789:AAF-the-token-that-BotFather-gave-you"  # of the how-to and the schema
 USERNAME = "rondo_test_bot"
@@ -102,12 +102,6 @@ class BotApi:
         query = {"id": press, "from": _user(by or sent.chat), "chat_instance": "1", "data": found}
         self._push("callback_query", query | {"message": message})
         return press
-
-    def repeat(self, update: dict[str, Any]) -> None:
-        """Give an update out once more, as if it had not been confirmed."""
-        with self._changed:
-            self.updates.insert(0, update)
-            self._changed.notify_all()
 
     def fail(self, method: str, status: int, *, times: int = 1, after: int = 0, retry_after: int = 0) -> None:
         """Let calls of a method fail."""
@@ -212,15 +206,10 @@ class BotApi:
 
 @contextmanager
 def serving_bots(settings: Any) -> Iterator[BotApi]:
-    """A Bot API for this process, and the channel; another test may have loaded that of `tests/plugins.py`."""
-    before = base.known()["telegram"]
-    base.register(Telegram())
-    try:
-        with BotApi() as api:
-            settings.RONDO_TELEGRAM_URL = api.url
-            yield api
-    finally:
-        base.register(before)
+    """A Bot API for this process, and the channel."""
+    with contextmanager(channel)(Telegram()), BotApi() as api:
+        settings.RONDO_TELEGRAM_URL = api.url
+        yield api
 
 
 def _user(number: int) -> dict[str, Any]:

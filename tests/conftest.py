@@ -140,28 +140,32 @@ def model_server(fleet: Fleet) -> Iterator[Any]:
         yield server
 
 
+def channel(made: Any) -> Iterator[None]:
+    """Serves its addresses meanwhile, in this process; another test may have loaded another one of its name."""
+    from sessions_app.channels import base
+
+    before = base.known()[made.name]
+    base.register(made)
+    try:
+        yield
+    finally:
+        base.register(before)
+
+
 @pytest.fixture
 def telegram() -> Iterator[None]:
-    """The channel of `tests/plugins.py`, in this process."""
-    from sessions_app.channels import base
+    """The channel of `tests/plugins.py`."""
     from tests.plugins import FileChannel
 
-    before = base.known()[FileChannel.name]
-    base.register(FileChannel())
-    yield
-    base.register(before)
+    yield from channel(FileChannel())
 
 
 @pytest.fixture
 def real_telegram() -> Iterator[None]:
-    """The server's own channel, in this process; another test may have loaded that of `tests/plugins.py`."""
+    """The server's own channel."""
     from interfaces.telegram.channel import Telegram
-    from sessions_app.channels import base
 
-    before = base.known()[Telegram.name]
-    base.register(Telegram())
-    yield
-    base.register(before)
+    yield from channel(Telegram())
 
 
 @dataclass(frozen=True, kw_only=True)

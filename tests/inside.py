@@ -58,14 +58,8 @@ def makes(*calls: ToolCall) -> ModelReply:
 @contextmanager
 def listening(run: Callable[[], object]) -> Iterator[None]:
     """There is a tool `listen`, which reads. While it runs, this happens."""
-    made = Tool(
-        name="listen",
-        description="Listens.",
-        parameters={"type": "object", "properties": {}},
-        run=lambda _context, _arguments: str(run()),
-        effect=Effect.READ,
-    )
-    tools.register(made)
+    about: Any = {"description": "Listens.", "parameters": {"type": "object", "properties": {}}}
+    tools.register(Tool(name="listen", run=lambda *_: str(run()), effect=Effect.READ, **about))
     try:
         yield
     finally:

@@ -68,18 +68,8 @@ TESTS = {
         "tests/sessions_app/turns/test_engine.py",
     ],
 }
-PYTEST = (
-    sys.executable,
-    "-m",
-    "pytest",
-    "-x",
-    "-q",
-    "--tb=no",
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "tests.mutants",
-)
+PLUGINS = ("-p", "no:cacheprovider", "-p", "tests.mutants")
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", *PLUGINS)
 TEST_SECONDS = "60"  # a test that takes longer fails
 OPERATORS = [
     *("AddNot", "ReplaceAndWithOr", "ReplaceOrWithAnd", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue"),

@@ -6,12 +6,12 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs.skips import run_id
 from sessions_app.models import Event, EventType, Message, Session, Turn, TurnKind, TurnState, TurnStep
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.retention.walk import BATCH, prune_batch, walks
+from tests.automations.jobs.made import EVERY_SECOND, new
 
 
 def ago(days: float) -> datetime:
@@ -23,17 +23,12 @@ def past_turn(session: Session, days: float, state: str = TurnState.SUCCEEDED, *
     """A turn with two steps, two events and, if it has ended, two messages."""
     when = ago(days)
     is_open = state in OPEN_STATES
-    values = {
-        "kind": TurnKind.MESSAGE,
-        "lane": "turns",
-        "content": "hello",
-        "state": state,
-        "claim": uuid.uuid4() if state == TurnState.RUNNING else None,
-        "queued_at": when,
-        "due_at": when,
-        "claimed_at": when,
-        "finished_at": None if is_open else when,
-    }
+    values: dict[str, Any] = {"kind": TurnKind.MESSAGE, "lane": "turns", "content": "hello", "state": state}
+    values |= dict.fromkeys(("queued_at", "due_at", "claimed_at", "finished_at"), when)
+    if is_open:
+        values["finished_at"] = None
+    if state == TurnState.RUNNING:
+        values["claim"] = uuid.uuid4()
     turn = Turn.objects.create(session=session, **(values | fields))
     TurnStep.objects.bulk_create(
         TurnStep(turn=turn, n=n, kind="prompt" if n == 0 else "response", data={}, created_at=when)
@@ -64,14 +59,7 @@ def say(session: Session, turn: Turn, when: datetime) -> None:
 
 def ticking(session: Session, **fields: Any) -> CronJob:
     """A job with a slot each second, which nothing fires before its clock is set back."""
-    job = create_job(
-        NewJob(
-            session_id=session.pk,
-            message="tick",
-            schedule={"kind": "every", "seconds": 1},
-            **fields,
-        )
-    )
+    job = new(session, schedule=EVERY_SECOND, **fields)
     JobClock.objects.filter(job=job).update(next_run_at=ago(-1000))
     return job
 
@@ -81,19 +69,11 @@ def past_run(
 ) -> RunRecord:
     """A run of a slot; its clock has accounted for it."""
     is_open = state in {RunState.QUEUED, RunState.RUNNING}
-    values = {
-        "run_id": run_id(job.pk, slot),
-        "session_id": job.session_id,
-        "scheduled_for": slot,
-        "state": state,
-        "reason": "overlap" if state == RunState.SKIPPED else "",
-        "slots_from": slot if state == RunState.SKIPPED else None,
-        "slots_to": slot if state == RunState.SKIPPED else None,
-        "slots_count": 1 if state == RunState.SKIPPED else None,
-        "turn": turn,
-        "created_at": slot,
-        "finished_at": None if is_open else slot,
-    }
+    values: dict[str, Any] = {"run_id": run_id(job.pk, slot), "session_id": job.session_id, "state": state}
+    values |= {"turn": turn}
+    values |= {"scheduled_for": slot, "created_at": slot, "finished_at": None if is_open else slot}
+    if state == RunState.SKIPPED:
+        values |= {"reason": "overlap", "slots_from": slot, "slots_to": slot, "slots_count": 1}
     clock = JobClock.objects.get(job=job)
     if clock.last_slot is None or clock.last_slot < slot:
         JobClock.objects.filter(job=job).update(last_slot=slot)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_core.strategies import DOCUMENTS, INSTRUCTING, DueTask, Update
+from agent_core.strategies import DOCUMENTS, DueTask, Update
 from agent_core.text import fence
 from tests.agent_core.fakes import built
 
@@ -24,15 +24,6 @@ def test_the_message_is_the_trigger_and_the_system_prompt_the_same_whatever_is_v
     reordered = dict(reversed(DOCS.items()))
     busy = built(kind, "other", updates=UPDATES, due_tasks=tasks, documents=reordered)
     assert plain.system_prompt == busy.system_prompt
-
-
-def test_documents_have_fixed_order_and_headings_and_exclude_heartbeat() -> None:
-    prompt = built("primary", documents=DOCS).system_prompt
-    kinds = {name: fence.INSTRUCTIONS if name in INSTRUCTING else fence.DATA for name in DOCUMENTS}
-    shown = [f"## {name}\n\n{fence.fenced(name, DOCS[name], kinds[name])}" for name in DOCUMENTS]
-    places = [prompt.index(each) for each in shown]
-    assert places == sorted(places)
-    assert "HEARTBEAT.md" not in prompt
 
 
 def test_an_empty_document_is_left_out_and_instructions_are_in() -> None:

@@ -5,14 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_core.types import (
-    Entry,
-    Role,
-    ToolCall,
-    ToolOutcome,
-    ToolResult,
-    Usage,
-)
+from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, Usage
 from tests.agent_core.fakes import user
 
 words = st.text(max_size=5)

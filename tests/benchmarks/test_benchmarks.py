@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.up import ROOT, clean_environ
+from tests.up import clean_environ, run
 
 PATIENCE = 480  # seconds, on a busy machine
 pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(PATIENCE + 20)]
@@ -18,15 +17,8 @@ pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(PATIE
 def test_every_benchmark_gives_its_figures(tmp_path: Path) -> None:
     """With servers of its own: the log of PostgreSQL is read."""
     answer = tmp_path / "figures.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--tiny", "--json", str(answer)],
-        cwd=ROOT,
-        env=clean_environ(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    command = (sys.executable, "-m", "benchmarks", "--tiny", "--json", str(answer))
+    done = run(*command, env=clean_environ(), timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-3000:]
     figures = {figure["name"]: figure["value"] for figure in json.loads(answer.read_text())["figures"]}
     assert len(figures) > 25

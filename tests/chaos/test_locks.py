@@ -30,6 +30,12 @@ pytestmark = pytest.mark.rule("1.1", "1.2")
 SESSION = uuid.UUID(int=1)
 
 
+def connected() -> SessionLocks:
+    locks = SessionLocks(settings.DATABASE_LOCK_URL)
+    locks.reconnect()
+    return locks
+
+
 def cut_lock_connections() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
@@ -42,9 +48,7 @@ def cut_lock_connections() -> int:
 @pytest.fixture
 def three(transactional_db: None) -> Iterator[list[SessionLocks]]:
     """The locks of three workers."""
-    found = [SessionLocks(settings.DATABASE_LOCK_URL) for _ in range(3)]
-    for each in found:
-        each.reconnect()
+    found = [connected() for _ in range(3)]
     yield found
     for each in found:
         each.close()

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import JSON, ToolCall
+from tests.model_server import wire
 from tests.model_server.wire import NO_ID, Anthropic, Google, Responses, dialect_of
 
-_HEAD: Final[JSON] = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 DONE: Final = "data: [DONE]\n\n"
 
 
@@ -32,8 +32,8 @@ def sse(data: Any, name: str = "") -> str:
 
 
 def chunk(delta: JSON, reason: str | None = None) -> str:
-    """Return one chunk of a chat completion."""
-    return sse(_HEAD | {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+    """Return one chunk of a chat completion as an event."""
+    return sse(wire.chunk(delta, reason))
 
 
 def chat(*deltas: JSON | str, reason: str | None = "stop", done: bool = True) -> Odd:

@@ -37,7 +37,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
-from types import TracebackType
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
@@ -113,17 +112,12 @@ class _Handler(BaseHTTPRequestHandler):
         if hold is not None and not model.hold(received, hold, self.connection):
             self.close_connection = True
             return
-        failure_status, failure_body = model.failure
-        if failure_status:
+        status, failure = model.failure
+        if not status and (status := int(model.due(received, "fail") or 0)):
+            failure = wire.error(status, "The test asked for this.")
+        if status:
             received.state = "failed"
-            self._json(failure_status, failure_body, model.failure_headers)
-            return
-        status = model.due(received, "fail")
-        if status is not None:
-            received.state = "failed"
-            self._json(
-                int(status), wire.error(int(status), "The test asked for this."), model.failure_headers
-            )
+            self._json(status, failure, model.failure_headers)
             return
         try:
             self._answer(received, model.reply(received), dialect)
@@ -140,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body, thought = received.body, received.marks.get("think", "")
         made = dialect.events(body, reply, thought) if dialect else None
-        events = made or wire.chunks(body, reply, received.number, thought)
+        events = made or wire.chunks(body, reply, thought)
         end = () if dialect or reply.ended_by is Ended.CUT else (DONE,)
         self._stream(received, chain((oddities.sse(each, each.get("type", "")) for each in events), end))
 
@@ -188,8 +182,8 @@ _LOOK_AT_CLIENT_SECONDS = 0.5
 class ModelServer:
     """The server, in threads of this process. Use it as a context manager."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._http = _Server((host, port), _Handler)
+    def __init__(self) -> None:
+        self._http = _Server(("127.0.0.1", 0), _Handler)
         self._http.model = self
         self._lock = threading.Lock()
         self._released: dict[str, threading.Event] = {}
@@ -200,21 +194,17 @@ class ModelServer:
         self.failure: tuple[int, JSON] = (0, {})
         self.failure_headers: dict[str, str] = {}  # of every failed answer
         self.strict = False  # rejects what any of the large providers rejects (see ``oddities.py``)
-        self.most_characters = (
-            0  # of a request's JSON; a longer one is too long for the model's context; 0: any
-        )
+        self.most_characters = 0  # of a request's JSON, as the model's context is; 0: any number
         self.forbidden = ""  # a request that contains this word is rejected
         self.rejected: list[str] = []  # why requests were rejected
         self.port: int = self._http.server_address[1]
-        self.base_url = f"http://{host}:{self.port}/v1"
+        self.base_url = f"http://127.0.0.1:{self.port}/v1"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve, name="model-server", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release_all()
         self._http.shutdown()
         self._http.server_close()
@@ -290,18 +280,10 @@ class ModelServer:
     def receive(self, body: JSON, *, path: str, headers: dict[str, str]) -> Received:
         """Record a request and the marks in its last user message."""
         is_judge = duties.asks_for_verdict(wire.model_call(body).system_prompt)
-        marks = _MARK.finditer(wire.last_user_text(body))
+        found = _MARK.finditer(wire.last_user_text(body))
+        marks = {mark["kind"]: mark["value"] or "" for mark in found if bool(mark["judge"]) is is_judge}
+        received = Received(body=body, path=path, headers=headers, marks=marks)
         with self._lock:
-            received = Received(
-                number=len(self._received) + 1,
-                body=body,
-                authorized="authorization" in headers,
-                path=path,
-                headers=headers,
-                marks={
-                    mark["kind"]: mark["value"] or "" for mark in marks if bool(mark["judge"]) is is_judge
-                },
-            )
             self._received.append(received)
         return received
 

@@ -18,6 +18,7 @@ from agent_core.types import JSON, Ended, Entry, Role, ToolCall, ToolOutcome, To
 
 NO_ID = "000000000"  # of a call without one
 _CREATED = 1_700_000_000  # fixed: answers are the same each time
+HEAD: JSON = {"id": "c", "object": "chat.completion.chunk", "created": _CREATED, "model": "m"}
 
 
 def model_call(body: Mapping[str, Any]) -> ModelCall:
@@ -57,30 +58,30 @@ def _forced(choice: Any, told: tuple[ToolSpec, ...]) -> str:
     return told[0].name if choice == "required" and len(told) == 1 else ""
 
 
-def chunks(body: Mapping[str, Any], reply: ModelReply, number: int, thought: str = "") -> Iterator[JSON]:
+def chunk(delta: JSON, reason: str | None = None) -> JSON:
+    """Return one chunk of a chat completion."""
+    return HEAD | {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+
+def chunks(body: Mapping[str, Any], reply: ModelReply, thought: str) -> Iterator[JSON]:
     """Yield the chunks of a streamed answer; the text in a few pieces, each a chunk."""
-    head = {
-        "id": f"chatcmpl-{number}",
-        "object": "chat.completion.chunk",
-        "created": _CREATED,
-        "model": str(body.get("model") or "test"),
-    }
-
-    def chunk(delta: JSON, reason: str | None = None) -> JSON:
-        return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
-
     yield chunk({"role": "assistant", "content": ""})
     for piece in model.pieces(thought):
         yield chunk({"reasoning_content": piece})
     for piece in model.pieces(reply.text):
         yield chunk({"content": piece})
     for index, call in enumerate(reply.calls):
-        yield chunk({"tool_calls": [{"index": index, **_tool_call(call)}]})
+        function = {"name": call.name, "arguments": _arguments(call)}
+        yield chunk(
+            {"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]}
+        )
     if reply.ended_by is Ended.CUT:
         return
     yield chunk({}, _reason(reply))
     if (body.get("stream_options") or {}).get("include_usage"):
-        yield {**head, "choices": [], "usage": _usage(reply)}
+        given, made = reply.usage.input_tokens, reply.usage.output_tokens
+        usage = {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
+        yield HEAD | {"choices": [], "usage": usage}
 
 
 def last_user_text(body: Mapping[str, Any]) -> str:
@@ -132,11 +133,6 @@ def _spec(function: Mapping[str, Any]) -> ToolSpec:
     )
 
 
-def _tool_call(call: ToolCall) -> JSON:
-    function = {"name": call.name, "arguments": _arguments(call)}
-    return {"id": call.id, "type": "function", "function": function}
-
-
 def _arguments(call: ToolCall) -> str:
     return json.dumps(call.arguments) if call.unparsed is None else call.unparsed
 
@@ -146,18 +142,11 @@ def _reason(reply: ModelReply) -> str:
     return reasons.get(reply.ended_by, "tool_calls" if reply.calls else "stop")
 
 
-def _usage(reply: ModelReply) -> JSON:
-    given, made = reply.usage.input_tokens, reply.usage.output_tokens
-    return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
-
-
 @dataclass(slots=True)
 class Received:
     """One request to the model, and its state."""
 
-    number: int
     body: JSON
-    authorized: bool
     state: str = "received"
     marks: dict[str, str] = field(default_factory=dict)
     path: str = ""
@@ -364,25 +353,12 @@ def _empty(item: JSON) -> JSON:
 
 def _response(body: Mapping[str, Any], reply: ModelReply, output: list[JSON], status: str) -> JSON:
     given, made = reply.usage.input_tokens, reply.usage.output_tokens
-    usage = {
-        "input_tokens": given,
-        "output_tokens": made,
-        "total_tokens": given + made,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens_details": {"reasoning_tokens": 0},
-    }
-    return {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1_700_000_000,
-        "status": status,
-        "model": str(body.get("model") or "test"),
-        "output": output,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": usage if status == "completed" else None,
-    }
+    usage: JSON = {"input_tokens": given, "output_tokens": made, "total_tokens": given + made}
+    usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+    about = {"id": "resp_1", "object": "response", "created_at": _CREATED, "status": status}
+    model_name = str(body.get("model") or "test")
+    told = {"model": model_name, "output": output, "usage": usage if status == "completed" else None}
+    return about | told | {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
 
 
 def _add(messages: list[JSON], role: str, parts: list[JSON]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -58,7 +59,7 @@ class Node:
         program = self.folder / version / "bin" / "rondo"
         program.parent.mkdir(parents=True)
         code = _OTHER_VERSION.format(root=str(ROOT), version=version)
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c \'{_escaped(code)}\' "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c {shlex.quote(code)} "$@"\n')
         program.chmod(0o755)
 
     def follow(self, block: str, **environ: str) -> str:
@@ -113,10 +114,6 @@ class Node:
         )
 
 
-def _escaped(code: str) -> str:
-    return code.replace("'", "'\"'\"'")
-
-
 @dataclass(kw_only=True)
 class Fleet:
     """The machines, and how a client reaches them: through a balancer that goes from one to the next."""
@@ -142,12 +139,21 @@ class Fleet:
 
 
 @contextmanager
-def own_database(folder: Path, password: str) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """A PostgreSQL that nobody else uses: the page's addresses of it, and its superuser's environment."""
-    server = postgres.prepare(data=folder, log=folder.with_suffix(".log"), password=password)
+def _serving(server: postgres.Postgres | valkey.Valkey, stop: signal.Signals) -> Iterator[None]:
     process = server.spawn()
     try:
         wait_until_ready(server, process)
+        yield
+    finally:
+        process.send_signal(stop)
+        process.wait(30)
+
+
+@contextmanager
+def own_database(folder: Path, password: str) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """A PostgreSQL that nobody else uses: the page's addresses of it, and its superuser's environment."""
+    server = postgres.prepare(data=folder, log=folder.with_suffix(".log"), password=password)
+    with _serving(server, signal.SIGINT):
         yield (
             {
                 "ROLE rondo ": "ROLE rondo_owner ",
@@ -161,9 +167,6 @@ def own_database(folder: Path, password: str) -> Iterator[tuple[dict[str, str], 
                 "PGPASSWORD": password, "PGDATABASE": "postgres", "PATH": f"{server.program.parent}:{PATH}",
             },
         )  # fmt: skip
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
 
 
 @contextmanager
@@ -180,13 +183,8 @@ def _broker(folder: Path, name: str) -> Iterator[dict[str, str]]:
                 works("rabbitmqctl", "-q", what, name)
         return
     server = valkey.prepare(data=folder / "valkey", log=folder / "valkey.log", password=name)
-    process = server.spawn()
-    try:
-        wait_until_ready(server, process)
+    with _serving(server, signal.SIGTERM):
         yield {"rabbitmqctl": ":", "amqp://rondo:$BROKER_PASSWORD@10.0.0.10:5672//": server.url}
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
 
 
 @contextmanager
@@ -237,9 +235,8 @@ def _node(
 def connections(url: str) -> int:
     """The clients of a database."""
     with psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-        ).fetchone()
+        text = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        row = connection.execute(text).fetchone()
     return int(row[0]) if row else 0
 
 

@@ -96,9 +96,8 @@ def test_the_image_has_the_extras_that_its_build_names(tmp_path: Path, extras: s
     pip.chmod(0o755)
     environ = clean() | {"EXTRAS": extras}
     run("sh", "-euc", step.replace("/app", str(tmp_path)), env=environ, cwd=tmp_path, check=True)
-    assert (calls.read_text().split() if calls.exists() else []) == (
-        ["install", "--no-cache-dir", f".[{extras}]"] if extras else []
-    )
+    expected = ["install", "--no-cache-dir", f".[{extras}]"] if extras else []
+    assert (calls.read_text().split() if calls.exists() else []) == expected
     assert set(extras.split(",")) - {""} <= project()["optional-dependencies"].keys()
 
 
@@ -132,12 +131,8 @@ def test_the_build_reads_what_it_copies_and_no_more() -> None:
     lines = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
     everything, *kept = [line for line in lines if line and not line.startswith("#")]
     assert everything == "*"
-    copied = {
-        name
-        for word, value in instructions()
-        if word == "COPY" and "--from" not in value
-        for name in value.split()[:-1]
-    }
+    copies = [value for word, value in instructions() if word == "COPY" and "--from" not in value]
+    copied = {name for value in copies for name in value.split()[:-1]}
     assert {line.removeprefix("!") for line in kept if line.startswith("!")} == copied
     assert [line for line in kept if not line.startswith("!")] == ["**/__pycache__"]
 

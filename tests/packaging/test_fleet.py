@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,10 @@ def _start(machines: Fleet) -> None:
 
 def _answers(node: Node) -> bool:
     assert all(process.poll() is None for process in node.running.values()), node.logs()
-    try:
-        return bool(
-            httpx2.get(f"http://127.0.0.1:{node.port}/healthz", headers=HTTPS, timeout=5).status_code == 200
-        )
-    except httpx2.TransportError:
-        return False
+    with suppress(httpx2.TransportError):
+        answer = httpx2.get(f"http://127.0.0.1:{node.port}/healthz", headers=HTTPS, timeout=5)
+        return bool(answer.status_code == 200)
+    return False
 
 
 def _status(node: Node) -> dict[str, Any]:
@@ -81,9 +80,8 @@ def _status(node: Node) -> dict[str, Any]:
 
 def _where(told: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Kind, pid and version of what is alive."""
-    return sorted(
-        (each["kind"], str(each["pid"]), each["version"]) for each in told["processes"] if each["alive"]
-    )
+    alive = [each for each in told["processes"] if each["alive"]]
+    return sorted((each["kind"], str(each["pid"]), each["version"]) for each in alive)
 
 
 def _runs(machines: Fleet, version: str) -> list[tuple[str, str, str]]:
@@ -101,10 +99,8 @@ def test_a_browser_signs_in_at_one_machine_and_goes_on_at_the_other(machines: Fl
         page = http.get("/sign-in/")
         [csrf] = re.findall(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
         form = {"csrfmiddlewaretoken": csrf, "username": "admin", "password": PASSWORD}
-        from_page = {
-            "Referer": "https://rondo.example/sign-in/",
-            "Cookie": f"csrftoken={page.cookies['csrftoken']}",
-        }
+        cookie = {"Cookie": f"csrftoken={page.cookies['csrftoken']}"}
+        from_page = {"Referer": "https://rondo.example/sign-in/"} | cookie
         answer = http.post("/sign-in/", data=form, headers=from_page, follow_redirects=False)
         assert answer.status_code == 302, answer.text
         assert "secure" in answer.headers["set-cookie"].lower()
@@ -148,9 +144,8 @@ def test_an_upgrade_by_the_page_loses_and_doubles_nothing(machines: Fleet) -> No
     _both_versions_are_named(machines.nodes[2])
     for node in machines.nodes[:2]:
         node.follow(others)
-    until(
-        lambda: _where(_status(machines.nodes[0])) == _runs(machines, "0.3.0"), 30, "all run the new version"
-    )
+    expected = _runs(machines, "0.3.0")
+    until(lambda: _where(_status(machines.nodes[0])) == expected, 30, "all run the new version")
     load.stop()
     assert verdict(machines, load) == {}
     assert load.posted > 10

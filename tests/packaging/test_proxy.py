@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -80,14 +80,10 @@ def proxy(fleet: Fleet, tmp_path: Path) -> Iterator[Proxy]:
     (tmp_path / "rondo.conf").write_text(text)
     (tmp_path / "nginx.conf").write_text(AROUND.format(folder=tmp_path))
     assert NGINX is not None
-    process = subprocess.Popen(
-        [NGINX, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")], env=os.environ
-    )
-    client = httpx2.Client(
-        base_url=f"https://127.0.0.1:{tls}", headers={"Host": HOST}, verify=False, timeout=30
-    )
+    process = subprocess.Popen([NGINX, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")])
+    more: dict[str, Any] = {"headers": {"Host": HOST}, "verify": False, "timeout": 30}
     try:
-        with client as http:
+        with httpx2.Client(base_url=f"https://127.0.0.1:{tls}", **more) as http:
             until(lambda: _answers(http), 20, "nginx answers")
             yield Proxy(plain=plain, http=http, web=web)
     finally:

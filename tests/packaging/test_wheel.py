@@ -60,11 +60,8 @@ def up(installed: Installed) -> Iterator[Up]:
 
 
 def test_the_wheel_holds_every_file_of_the_apps_and_the_templates_and_nothing_else(wheel: Path) -> None:
-    here = {ROOT / "manage.py"}
-    for top in (*APPS, "templates"):
-        here |= {
-            path for path in (ROOT / top).rglob("*") if path.is_file() and "__pycache__" not in path.parts
-        }
+    found = [path for top in (*APPS, "templates") for path in (ROOT / top).rglob("*") if path.is_file()]
+    here = [ROOT / "manage.py", *(path for path in found if "__pycache__" not in path.parts)]
     expected = {f"rondo_server/{path.relative_to(ROOT)}" for path in here}
     for needed in ("sessions_app/migrations/0001_initial.py", "interfaces/static/rondo/chat.css"):
         assert f"rondo_server/{needed}" in expected

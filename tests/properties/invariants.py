@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from django.db import connection
@@ -42,21 +42,15 @@ def _slots_are_accounted_for(job: CronJob) -> None:
     """From where the plan counts to the last slot, each is in one run or in one gap, and nowhere twice."""
     clock, runs = job.clock, list(RunRecord.objects.filter(job=job).order_by("scheduled_for"))
     assert len({run.scheduled_for for run in runs}) == len(runs)
-    last: datetime | None = None
-    for run in runs:
-        begins, ends = run.slots_from or run.scheduled_for, run.slots_to or run.scheduled_for
-        assert last is None or last < begins, "a slot is in two runs"
-        last = ends
+    spans = [(run.slots_from or run.scheduled_for, run.slots_to or run.scheduled_for) for run in runs]
+    assert all(before[1] < after[0] for before, after in pairwise(spans)), "a slot is in two runs"
     if clock.last_slot is None:
         assert not runs
         return
     plan = plan_of(job, 0)
     slot, walked = plan.slots.next(clock.planned_from), 0
     while slot is not None and slot <= clock.last_slot and walked < MOST_SLOTS:
-        assert any(
-            (run.slots_from or run.scheduled_for) <= slot <= (run.slots_to or run.scheduled_for)
-            for run in runs
-        ), f"{slot} is not accounted for"
+        assert any(begins <= slot <= ends for begins, ends in spans), f"{slot} is not accounted for"
         slot, walked = plan.slots.next(slot), walked + 1
     # one that was paused before it began does not count against `max_runs`
     started = sum(1 for run in runs if run.state != "skipped" and run.reason != "paused")
@@ -65,10 +59,8 @@ def _slots_are_accounted_for(job: CronJob) -> None:
 
 def nothing_waits(agent: Agent) -> None:
     """Everything that was accepted came to an end."""
-    left = Turn.objects.filter(
-        session__agent=agent, state__in=[TurnState.QUEUED, TurnState.RUNNING]
-    ).values_list("kind", "state", "session__state")
-    assert not list(left)
+    left = Turn.objects.filter(session__agent=agent, state__in=[TurnState.QUEUED, TurnState.RUNNING])
+    assert not list(left.values_list("kind", "state", "session__state"))
 
 
 def nothing_is_left(agent_id: int, session_ids: set[Any], job_ids: set[str]) -> None:

@@ -103,10 +103,8 @@ def test_a_batch_gives_the_ledger_of_its_jobs_one_by_one(people: list[Person], s
         made = [CronJob.objects.get(pk=job.pk) for job in made]
         expected = {job.pk: expected_of(job) for job in made}
         together = ledger_after(made, lambda: fire_jobs.fire_due_jobs(JOBS))
-        alone = ledger_after(
-            made,
-            lambda: [fire_jobs._fire([SimpleNamespace(pk=job.pk, now=database_time())]) for job in made],
-        )
+        each_due = [[SimpleNamespace(pk=job.pk, now=database_time())] for job in made]
+        alone = ledger_after(made, lambda: [*map(fire_jobs._fire, each_due)])
         transaction.set_rollback(True)
     assert together == alone
     for job in made:
@@ -142,14 +140,12 @@ def ledger_after(made: list[CronJob], fire: Any) -> Ledger:
 
 def read_ledger(made: list[CronJob]) -> Ledger:
     ids = [job.pk for job in made]
+    clocks = JobClock.objects.values_list("next_run_at", "last_slot", "runs_started")
     by_run = {turn.origin_run: turn for turn in Turn.objects.filter(origin_run__startswith="job")}
     return Ledger(
         runs={pk: [run_row(run) for run in new_runs(pk)] for pk in ids},
         turns={pk: [turn_row(by_run[r.pk]) for r in new_runs(pk) if r.pk in by_run] for pk in ids},
-        clocks={
-            pk: JobClock.objects.values_list("next_run_at", "last_slot", "runs_started").get(pk=pk)
-            for pk in ids
-        },
+        clocks={pk: clocks.get(pk=pk) for pk in ids},
         faults=dict(CronJob.objects.filter(enabled=False).values_list("pk", "fault")),
     )
 
@@ -214,11 +210,8 @@ def expected_turn(job: CronJob, slot: datetime, snapshot: dict[str, Any]) -> Any
 def snapshot_of(job: CronJob) -> dict[str, Any]:
     names = ("name", "message", "timezone", "revision", "max_retry")
     limits = {} if job.timeout_seconds is None else {"timeout_seconds": job.timeout_seconds}
-    schedule = schedule_of(job).to_json(zone=job.timezone)
-    return {name: getattr(job, name) for name in names} | {
-        "schedule": schedule,
-        "policy": job.policy | limits,
-    }
+    own = {"schedule": schedule_of(job).to_json(zone=job.timezone), "policy": job.policy | limits}
+    return {name: getattr(job, name) for name in names} | own
 
 
 def decision_of(job: CronJob, clock: JobClock, now: datetime) -> Decision | None:

@@ -87,6 +87,10 @@ endings = {
 }
 
 
+def ports_of(prepared: Prepared) -> JournalPorts:
+    return JournalPorts(journal=prepared.journal, context=prepared.tool_context)
+
+
 class Rollback(Exception):
     """What was under way dies before its commit."""
 
@@ -119,11 +123,8 @@ class Server(RuleBasedStateMachine):
 
     @rule(session=sessions, on_busy=st.sampled_from(OnBusy.values), key=st.sampled_from([None, "a", "b"]))
     def write(self, session: uuid.UUID, on_busy: str, key: str | None) -> None:
-        self._refusable(
-            lambda: receive(
-                session, MessageInput(content="hello", on_busy=OnBusy(on_busy), idempotency_key=key)
-            )
-        )
+        message = MessageInput(content="hello", on_busy=OnBusy(on_busy), idempotency_key=key)
+        self._refusable(lambda: receive(session, message))
 
     @rule(target=jobs, session=sessions, schedule=schedules, policy=policies, late=st.integers(0, 200))
     def make_job(self, session: uuid.UUID, schedule: Any, policy: Any, late: int) -> Any:
@@ -219,7 +220,7 @@ class Server(RuleBasedStateMachine):
         call = ToolCall(id=uuid.uuid4().hex, name="count", arguments={"name": "x"})
 
         def work(prepared: Prepared) -> None:
-            ports = JournalPorts(journal=prepared.journal, context=prepared.tool_context)
+            ports = ports_of(prepared)
             ports.intend(call)
             ports.outcome_unknown(call)
 
@@ -227,10 +228,7 @@ class Server(RuleBasedStateMachine):
 
     @rule(turn=held)
     def take_waiting_messages_along(self, turn: Prepared) -> None:
-        self._fenced(
-            turn,
-            lambda prepared: JournalPorts(journal=prepared.journal, context=prepared.tool_context).injected(),
-        )
+        self._fenced(turn, lambda prepared: ports_of(prepared).injected())
 
     @rule(turn=consumes(held), ending=st.sampled_from(list(endings)))
     def end(self, turn: Prepared, ending: str) -> None:

@@ -66,16 +66,14 @@ def _soak(system: System, given: argparse.Namespace) -> bool:
 
     load = Load(system=system)
     load.start()
-    threads: list[threading.Thread] = []
+    abuse = threading.Thread(target=_abuse, args=(system, stopped, say, chance), daemon=True)
     if not given.no_abuse:
-        threads.append(threading.Thread(target=_abuse, args=(system, stopped, say, chance), daemon=True))
-    for thread in threads:
-        thread.start()
+        abuse.start()
     faults = _faults(system, given.minutes * 60, chance, chosen, say)
     stopped.set()
     say("the faults have ceased")
-    for thread in threads:
-        thread.join(300)
+    if not given.no_abuse:
+        abuse.join(300)
     load.stop()
     found = verdict(system, load)
     say(f"faults: {dict(faults)}")

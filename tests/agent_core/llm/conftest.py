@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from agent_core import connections
 
 
 @pytest.fixture(autouse=True)
-def reports() -> Iterator[list[tuple[str, str]]]:
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What is reported of connections, which is not stored here."""
     found: list[tuple[str, str]] = []
-    before = connections.hooks.report
-    connections.hooks.report = lambda known, error: found.append((known.name, error))
-    yield found
-    connections.hooks.report = before
+    monkeypatch.setattr(connections.hooks, "report", lambda known, error: found.append((known.name, error)))
+    return found

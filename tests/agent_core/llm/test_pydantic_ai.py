@@ -49,7 +49,7 @@ def test_an_answer_proves_what_the_prompt_held(server: ModelServer) -> None:
         ("assistant", "Noted."),
         ("user", "what is my favourite colour?"),
     ]
-    assert server.requests[0].authorized
+    assert "authorization" in server.requests[0].headers
     assert run.result.usage == Usage(input_tokens=19, output_tokens=12, requests=1)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from itertools import repeat
 
 import pytest
@@ -17,7 +16,7 @@ from agent_core.policy import TurnPolicy
 from agent_core.turn.judge import read_heartbeat_reply
 from agent_core.turn.transcript import NOT_WHOLE
 from agent_core.types import JSON, NOTES, Ended, Ending, Role, ToolOutcome, TurnEventType
-from tests.agent_core.fakes import TOOLS, Ports, drive, request
+from tests.agent_core.fakes import TOOLS, Ports, Run, drive, request
 from tests.agent_core.llm.test_connections import ask, work
 from tests.agent_core.llm.test_pydantic_ai import NETWORK, reply_of
 from tests.fleet import until
@@ -27,6 +26,7 @@ from tests.model_server.oddities import Odd, anthropic, call_piece, chat, google
 HALF = "half an ans"
 WRITE = call_piece(0, "a", "write", '{"n": 1}')
 CUT_CALL = call_piece(0, "a", "write", '{"n": ')
+MOST_TOKENS = responses(HALF, status="incomplete", reason="max_output_tokens")
 
 
 ENDS: list[tuple[str, Odd, Ended, str]] = [
@@ -50,15 +50,15 @@ ENDS: list[tuple[str, Odd, Ended, str]] = [
     ("google", google(HALF, reason="SAFETY"), Ended.FILTER, HALF),
     ("google", google(blocked="PROHIBITED_CONTENT"), Ended.FILTER, ""),
     ("openai-responses", responses(HALF), Ended.STOP, HALF),
-    (
-        "openai-responses",
-        responses(HALF, status="incomplete", reason="max_output_tokens"),
-        Ended.LENGTH,
-        HALF,
-    ),
+    ("openai-responses", MOST_TOKENS, Ended.LENGTH, HALF),
     ("openai-responses", responses(status="incomplete", reason="content_filter"), Ended.FILTER, ""),
     ("openai-responses", responses(refusal="I cannot."), Ended.REFUSAL, "I cannot."),
 ]
+
+
+def deltas(run: Run) -> list[str]:
+    """The pieces of text that were streamed."""
+    return [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA]
 
 
 @pytest.mark.parametrize(("provider", "reply", "ended", "text"), ENDS)
@@ -67,13 +67,10 @@ def test_how_an_answer_ended_is_known(
 ) -> None:
     server.answer_with(reply)
     run = ask("hello", work(server, provider))
-    assert (run.result.ending, run.result.ended_by, run.result.reply) == (Ending.SUCCEEDED, ended, text), (
-        run.result
-    )
-    shown = [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA]
-    assert "".join(shown) == (
-        "" if ended is Ended.REFUSAL else text
-    )  # a program gets it in a field of its own
+    found = run.result
+    assert (found.ending, found.ended_by, found.reply) == (Ending.SUCCEEDED, ended, text), found
+    # a program gets a refusal in a field of its own
+    assert "".join(deltas(run)) == ("" if ended is Ended.REFUSAL else text)
     assert len(server.requests) == 1
 
 
@@ -265,8 +262,7 @@ def test_reasoning_between_tags_is_no_part_of_the_answer(server: ModelServer, ki
     whole = ThinkingFilter()
     assert list(whole.feed("".join(pieces))) + list(whole.end()) or not text
     assert whole.text == text, "also in one piece"
-    shown = "".join(each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA)
-    assert shown == text or kind == "only closed"
+    assert "".join(deltas(run)) == text or kind == "only closed"
 
 
 def test_a_long_run_of_spaces_takes_no_time_by_its_square() -> None:
@@ -291,25 +287,15 @@ def test_a_model_that_only_closes_its_reasoning_is_known_from_then_on(server: Mo
     )
     runs = [drive(request("hello", model=name)) for _ in range(4)]
     assert [run.result.reply for run in runs] == ["One", "Two", "Three", "Four"]
-    shown = [
-        [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA] for run in runs
-    ]
-    assert shown[1:] == [["Two"], ["Three"], ["Fo", "ur"]], "an answer without a tag ends it"
-
-
-@pytest.fixture
-def _short() -> Iterator[None]:
-    before = hooks.reply_characters
-    hooks.reply_characters = lambda: 1000
-    yield
-    hooks.reply_characters = before
+    assert [deltas(run) for run in runs[1:]] == [["Two"], ["Three"], ["Fo", "ur"]], (
+        "an answer without a tag ends it"
+    )
 
 
 def endless(delta: JSON) -> Odd:
     return Odd(pieces=repeat(oddities.chunk(delta)))
 
 
-@pytest.mark.usefixtures("_short")
 @pytest.mark.parametrize(
     ("delta", "text"),
     [
@@ -321,7 +307,10 @@ def endless(delta: JSON) -> Odd:
     ],
     ids=["text", "one piece", "reasoning", "arguments", "a call without a name"],
 )
-def test_an_endless_answer_is_read_to_the_bound(server: ModelServer, delta: JSON, text: str) -> None:
+def test_an_endless_answer_is_read_to_the_bound(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, delta: JSON, text: str
+) -> None:
+    monkeypatch.setattr(hooks, "reply_characters", lambda: 1000)
     server.answer_with(endless(delta), chat("Done.", reason="length"))
     run = drive(request("hello", model=NETWORK))
     said = [each for each in run.result.entries if each.role is Role.ASSISTANT]

@@ -192,18 +192,16 @@ def nested(depth: int) -> dict[str, Any]:
     return deep
 
 
+NOWHERE = ("https://example.org/secret.json", "#/$defs/nowhere")
 ILL_FORMED: list[Any] = [
     None,
     [],
     {},
     {"type": "array"},
     {"type": "object", "required": "a"},
-    {"type": "object", "properties": {"a": 5}},
-    {"type": "object", "properties": {"a": {"type": {"b": 1}}}},
-    {"type": "object", "properties": {"a": {"enum": "b"}}},
+    *({"type": "object", "properties": {"a": each}} for each in (5, {"type": {"b": 1}}, {"enum": "b"})),
     {"type": "object", "properties": {"a": {"anyOf": {}}}},
-    {"type": "object", "properties": {"a": {"$ref": "https://example.org/secret.json"}}},
-    {"type": "object", "properties": {"a": {"$ref": "#/$defs/nowhere"}}},
+    *({"type": "object", "properties": {"a": {"$ref": each}}} for each in NOWHERE),
     {"type": "object", "description": "x" * 20_000},
     nested(60),
 ]

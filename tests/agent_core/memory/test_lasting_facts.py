@@ -15,15 +15,7 @@ from agent_core.llm import tokens
 from agent_core.memory import task_state
 from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.relative_days import with_dates
-from agent_core.memory.task_state import (
-    SaidMessage,
-    Speaker,
-    TaskStateData,
-    mark_new_lines,
-    read_reply,
-    restore_marks,
-    without_source,
-)
+from agent_core.memory.task_state import SaidMessage, Speaker, TaskStateData
 from agent_core.text import fence
 from agent_core.turn import compress
 from agent_core.turn.control import TurnControl
@@ -168,7 +160,7 @@ WHOLE = {
 
 
 def test_an_answer_is_read_wherever_the_object_stands_in_it() -> None:
-    found = read_reply(f"Here it is:\n```json\n{json.dumps(WHOLE)}\n```")
+    found = task_state.read_reply(f"Here it is:\n```json\n{json.dumps(WHOLE)}\n```")
     assert found is not None
     assert found.held == TaskStateData(
         current_goal="paint the shed", open_loops=("a", "b"), important_facts=("likes red",)
@@ -177,7 +169,7 @@ def test_an_answer_is_read_wherever_the_object_stands_in_it() -> None:
 
 def test_a_fact_names_the_message_in_which_it_stands() -> None:
     facts = ["a", {"fact": "b", "message": 2}, {"fact": "c", "message": "3"}, {"fact": "d", "message": None}]
-    found = read_reply(json.dumps(WHOLE | {"important_facts": facts}))
+    found = task_state.read_reply(json.dumps(WHOLE | {"important_facts": facts}))
     assert found is not None
     assert found.held.important_facts == ("a", "b", "c", "d")
     assert found.sources == {"b": 2, "c": 3}
@@ -189,7 +181,7 @@ def test_what_is_no_task_state_is_none() -> None:
     broken += [{name: value for name, value in WHOLE.items() if name != part} for part in WHOLE]
     broken += [{**WHOLE, "important_facts": "likes red"}, {**WHOLE, "current_goal": ["paint"]}]
     texts = ["", "nothing", "{", '{"other": 1}', "[1, 2]", *map(json.dumps, broken)]
-    assert [text for text in texts if read_reply(text) is not None] == []
+    assert [text for text in texts if task_state.read_reply(text) is not None] == []
 
 
 def test_it_is_bounded() -> None:
@@ -325,16 +317,16 @@ ON = date(2026, 11, 23)
 def test_a_long_line_of_spaces_is_read_at_once() -> None:
     long = f"a{' ' * 100_000}b"
     begun = time.process_time()
-    assert without_source(long) == long
-    assert mark_new_lines("", long, ON) == f"{long} [outside 2026-11-23]"
-    assert restore_marks(long, f"{long} [outside 2026-11-23]") == f"{long} [outside 2026-11-23]"
+    assert task_state.without_source(long) == long
+    assert task_state.mark_new_lines("", long, ON) == f"{long} [outside 2026-11-23]"
+    assert task_state.restore_marks(long, f"{long} [outside 2026-11-23]") == f"{long} [outside 2026-11-23]"
     assert time.process_time() - begun < 1.0
 
 
 def test_marks_go_with_the_spaces_before_them() -> None:
-    assert without_source("tea at four   [person 2026-11-23]") == "tea at four"
-    assert without_source("[person 2026-11-23] tea") == "[person 2026-11-23] tea"
+    assert task_state.without_source("tea at four   [person 2026-11-23]") == "tea at four"
+    assert task_state.without_source("[person 2026-11-23] tea") == "[person 2026-11-23] tea"
     assert (
-        mark_new_lines("", "tea [Agent 2026-01-01]  [outside 2026-01-02] x", ON)
+        task_state.mark_new_lines("", "tea [Agent 2026-01-01]  [outside 2026-01-02] x", ON)
         == "tea x [outside 2026-11-23]"
     )

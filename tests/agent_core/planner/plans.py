@@ -14,8 +14,8 @@ from agent_core.planner.texts import Resume
 from agent_core.planner.work import PlanRequest
 from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.turn.control import TurnControl
-from agent_core.types import StepKind, ToolCall, TurnEvent, TurnRequest, TurnResult, Usage
-from tests.agent_core.fakes import QUICK, TOOLS, Ports, played, spec
+from agent_core.types import StepKind, ToolCall, TurnEvent, TurnResult, Usage
+from tests.agent_core.fakes import TOOLS, Ports, played, request, spec
 
 Reply = ModelReply | Exception
 
@@ -141,8 +141,8 @@ class Planned:
         return [str(event.type) for event in self.events if event.type != "llm_delta"]
 
 
-def fresh(request: str = "do it") -> Execution:
-    return Execution(id="abcd2345", request=request)
+def fresh(words: str = "do it") -> Execution:
+    return Execution(id="abcd2345", request=words)
 
 
 def drive(
@@ -158,18 +158,10 @@ def drive(
     """Run a planned turn; its journal is what the ports hold."""
     ports, model = ports or MemoryPorts(), kind(replies)
     models.register("planner-model", lambda: model)
-    turn = TurnRequest(
-        system_prompt="s",
-        history=(),
-        message="do it",
-        model="planner-model",
-        tools=tools,
-        policy=more.pop("policy", QUICK),
-        steps=tuple(ports.steps),
-        attempt=2 if ports.steps else 1,
-    )
-    request = PlanRequest(turn=turn, execution=execution or fresh(), **({"may_ask_consent": True} | more))
-    told, result = played(run_plan(request, ports, control or TurnControl()))
+    steps: dict[str, Any] = {"steps": tuple(ports.steps), "attempt": 2 if ports.steps else 1}
+    turn = request("do it", model="planner-model", tools=tools, **steps)
+    asked = PlanRequest(turn=turn, execution=execution or fresh(), **({"may_ask_consent": True} | more))
+    told, result = played(run_plan(asked, ports, control or TurnControl()))
     return Planned(result=result, events=told, model=model, ports=ports)
 
 

@@ -33,15 +33,12 @@ def plan_of(**fields: Any) -> Plan:
     return read_plan(form("make_plan", **fields), "make_plan", Plan, TOOLS)
 
 
-def revision_of(**fields: Any) -> Revision:
-    return read_plan(form("revise_plan", **fields), "revise_plan", Revision, TOOLS)
-
-
 def test_a_null_is_what_was_left_out() -> None:
     nothing = dict.fromkeys(["title", "tool", "arguments", "instruction", "answer", "question", "confirm"])
     [step] = plan_of(goal=None, steps=[{"type": "respond", **nothing}]).steps
     assert (step.type, step.arguments, step.question, step.confirm) == (StepType.RESPOND, {}, "", False)
-    assert revision_of(action="finish", steps=None, question=None, confirm=None).steps == ()
+    finish = form("revise_plan", action="finish", steps=None, question=None, confirm=None)
+    assert read_plan(finish, "revise_plan", Revision, TOOLS).steps == ()
 
 
 def test_json_within_a_string_is_read() -> None:

@@ -87,17 +87,11 @@ def test_a_plan_is_told_the_consent_rules_of_its_turn() -> None:
     for told in (texts.plan_message(fresh("x"), asked), texts.revise_message(fresh("x"), asked)):
         assert "person's consent, which the server asks for by itself: erase." in told
         assert "your owner allows them without asking: fetch." in told
+        assert "refused in this turn" not in told
     asked = replace(asked, may_ask_consent=False)
     for told in (texts.plan_message(fresh("x"), asked), texts.revise_message(fresh("x"), asked)):
         assert "refused in this turn, and the person is told that you asked for it: erase." in told
         assert "the server asks" not in told
-
-
-@pytest.mark.rule("3.5", "4.2", "5.6")
-def test_a_planned_slot_is_told_consent_calls_are_refused() -> None:
-    slot = drive([answers("Done.")], tools=(ERASE,), may_ask_consent=False).model.prompt(0)
-    chat = drive([answers("Done.")], tools=(ERASE,), may_ask_consent=True).model.prompt(0)
-    assert ("refused in this turn" in slot, "refused in this turn" in chat) == (True, False)
 
 
 def test_a_question_cannot_bring_its_own_reply() -> None:

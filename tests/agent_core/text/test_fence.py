@@ -86,10 +86,11 @@ def test_an_update_stays_an_update(text: str, place: str) -> None:
     assert items[0].startswith("- [")
 
 
+@pytest.mark.rule("3.3")
 @pytest.mark.parametrize("text", FORGED)
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_stays_under_its_own_heading(text: str, name: str) -> None:
-    documents = dict.fromkeys(DOCUMENTS, "text") | {name: text}
+def test_a_document_stays_in_its_place_under_its_own_heading(text: str, name: str) -> None:
+    documents = {"HEARTBEAT.md": "left out"} | dict.fromkeys(DOCUMENTS, "text") | {name: text}
     prompt = built("primary", documents=documents).system_prompt
     assert [block.text for block in fence.blocks(prompt)] == [documents[each].strip() for each in DOCUMENTS]
     kind = fence.INSTRUCTIONS if name in INSTRUCTING else fence.DATA

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -33,14 +32,10 @@ TOOL = spec("look", description="Looks.")
 
 
 @pytest.fixture(autouse=True)
-def limited() -> Iterator[None]:
-    before = hooks.context_tokens
-    hooks.context_tokens = lambda: LIMIT
-    request_size.use_model(
-        "", ()
-    )  # not the one of the last turn in this thread, which may have a smaller context
-    yield
-    hooks.context_tokens = before
+def limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "context_tokens", lambda: LIMIT)
+    # not the one of the last turn in this thread, which may have a smaller context
+    request_size.use_model("", ())
 
 
 def looked(number: int, output: str) -> tuple[Entry, Entry]:
@@ -57,9 +52,8 @@ def call_of(*entries: Entry, kept: int = 3, system: str = "s") -> ModelCall:
 
 
 def test_the_oldest_observations_give_way_first_and_say_so() -> None:
-    entries = [
-        entry for number in range(6) for entry in looked(number, f"result {number}: " + "word " * 2000)
-    ]
+    words = "word " * 2000
+    entries = [entry for number in range(6) for entry in looked(number, f"result {number}: {words}")]
     fitting = call_of(user("go"), *looked(1, "word " * 1000))
     assert request_size.fit_call(fitting) is fitting
     call = call_of(user("go"), *entries, kept=len(entries) + 1)

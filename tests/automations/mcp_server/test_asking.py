@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db.models.functions import Now
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from mcp import Client
 
@@ -28,11 +26,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 
 def test_tools_are_listed_and_described(ada: McpCaller) -> None:
-    async def work(client: Client) -> Any:
-        return await client.list_tools()
-
     for mode in ("auto", "legacy"):
-        found = {tool.name: tool for tool in ada.talk(work, mode=mode).tools}
+        listed = ada.talk(lambda client: client.list_tools(), mode=mode)
+        found = {tool.name: tool for tool in listed.tools}
         assert {"ask", "schedule", "explain", "skip_next", "read_mailbox"} <= found.keys()
         assert found["explain"].annotations.read_only_hint is True
         assert found["cancel_appointment"].annotations.destructive_hint is True
@@ -51,10 +47,8 @@ def test_a_short_answer_comes_with_the_call(ada: McpCaller, mode: str) -> None:
 
 @pytest.mark.rule("3.6")
 def test_an_answer_that_is_not_whole_says_so(ada: McpCaller) -> None:
-    async def work(client: Client) -> Any:
-        return await client.call_tool("ask", {"message": "hello [[ends:length]][[reply:Half]]"})
-
-    found = ada.talk(work)
+    given = {"message": "hello [[ends:length]][[reply:Half]]"}
+    found = ada.talk(lambda client: client.call_tool("ask", given))
     assert (found.structured_content["answer"], found.structured_content["ended_by"]) == ("Half", "length")
     assert found.content[0].text == f"Half\n\n({NOTES[Ended.LENGTH]})"
 
@@ -96,13 +90,9 @@ def test_a_message_that_is_sent_twice_with_one_key_is_one_turn(ada: McpCaller) -
     first, second = ada.call("ask", given), ada.call("ask", given)
     assert first == second
     assert "already used" in ada.refused("ask", given | {"message": "another"})
-
-    async def by_meta(client: Client) -> Any:
-        meta: Any = {"rondo/idempotencyKey": "k2"}
-        return await client.call_tool("ask", {"message": "by meta"}, meta=meta)
-
-    turns = {ada.talk(by_meta).structured_content["turn"] for _ in range(2)}
-    assert len(turns) == 1
+    meta: Any = {"rondo/idempotencyKey": "k2"}
+    twice = [ada.talk(lambda client: client.call_tool("ask", {"message": "x"}, meta=meta)) for _ in range(2)]
+    assert len({each.structured_content["turn"] for each in twice}) == 1
     assert Turn.objects.filter(session__owner=ada.user).count() == 2
     ada.call("ask", {"message": "without a key"})
     ada.call("ask", {"message": "without a key"})
@@ -215,16 +205,9 @@ def test_an_automation_is_scheduled_with_caps_and_shows_what_it_used(ada: McpCal
     assert made["limits"]["day"]["spent"] == {"tokens": 0, "usd": "0.000000"}
     assert "bad_limits" in ada.refused("schedule", given | {"limits": {"day": {"usd": "free"}}})
     job = CronJob.objects.get(pk=made["id"])
-    for hours in range(3):
-        at, used = Now() - timedelta(hours=hours), {"requests": 1, "input_tokens": 70, "usd": "0.020000"}
-        RunRecord.objects.create(
-            run_id=f"{job.pk}:{hours}",
-            job=job,
-            scheduled_for=at,
-            state=RunState.SUCCEEDED,
-            finished_at=Now(),
-            usage=used,
-        )
+    used = {"requests": 1, "input_tokens": 70, "usd": "0.020000"}
+    for days in range(3):
+        past_run(job, days, RunState.SUCCEEDED, usage=used)
     explained = ada.call("explain", {"job_id": job.pk})
     assert (explained["usage"]["runs"], explained["usage"]["input_tokens"]) == (3, 210)
     assert (explained["usage"]["usd"], explained["usage"]["usd_per_run"]) == ("0.060000", "0.020000")
@@ -323,9 +306,8 @@ def test_the_next_runs_are_skipped_once_with_a_key(ada: McpCaller) -> None:
     assert RunRecord.objects.get().reason == "skipped_by_user"
     later = ada.call("skip_next", {"job_id": made["id"], "slots": 2})
     assert later["next_run_at"] > skipped["next_run_at"]
-    [listed] = [
-        each for each in ada.call("list_appointments")["appointments"] if each["kind"] == "automation"
-    ]
+    appointments = ada.call("list_appointments")["appointments"]
+    [listed] = [each for each in appointments if each["kind"] == "automation"]
     assert (listed["id"], listed["next"][0]) != (made["id"], made["next_run_at"])
     here = {"job_id": made["id"]}
     told = ada.call("explain", here)
@@ -339,9 +321,8 @@ def test_the_next_runs_are_skipped_once_with_a_key(ada: McpCaller) -> None:
 
 def test_the_mailbox_is_read_without_acknowledging_it(ada: McpCaller) -> None:
     session = Session.objects.get(agent__owner=ada.user, key="unified:default")
-    deposit(
-        session.pk, NewUpdate(event_type="job_completed", summary="The report is ready.", source_key="job:x")
-    )
+    ready = NewUpdate(event_type="job_completed", summary="The report is ready.", source_key="job:x")
+    deposit(session.pk, ready)
     for _ in range(2):
         [update] = ada.call("read_mailbox")["updates"]
         assert (update["summary"], update["state"]) == ("The report is ready.", "pending")

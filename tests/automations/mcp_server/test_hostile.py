@@ -139,6 +139,4 @@ def test_requests_count_toward_the_limit_of_the_api(ada: McpCaller, tmp_path: An
 
 def test_no_answer_shows_the_token(ada: McpCaller) -> None:
     for body in (call("nothing", token=ada.token), ask("\x00"), b"{"):
-        assert ada.token not in post(ada, body).text.replace(
-            json.dumps(body) if isinstance(body, dict) else "", ""
-        )
+        assert ada.token not in post(ada, body).text

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import pytest
-from mcp import Client
 from mcp_types import ElicitResult
 
 from agent_core.llm.protocol import ModelReply
@@ -27,6 +26,11 @@ def erase(what: str) -> ModelReply:
     return ModelReply(text="", calls=(ToolCall(id="e", name="erase", arguments={"name": what}),))
 
 
+def will_erase(site: Site, name: str) -> None:
+    """The model wants to erase this, and does so again once it is allowed to."""
+    site.model.answer_with(erase(name), ModelReply(text="May I?"), erase(name), ModelReply(text="Gone."))
+
+
 def accept(**content: Any) -> ElicitResult:
     return ElicitResult(action="accept", content=content)
 
@@ -40,9 +44,8 @@ def test_consent_is_asked_at_the_client_and_counts_for_its_call(
     ada: McpCaller, site: Site, allow: bool
 ) -> None:
     disk = f"disk-{allow}"
-    site.model.answer_with(
-        erase(disk), ModelReply(text="May I?"), *([erase(disk)] if allow else []), ModelReply(text="Done.")
-    )
+    after = ([erase(disk)] if allow else []) + [ModelReply(text="Done.")]
+    site.model.answer_with(erase(disk), ModelReply(text="May I?"), *after)
     human = Human(answers=[accept(allow=allow)])
     found = ada.call("ask", {"message": "erase it"}, human=human)
     assert (found["state"], found["answer"]) == ("succeeded", "Done.")
@@ -50,13 +53,10 @@ def test_consent_is_asked_at_the_client_and_counts_for_its_call(
     assert f'erase with {{"name": "{disk}"}}' in asked
     assert erased(site, disk) == int(allow)
     assert ConsentQuestion.objects.get().state == (ConsentState.GRANTED if allow else ConsentState.REFUSED)
-    site.model.forget_script()
 
 
 def test_clients_of_earlier_revisions_are_asked_within_their_request(ada: McpCaller, site: Site) -> None:
-    site.model.answer_with(
-        erase("early"), ModelReply(text="May I?"), erase("early"), ModelReply(text="Gone.")
-    )
+    will_erase(site, "early")
     human = Human(answers=[accept(allow=True)])
     assert ada.call("ask", {"message": "erase it"}, human=human, mode="legacy")["answer"] == "Gone."
     [asked] = human.asked
@@ -97,9 +97,8 @@ def test_words_of_a_program_are_never_consent(ada: McpCaller, site: Site, words:
         site.model.answer_with(erase(name), ModelReply(text="Still not."))
     ada.call("ask", {"message": said})
     site.model.forget_script()
-    refusal = ada.refused(
-        "answer_question", {"turn": found["turn"], "question": question.pk, "answer": "yes"}
-    )
+    given = {"turn": found["turn"], "question": question.pk, "answer": "yes"}
+    refusal = ada.refused("answer_question", given)
     assert "needs_person" in refusal or "question_closed" in refusal
     assert erased(site, name) == 0
     assert not ConsentQuestion.objects.filter(state=ConsentState.GRANTED).exists()
@@ -148,28 +147,23 @@ def test_a_state_of_somebody_else_or_of_nothing_is_refused(ada: McpCaller, bob: 
     handle = f"{turn['session']}.{turn['turn']}"
     before = Turn.objects.count()
 
-    def retried(state: str) -> Any:
-        async def work(client: Client) -> Any:
-            return await client.call_tool("ask", {"message": "hello"}, request_state=state)
-
-        return work
+    def retried(caller: McpCaller, state: str) -> Any:
+        hello = {"message": "hello"}
+        return caller.talk(lambda client: client.call_tool("ask", hello, request_state=state))
 
     for state in (handle, "", "x" * 5000):  # the others are those of `test_tasks.py`: one function reads both
-        found = bob.talk(retried(state))
+        found = retried(bob, state)
         assert found.is_error, state
         assert "no such" in found.content[0].text
-    assert ada.talk(retried(handle)).structured_content["turn"] == turn["turn"]
+    assert retried(ada, handle).structured_content["turn"] == turn["turn"]
     assert Turn.objects.count() == before
 
 
 def test_an_answer_given_in_a_window_goes_on_with_the_request(ada: McpCaller, site: Site) -> None:
-    site.model.answer_with(
-        erase("window"), ModelReply(text="May I?"), erase("window"), ModelReply(text="Gone.")
-    )
+    will_erase(site, "window")
     found = ada.call("ask", {"message": "erase it"})
     with site.client(ada.token) as http:
         answered = http.post(f"/api/questions/{found['question']['id']}/answer/", json={"content": "yes"})
         assert answered.status_code == 202
     until(lambda: erased(site, "window") == 1)
     assert ada.call("get_answer", {"turn": found["turn"]})["answer"] == "Gone."
-    site.model.forget_script()

@@ -13,10 +13,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from agent_core.llm.protocol import ModelReply
 from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Human, McpCaller, TasksOfClient
-from tests.automations.mcp_server.test_questions import accept, erase, erased
+from tests.automations.mcp_server.test_hostile import HELLO, call
+from tests.automations.mcp_server.test_questions import accept, erased, will_erase
 from tests.up import ROOT, clean_environ, free_port, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -26,24 +26,14 @@ COMMAND = [str(ROOT / "manage.py"), "mcp"]
 
 def talk(environ: dict[str, str], folder: Path, work: Any, *, mode: Any = "auto", **more: Any) -> Any:
     """Start the command as a client does, and do the work."""
-    server = StdioServerParameters(
-        command=sys.executable, args=COMMAND, env=clean_environ() | environ, cwd=folder
-    )
+    environ = clean_environ() | environ
+    server = StdioServerParameters(command=sys.executable, args=COMMAND, env=environ, cwd=folder)
 
     async def done() -> Any:
         async with Client(stdio_client(server), mode=mode, **more) as client:
             return await work(client)
 
     return asyncio.run(done())
-
-
-def ask(message: str) -> Any:
-    async def work(client: Client) -> Any:
-        found = await client.call_tool("ask", {"message": message})
-        assert not found.is_error, found.content
-        return found.structured_content
-
-    return work
 
 
 def named(caller: McpCaller) -> dict[str, str]:
@@ -53,29 +43,27 @@ def named(caller: McpCaller) -> dict[str, str]:
 @pytest.mark.long("it starts the command of the MCP server")
 @pytest.mark.rule("3.5")
 def test_tasks_and_questions_pass_through(ada: McpCaller, site: Site, tmp_path: Path) -> None:
-    site.model.answer_with(
-        erase("stdio"), ModelReply(text="May I?"), erase("stdio"), ModelReply(text="Gone.")
-    )
+    will_erase(site, "stdio")
     human = Human(answers=[accept(allow=True)])
     more = {"extensions": [TasksOfClient(human)], "elicitation_callback": human}
-    assert talk(named(ada), tmp_path, ask("erase it"), **more)["answer"] == "Gone."
+    asked = talk(
+        named(ada), tmp_path, lambda client: client.call_tool("ask", {"message": "erase it"}), **more
+    )
+    assert asked.structured_content["answer"] == "Gone."
     assert erased(site, "stdio") == 1
     site.model.forget_script()
-    site.model.answer_with(
-        erase("early-stdio"), ModelReply(text="May I?"), erase("early-stdio"), ModelReply(text="Gone.")
-    )
+    will_erase(site, "early-stdio")
     human, told = Human(answers=[accept(allow=True)]), []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         told.append(message)
 
-    async def work(client: Client) -> Any:
-        return await client.call_tool("ask", {"message": "erase it"}, progress_callback=note)
+    def erase_it(client: Client) -> Any:
+        return client.call_tool("ask", {"message": "erase it"}, progress_callback=note)
 
-    found = talk(named(ada), tmp_path, work, mode="legacy", elicitation_callback=human)
+    found = talk(named(ada), tmp_path, erase_it, mode="legacy", elicitation_callback=human)
     assert (found.structured_content["answer"], len(human.asked)) == ("Gone.", 1)
     assert told
-    site.model.forget_script()
 
 
 def test_without_a_server_the_command_says_what_to_set(tmp_path: Path) -> None:
@@ -97,14 +85,11 @@ def test_a_stored_token_goes_to_its_own_server_only(ada: McpCaller, tmp_path: Pa
 @pytest.mark.parametrize("what", ["server", "token"])
 def test_a_server_that_refuses_or_is_away_ends_the_request(ada: McpCaller, tmp_path: Path, what: str) -> None:
     wrong = {"server": {"RONDO_URL": f"http://127.0.0.1:{free_port()}"}, "token": {"RONDO_TOKEN": "0" * 40}}
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": hello})
+    line = json.dumps(call("initialize", **HELLO) | {"id": 7})
     environ = clean_environ() | named(ada) | wrong[what]
     command = [sys.executable, *COMMAND]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environ, stdin=pipe, stdout=pipe, stderr=pipe
-    ) as started:
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=tmp_path, env=environ, **pipes) as started:
         assert started.stdin is not None
         assert started.stdout is not None
         started.stdin.write(f"{line}\n".encode())

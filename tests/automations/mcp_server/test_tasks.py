@@ -15,7 +15,7 @@ from agent_core.text.formats import utc_text
 from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, Turn
 from tests.api.conftest import Site, start_web
 from tests.automations.mcp_server.conftest import Human, McpCaller, TasksOfClient, task_request
-from tests.automations.mcp_server.test_questions import COLOUR, accept, erase, erased
+from tests.automations.mcp_server.test_questions import COLOUR, accept, erase, erased, will_erase
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.tokens import token_of
@@ -23,16 +23,10 @@ from tests.tokens import token_of
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 
-async def begun(client: Client, message: str, **more: Any) -> Any:
-    """A task that asks the agent."""
-    return await client.session.call_tool("ask", {"message": message} | more, allow_claimed=True)
-
-
-def begin(caller: McpCaller, message: str, **more: Any) -> str:
-    async def work(client: Client) -> Any:
-        return await begun(client, message, **more)
-
-    task = caller.talk(work, tasks=True)
+def begin(caller: McpCaller, message: str) -> str:
+    """A task that asks the agent: its id."""
+    given = {"message": message}
+    task = caller.talk(lambda client: client.session.call_tool("ask", given, allow_claimed=True), tasks=True)
     assert (task.result_type, task.status) == ("task", "working")
     return str(task.task_id)
 
@@ -43,11 +37,10 @@ def get(caller: McpCaller, task_id: str) -> Any:
 
 def update(caller: McpCaller, task_id: str, **responses: ElicitResult) -> None:
     given = {key: each.model_dump(by_alias=True, mode="json") for key, each in responses.items()}
-
-    async def work(client: Client) -> Any:
-        return await task_request(client.session, "update", task_id, EmptyResult, input_responses=given)
-
-    caller.talk(work, tasks=True)
+    more: Any = {"input_responses": given}
+    caller.talk(
+        lambda client: task_request(client.session, "update", task_id, EmptyResult, **more), tasks=True
+    )
 
 
 def finish(caller: McpCaller, task_id: str) -> Any:
@@ -92,8 +85,8 @@ def test_a_turn_that_failed_is_a_completed_task_with_an_error(ada: McpCaller) ->
 def test_a_cancelled_task_stops_its_turn(ada: McpCaller, site: Site) -> None:
     task_id = begin(ada, "[[pause:t2]] [[reply:One two three]]")
 
-    async def cancel(client: Client) -> Any:
-        return await task_request(client.session, "cancel", task_id, EmptyResult)
+    def cancel(client: Client) -> Any:
+        return task_request(client.session, "cancel", task_id, EmptyResult)
 
     ada.talk(cancel, tasks=True)
     until(lambda: Turn.objects.get().state == "cancelled")
@@ -104,7 +97,7 @@ def test_a_cancelled_task_stops_its_turn(ada: McpCaller, site: Site) -> None:
 
 @pytest.mark.rule("3.5")
 def test_a_question_of_a_task_is_input_required_and_answered_once(ada: McpCaller, site: Site) -> None:
-    site.model.answer_with(erase("task"), ModelReply(text="May I?"), erase("task"), ModelReply(text="Gone."))
+    will_erase(site, "task")
     task_id = begin(ada, "erase it")
     until(lambda: ConsentQuestion.objects.exists() and Turn.objects.get().state == "succeeded")
     waiting = get(ada, task_id)
@@ -123,7 +116,6 @@ def test_a_question_of_a_task_is_input_required_and_answered_once(ada: McpCaller
     update(ada, task_id, **{key: accept(allow=True)})  # the question is closed now
     assert Turn.objects.count() == 2
     assert ConsentQuestion.objects.get().state == ConsentState.GRANTED
-    site.model.forget_script()
 
 
 @pytest.mark.rule("3.5")
@@ -142,7 +134,6 @@ def test_an_answer_to_an_earlier_question_does_not_answer_the_next(ada: McpCalle
     assert get(ada, task_id).status == "input_required"
     assert (erased(site, "one"), erased(site, "two")) == (1, 0)
     assert Turn.objects.count() == 2
-    site.model.forget_script()
 
 
 def test_a_plan_that_asks_goes_on_as_the_same_task(ada: McpCaller) -> None:
@@ -181,8 +172,7 @@ def opened(person: Person, fleet: Fleet, name: str) -> tuple[McpCaller, Process]
     folder.mkdir()
     url, web = start_web(folder)
     fleet.processes.append(web)
-    token = token_of(person.user)
-    return McpCaller(url=url, token=token, user=person.user), web
+    return McpCaller(url=url, token=token_of(person.user), user=person.user), web
 
 
 @pytest.mark.full

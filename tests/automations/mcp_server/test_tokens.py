@@ -47,8 +47,8 @@ def test_a_token_is_offered_and_allowed_the_tools_of_its_scopes(ada: McpCaller) 
 def test_a_limited_token_reaches_its_own_conversation_only(ada: McpCaller) -> None:
     agent = Agent.objects.get(owner=ada.user)
     here, beside = open_session(agent, title="here"), open_session(agent, title="beside")
-    other = ada.call("schedule", {"message": "tea", "every_seconds": 3600, "session": str(beside.pk),
-                                  "idempotency_key": "k"})  # fmt: skip
+    again = {"message": "tea", "every_seconds": 3600, "idempotency_key": "k"}
+    other = ada.call("schedule", again | {"session": str(beside.pk)})
     mine = caller(ada, "manage", session=Session.objects.get(pk=here.pk))
     assert mine.call("list_agents")["agents"] == []
     assert [each["title"] for each in mine.call("list_sessions")["sessions"]] == ["here"]
@@ -63,7 +63,6 @@ def test_a_limited_token_reaches_its_own_conversation_only(ada: McpCaller) -> No
         ("cancel_appointment", {"job_id": other["id"]}),
     ):
         assert "not_found" in mine.refused(name, given), name
-    again = {"message": "tea", "every_seconds": 3600, "idempotency_key": "k"}
     assert mine.call("schedule", again)["id"] != other["id"]
     assert CronJob.objects.filter(session=here.pk).count() == 1
     assert Turn.objects.filter(session=beside.pk).count() == 0
@@ -74,11 +73,8 @@ def test_a_token_that_reads_answers_no_question_by_the_way(ada: McpCaller, site:
     turn = ada.call("ask", {"message": "[[reply:yes]]"})["turn"]
     handle = f"{Turn.objects.get(pk=turn).session_id}.{turn}"
     reader = caller(ada, "read")
-
-    async def resume(client: Any) -> Any:
-        return await client.session.call_tool("get_answer", {"turn": turn}, request_state=handle)
-
-    found = reader.talk(resume)
+    more: Any = {"request_state": handle}
+    found = reader.talk(lambda client: client.session.call_tool("get_answer", {"turn": turn}, **more))
     assert found.is_error
     assert "insufficient_scope" in found.content[0].text
 

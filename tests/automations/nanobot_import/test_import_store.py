@@ -144,17 +144,11 @@ def test_a_second_agent_importing_the_same_store_gets_new_ids(person: Person) ->
     assert CronJob.objects.filter(pk="3f9c2a1b").count() == 1
 
 
-LEGACY = [
-    {"deliver": True},
-    {"channel": "telegram"},
-    {"to": 42},
-    {"channelMeta": {"thread": 1}},
-    {"sessionKey": None},
-]
+LEGACY = {"deliver": True, "channel": "telegram", "to": 42, "channelMeta": {"thread": 1}, "sessionKey": None}
 EMPTY = {"payload": {"deliver": "", "channel": "", "to": " "}}
 CATEGORIES: list[tuple[dict[str, Any], Category | None]] = [
     *((fields, Category.BOUND) for fields in ({}, EMPTY, {"name": "dream"})),
-    *(({"payload": payload}, Category.LEGACY) for payload in LEGACY),
+    *(({"payload": {name: value}}, Category.LEGACY) for name, value in LEGACY.items()),
     ({"id": "dream"}, Category.SYSTEM),
     ({"payload": {"kind": "system_event"}}, None),
 ]

@@ -23,6 +23,7 @@ from sessions_app.models import Agent, MailboxEvent, Session, SessionState, Sess
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_agent, delete_session
 from sessions_app.sessions.dependents import blockers_of
+from sessions_app.sessions.open import primary_session
 from tests.automations.jobs.made import add, at_once, clock_of, code_of, new, planned_for
 from tests.conftest import Person, new_person
 from tests.races import UPDATE, gate, orphans
@@ -171,7 +172,7 @@ def test_the_limit_holds_when_several_adds_race(person: Person) -> None:
 
 def test_the_home_is_the_conversation_unless_it_is_primary(person: Person) -> None:
     thread = person.session()
-    primary = Session.objects.get(agent=person.agent, type=SessionType.PRIMARY)
+    primary = primary_session(person.agent)
     assert add(person, "A", schedule="1h", session_id=thread.pk).home_id == thread.pk
     assert add(person, "B", schedule="1h", session_id=primary.pk).home_id is None
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
@@ -305,10 +306,6 @@ def homed(person: Person, title: str, home: Session | None = None) -> CronJob:
     return add(person, title, schedule="1h", session_id=home.pk if home else None)
 
 
-def primary(person: Person) -> Session:
-    return Session.objects.get(agent=person.agent, type=SessionType.PRIMARY)
-
-
 @pytest.fixture(params=[{"chat_type": "group"}, {"key": "telegram:42"}], ids=["group", "channel"])
 def group(person: Person, telegram: None, request: pytest.FixtureRequest) -> Session:
     """A home that is not the primary session's like: several people read there, or another channel serves it."""
@@ -330,7 +327,7 @@ def test_deleting_a_private_web_thread_moves_its_routines_to_primary(person: Per
         assert job.home_id == (before if job is other else None)
     assert deleted(said).data["moved_routines"] == list(said.moved_ids)
     report_to_home(mine.home_id, person.agent.pk, NewUpdate(event_type="job_completed", summary="done"))
-    assert MailboxEvent.objects.get().target_id == primary(person).pk
+    assert MailboxEvent.objects.get().target_id == primary_session(person.agent).pk
 
 
 def test_routines_block_deleting_their_home_even_when_disabled(person: Person, group: Session) -> None:
@@ -342,7 +339,7 @@ def test_routines_block_deleting_their_home_even_when_disabled(person: Person, g
     blockers = [(each.id, each.name, each.enabled) for each in said.blockers]
     assert blockers == [(mine.pk, "A", True), (disabled.pk, "B", False)]
     assert delete_session(other.pk).deleted
-    assert [each.id for each in blockers_of(primary(person).pk)] == [without.pk]
+    assert [each.id for each in blockers_of(primary_session(person.agent).pk)] == [without.pk]
 
 
 def test_confirmed_deletion_removes_routines_and_their_work(person: Person, group: Session) -> None:

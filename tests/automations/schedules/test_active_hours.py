@@ -36,12 +36,7 @@ def schedule(first: int, end: int, zone: str = "UTC", seconds: int = 1800) -> Ac
 
 @pytest.mark.rule("5.3")
 @pytest.mark.parametrize(
-    ("first", "end", "active"),
-    [
-        (22, 6, [*range(6), 22, 23]),
-        (0, 24, range(24)),
-        (8, 24, range(8, 24)),
-    ],
+    ("first", "end", "active"), [(22, 6, [*range(6), 22, 23]), (0, 24, range(24)), (8, 24, range(8, 24))]
 )
 def test_the_first_hour_counts_and_the_last_does_not(first: int, end: int, active: list[int]) -> None:
     hours = {slot.hour for slot in walked(schedule(first, end), START, START + timedelta(days=1))}
