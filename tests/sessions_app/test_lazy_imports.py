@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
 
-from tests.up import ROOT
+from tests.up import run
 
 TRACES = "import sessions_app.turns.run, automations.beat, config.celery"
 BOTS = (
@@ -31,6 +30,4 @@ CHAT = "import interfaces.management.commands.chat"
 def test_a_process_does_not_load_what_it_does_not_use(program: str, unwanted: tuple[str, ...]) -> None:
     code = f"import sys, django; django.setup(); {program}; print({set(unwanted)!r} & set(sys.modules))"
     environ = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    assert run(sys.executable, "-c", code, env=environ, check=True).stdout == "set()\n"

@@ -103,10 +103,8 @@ def test_a_strangers_turn_only_reads(inside: Inside) -> None:
 def test_a_stranger_is_told_nothing_of_the_mailbox(inside: Inside) -> None:
     """What background work reports is the person's: it would leave by the hook's address, and be acknowledged."""
     session = inside.person.session()
-    deposit(
-        session.pk,
-        NewUpdate(event_type="job_completed", source_key="job:x", summary="The safe opens with Sesame."),
-    )
+    summary = "The safe opens with Sesame."
+    deposit(session.pk, NewUpdate(event_type="job_completed", source_key="job:x", summary=summary))
     System(session).post("Anything new?")
     inside.run(session)
     assert "Sesame" not in str(inside.model.calls)
@@ -145,10 +143,8 @@ def test_after_reading_a_page_a_write_needs_a_yes_in_that_turn_only(inside: Insi
     [asked] = ConsentQuestion.objects.get().calls
     assert (asked["name"], asked["arguments"]) == ("count", {"name": "after"})
     makes_it_twice = (calls(READ, count("after")), calls(count("after")), says("Counted."))
-    assert outcomes(inside.say(session, "yes", *makes_it_twice))[1:] == [
-        ("count", "ok"),
-        ("count", "refused"),
-    ]
+    twice = outcomes(inside.say(session, "yes", *makes_it_twice))
+    assert twice[1:] == [("count", "ok"), ("count", "refused")]
     inside.model.answer_with(calls(("cron", {"action": "list"}), count("asked")), says("Counted."))
     assert outcomes(inside.say(session, "Count now.")) == [("cron", "ok"), ("count", "ok")]
     update_agent(inside.person.agent.pk, {"allow_tools": ["count"]})
@@ -296,15 +292,9 @@ def test_allowances_are_read_written_and_bounded(person: Person) -> None:
     hook = f"/api/hooks/{made.json()['id']}/"
     changed = ask("PATCH", hook, {"allow_tools": []})
     assert (changed.status_code, changed.json()["allow_tools"]) == (200, [])
+    unknown = (["no_such_tool"], ["docs__search"], ["x" * 65])
     for path in (hook, "/api/agents/demo/"):
-        for bad in (
-            ["no_such_tool"],
-            ["docs__search"],
-            ["x" * 65],
-            ["cron"] * (MOST_ALLOWED + 1),
-            "cron",
-            [7],
-        ):
+        for bad in (*unknown, ["cron"] * (MOST_ALLOWED + 1), "cron", [7]):
             assert ask("PATCH", path, {"allow_tools": bad}).status_code == 400, bad
     refused = ask("PATCH", hook, {"allow_tools": ["no_such_tool"]}).json()
     assert refused["code"] == "bad_allow_tools"

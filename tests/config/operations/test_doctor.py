@@ -197,11 +197,8 @@ def test_addresses_that_lost_their_sender(person: Person, settings: Any, telegra
 
 
 def test_connections_that_do_not_work(person: Person, settings: Any) -> None:
-    there = {
-        "provider": "openai-chat",
-        "base_url": "https://models.example/v1",
-        "secret": "key-of-a-provider",
-    }
+    place = "https://models.example/v1"
+    there = {"provider": "openai-chat", "base_url": place, "secret": "key-of-a-provider"}
     ours, theirs = add_connection(None, "work", there), add_connection(person.user, "own", there)
     assert connections_usable().ok
     Connection.objects.filter(pk=theirs.pk).update(last_error="The API key is wrong.")

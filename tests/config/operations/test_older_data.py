@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ import pytest
 from django.conf import settings
 
 from tests.services import with_database
+from tests.up import run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.2")]
 NAME = "rondo_older"
@@ -62,12 +62,5 @@ def older() -> Iterator[str]:
 def test_an_automation_of_the_first_tables_fires_after_the_upgrade(older: str) -> None:
     environ = os.environ | {"DATABASE_URL": older, "DJANGO_SETTINGS_MODULE": "config.settings"}
     environ.pop("DATABASE_LOCK_URL", None)
-    done = subprocess.run(
-        [sys.executable, "-c", UPGRADED],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run(sys.executable, "-c", UPGRADED, env=environ)
     assert done.stdout.split("\n")[-2:] == ["Stand up True", ""], done.stderr

@@ -44,10 +44,7 @@ def begun(session: Session) -> Turn:
 
 def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(inside: Inside) -> None:
     session = inside.person.session()
-    events = [
-        deposit(session, "the build is green"),
-        deposit(session, "the disk is full", priority=2),
-    ]
+    events = [deposit(session, "the build is green"), deposit(session, "the disk is full", priority=2)]
     turn = inside.say(session, "hello")
     asked, _ = Message.objects.filter(session=session).order_by("seq")
     assert asked.content == "hello"

@@ -265,22 +265,14 @@ def test_deliveries_go_once_they_ended(session: Session) -> None:
 
 def test_keys_sign_in_links_and_stream_tickets_go_a_day_after_they_were_made(person: Person) -> None:
     token_of(person.user)
+    token = ApiToken.objects.get()
     for number in (2, 1, 0):
         made = ago(number + 0.5)
         IdempotencyKey.objects.create(user=person.user, address="a", key=f"{number}", created_at=made)
-        SignInLink.objects.create(
-            user=person.user,
-            token_sha256=f"{number}" * 64,
-            created_at=made,
-            expires_at=made + timedelta(minutes=10),
-            used_at=made if number == 2 else None,
-        )
-        StreamTicket.objects.create(
-            token=ApiToken.objects.get(),
-            ticket_sha256=f"{number}" * 64,
-            created_at=made,
-            expires_at=made + timedelta(minutes=1),
-        )
+        lives = {"created_at": made, "expires_at": made + timedelta(minutes=1)}
+        used = made if number == 2 else None
+        SignInLink.objects.create(user=person.user, token_sha256=f"{number}" * 64, used_at=used, **lives)
+        StreamTicket.objects.create(token=token, ticket_sha256=f"{number}" * 64, **lives)
     assert prune_all(1) == {"idempotency keys": 2, "sign-in links": 2, "stream tickets": 2}
     assert IdempotencyKey.objects.get().key == "0"
     assert SignInLink.objects.get().token_sha256 == "0" * 64

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from agent_core.connections import Connection, model_attributes
-from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
-from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.models import Delivery, DeliveryState
 from sessions_app.queue.receive import MessageInput, receive
 from tests import plugins
+from tests.automations.jobs.made import EVERY_SECOND, add, new
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
@@ -79,8 +78,7 @@ def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
         worker = fleet.worker()
         beat = fleet.beat()
         message = 'use tool wait_again with {"name": "open"}'
-        each_second = {"kind": "every", "seconds": 1}
-        create_job(NewJob(session_id=session.pk, name="n", message=message, schedule=each_second, max_runs=1))
+        new(session, message=message, schedule=EVERY_SECOND, max_runs=1)
         until(lambda: plugins.calls(fleet.folder, "open"))
         until(lambda: collector.named("chat test"), what="the first worker's call is there")
         worker.kill()
@@ -146,7 +144,7 @@ def test_a_routine_and_the_events_of_a_turn_belong_to_their_trace(
         worker, beat = fleet.worker(), fleet.beat()
         slow = receive(person_with_server.session().pk, MessageInput(content="[[hold:for-ever]] now"))
         until(lambda: ended(slow))
-        routine = add_routine(NewRoutine(agent_id=agent.pk, title="news", execution_mode="inline"))
+        routine = add(person_with_server, "news", execution_mode="inline")
         until(lambda: RunRecord.objects.filter(job=routine.pk, finished_at__isnull=False).exists())
         until(lambda: Delivery.objects.filter(state=DeliveryState.SENT).exists())
         assert (worker.stop(), beat.stop()) == (0, 0)

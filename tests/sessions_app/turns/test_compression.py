@@ -23,6 +23,7 @@ from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.inside import Inside, during
 from tests.sessions_app.turns.test_receive import automation
+from tests.talk import fresh
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("7.1", "7.6")]
 WHOLE = {
@@ -45,19 +46,13 @@ def short_of_tokens(settings: Any) -> None:
 def long_session(person: Person, messages: int = 60, size: int = 200) -> Session:
     """A session with so many messages of so many characters."""
     session: Session = person.session()
-    rows = [
-        Message(
-            session=session,
-            seq=n,
-            role="user" if n % 2 else "assistant",
-            content=f"message {n} ".ljust(size, "x"),
-        )
-        for n in range(1, messages + 1)
-    ]
-    Message.objects.bulk_create(rows)
+    texts = {n: f"message {n} ".ljust(size, "x") for n in range(1, messages + 1)}
+    Message.objects.bulk_create(
+        Message(session=session, seq=n, role="user" if n % 2 else "assistant", content=text)
+        for n, text in texts.items()
+    )
     Session.objects.filter(pk=session.pk).update(last_seq=messages)
-    session.refresh_from_db()
-    return session
+    return fresh(session)
 
 
 def shown(inside: Inside, number: int) -> list[str]:

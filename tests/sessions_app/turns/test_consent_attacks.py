@@ -138,10 +138,8 @@ def test_others_messages_make_a_yes_ambiguous_even_after_failed_turns(inside: In
     inside.model.answer_with(ModelRefused("no quota"))
     if who == "system":
         via = {"hook": "h", "name": "CI", "sender": "", "as_person": False}
-        receive(
-            session.pk,
-            MessageInput(content="Build 7 is red. Roll it back?", about=TurnInput(message={"via": via})),
-        )
+        about = TurnInput(message={"via": via})
+        receive(session.pk, MessageInput(content="Build 7 is red. Roll it back?", about=about))
     else:
         automation(session, "Shall I order milk?", datetime.now(UTC))
     inside.run(session)

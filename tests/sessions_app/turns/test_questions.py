@@ -11,14 +11,7 @@ from agent_core.execution import Status
 from agent_core.turn.consent import question_of
 from sessions_app.exceptions import NotWaiting, QuestionTaken
 from sessions_app.memory.task_state import remember
-from sessions_app.models import (
-    ConsentQuestion,
-    ExecutionState,
-    MailboxEvent,
-    OnBusy,
-    Session,
-    TaskState,
-)
+from sessions_app.models import ConsentQuestion, ExecutionState, MailboxEvent, OnBusy, Session, TaskState
 from sessions_app.questions.questions import answer_consent, answer_question
 from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
@@ -69,9 +62,7 @@ def test_a_slot_waits_for_no_consent_and_informs_its_home(planner: Inside) -> No
     """Whatever the type of the session: a person's plain yes lets nothing of it happen."""
     for session in (Session.objects.get(key="unified:default"), planner.person.session()):
         slot(planner, session, ERASE, revision("finish"), says("I may not."))
-        assert not ExecutionState.objects.filter(
-            session=session, status__in=["waiting_confirmation"]
-        ).exists()
+        assert not ExecutionState.objects.filter(session=session, status="waiting_confirmation").exists()
         assert MailboxEvent.objects.filter(target=session, event_type="consent_needed").count() == 1
         planner.say(session, "yes", plan(RESPOND), says("Hello."))
     assert planner.did("disk") == 0

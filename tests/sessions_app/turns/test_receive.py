@@ -40,17 +40,10 @@ def automation(session: Session, name: str, slot: datetime, *, waited: float = 0
 def automation_turn(session: Session, name: str, slot: datetime, *, waited: float = 0.0) -> Turn:
     """The same before it is stored."""
     about = {"automation_name": name, "automation_id": name, "timezone": "UTC", "seen": session.last_seq}
-    return Turn(
-        session=session,
-        kind=TurnKind.AUTOMATION,
-        lane=Lane.AUTO,
-        content=name,
-        on_busy=OnBusy.ENQUEUE,
-        due_at=slot,
-        queued_at=datetime.now(UTC) - timedelta(seconds=waited),
-        origin_run=f"{name}:1",
-        metadata=about | {"route": session.own_route},
-    )
+    queued = {"due_at": slot, "queued_at": datetime.now(UTC) - timedelta(seconds=waited)}
+    kind = {"kind": TurnKind.AUTOMATION, "lane": Lane.AUTO, "on_busy": OnBusy.ENQUEUE}
+    fields = kind | queued | {"origin_run": f"{name}:1", "metadata": about | {"route": session.own_route}}
+    return Turn(session=session, content=name, **fields)
 
 
 def guests_of(inside: Inside, session: Session, messages: list[MessageInput], *then: Reply) -> list[Turn]:

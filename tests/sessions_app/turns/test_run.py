@@ -91,10 +91,8 @@ def test_a_persons_hint_runs_no_automation_and_hints_at_it(
     worker: WorkerProcess, person: Person, broker: str
 ) -> None:
     session = person.session()
-    first, slot = (
-        receive(session.pk, MessageInput(content="one")),
-        automation(session, "water", datetime.now(UTC)),
-    )
+    first = receive(session.pk, MessageInput(content="one"))
+    slot = automation(session, "water", datetime.now(UTC))
     hinted(broker)
     run_next_turn(worker, session.pk, Lane.PEOPLE)
     assert hinted(broker) == [f"auto.{hints.shard_of(session.pk)}"]
