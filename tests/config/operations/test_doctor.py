@@ -254,8 +254,7 @@ def test_a_transaction_that_is_open_for_long(monkeypatch: pytest.MonkeyPatch) ->
     words = wrong(checks.oldest_transaction())
     assert "forgotten, idle in transaction" in words
     assert f"SELECT pg_terminate_backend({pid})" in words
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pg_terminate_backend({pid})")  # the cure
+    connection.cursor().execute(f"SELECT pg_terminate_backend({pid})")  # the cure
     until(lambda: checks.oldest_transaction().ok)
     other.close()
 

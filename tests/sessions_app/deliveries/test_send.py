@@ -283,8 +283,7 @@ def test_an_answer_follows_a_session_that_moved_during_its_turn(inside: Inside, 
     assert session.last_route["chat_id"] == f"{receiver.url}/new"
 
 
-def test_a_delivery_to_an_unserved_channel_fails_visibly(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_delivery_to_an_unserved_channel_fails_visibly(inside: Inside, session: Session) -> None:
     Session.objects.filter(pk=session.pk).update(channel="pigeon", chat_id="7")
     inside.say(session, "hello")
     assert sent(session, "pigeon") == ["failed"]

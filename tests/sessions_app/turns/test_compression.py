@@ -146,8 +146,7 @@ def test_what_a_person_corrects_meanwhile_holds(inside: Inside) -> None:
     assert session.window_from_seq == 1
 
 
-def test_a_live_state_request_does_not_see_held_task_state(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_live_state_request_does_not_see_held_task_state(inside: Inside, session: Session) -> None:
     remember(session.pk, {"current_goal": "the automation at nine"})
     inside.say(session, "Which automations are there?")
     assert "at nine" not in str(shown(inside, 0))

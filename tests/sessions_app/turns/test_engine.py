@@ -80,8 +80,7 @@ def test_a_plan_outlives_workers_that_are_killed_at_a_step_and_at_its_question(
     assert (done.pk, done.status, done.final_answer) == (stored.pk, Status.COMPLETED, last_said(session))
 
 
-def test_a_failed_plan_is_retried_with_what_the_person_asked(planner: Inside) -> None:
-    session = planner.person.session()
+def test_a_failed_plan_is_retried_with_what_the_person_asked(planner: Inside, session: Session) -> None:
     planner.model.answer_with(says("no plan"), says("no plan either"))
     assert planner.say(session, "Do the impossible.").error_code == "invalid_plan"
     failed = ExecutionState.objects.get()
@@ -140,8 +139,7 @@ def test_a_reply_answers_the_newest_question_unless_another_is_named(planner: In
     assert states == {cake.pk: Status.COMPLETED, song.pk: Status.COMPLETED, "other222": Status.WAITING_USER}
 
 
-def test_a_cancelled_turn_ends_its_execution_and_leaves_the_others(planner: Inside) -> None:
-    session = planner.person.session()
+def test_a_cancelled_turn_ends_its_execution_and_leaves_the_others(planner: Inside, session: Session) -> None:
     planner.say(session, "Take one.", plan(ask("Which?")))
 
     def cancel() -> None:

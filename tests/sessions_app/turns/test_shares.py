@@ -24,8 +24,8 @@ from tests.automations.messages import a_worker
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
+from tests.sessions_app.turns.test_claim import Observed, hinted
 from tests.sessions_app.turns.test_receive import automation
-from tests.sessions_app.turns.test_run import Observed, hinted
 from tests.talk import ended
 
 pytestmark = [pytest.mark.rule("1.7", "10.0"), pytest.mark.usefixtures("broker")]
@@ -48,10 +48,6 @@ def waiting() -> int:
     return Turn.objects.filter(state=TurnState.QUEUED).count()
 
 
-def running(person: Person) -> int:
-    return Turn.objects.filter(state=TurnState.RUNNING, session__owner=person.user).count()
-
-
 def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
     def one(session: Session) -> bool:
         try:
@@ -63,12 +59,15 @@ def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
         return sum(pool.map(one, sessions))
 
 
-def test_claims_that_race_never_go_beyond_the_bound(person: Person, bounded: int) -> None:
+def test_claims_that_race_never_go_beyond_the_bound(person: Person, settings: Any) -> None:
+    """Without a bound all succeed."""
     worker = a_worker()
-    for _ in range(3):
-        turns = flood(person, bounded + 12, "hello")
-        assert claimed_at_once([turn.session for turn in turns], worker) == bounded
-        assert running(person) == bounded
+    for bound in (BOUND, 1, 0, BOUND):
+        settings.RONDO_TURNS_PER_USER = bound
+        turns = flood(person, BOUND + 12, "hello")
+        expected = bound or len(turns)
+        assert claimed_at_once([turn.session for turn in turns], worker) == expected, bound
+        assert Turn.objects.filter(state=TurnState.RUNNING).count() == expected
         Turn.objects.filter(state=TurnState.RUNNING).update(state=TurnState.SUCCEEDED, finished_at=Now())
         Turn.objects.filter(state=TurnState.QUEUED).delete()
 
@@ -159,13 +158,6 @@ def test_the_sweep_alternates_users_within_their_bounds(bounded: int, person: Pe
     hinted = Turn.objects.filter(hinted_at__isnull=False)
     assert len(rows) == (bounded - 2) + 2
     assert set(hinted.filter(session__owner=other.user)) == set(theirs)
-
-
-@pytest.mark.parametrize("bound", [0, 1])
-def test_a_bound_of_one_is_one_and_none_is_none(settings: Any, person: Person, bound: int) -> None:
-    settings.RONDO_TURNS_PER_USER = bound
-    turns = flood(person, 5)
-    assert claimed_at_once([turn.session for turn in turns], a_worker()) == (bound or 5)
 
 
 @pytest.fixture
