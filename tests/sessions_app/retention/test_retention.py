@@ -233,10 +233,8 @@ def test_an_execution_that_is_taken_up_again_meanwhile_stays(session: Session) -
 
 def test_updates_go_once_they_were_read_or_dropped(session: Session) -> None:
     def mail(**fields: Any) -> int:
-        made = MailboxEvent.objects.create(
-            target=session, event_type="x", summary="x", created_at=ago(50), **fields
-        )
-        return made.pk
+        about = {"event_type": "x", "summary": "x", "created_at": ago(50)}
+        return MailboxEvent.objects.create(target=session, **about, **fields).pk
 
     pending = mail()
     read_lately = mail(acknowledged_at=ago(29))

@@ -109,9 +109,8 @@ def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Per
     worker = a_worker()
     first, *_ = all_begun(person, bounded, worker)
     assert Turn.objects.hand_back(first)
-    assert [(each.session_id, each.lane) for each in next_lane(first.session_id)] == [
-        (first.session_id, "turns")
-    ]
+    [woken] = next_lane(first.session_id)
+    assert (woken.session_id, woken.lane) == (first.session_id, "turns")
     again = claim_next(first.session_id, worker, auto_allowed=True)
     assert again is not None
     assert (again.pk, again.attempt) == (first.pk, 2)
@@ -125,10 +124,8 @@ def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: 
     for turn in (second, first):  # the first one has found no room after a turn of its own
         assert next_lane(turn.session_id) == [], "a wake-up now would be refused, and wake again, for ever"
     end(begun[0])
-    assert [row.session_id for row in next_lane(begun[0].session_id)] == [first.session_id]
-    assert [row.session_id for row in next_lane(begun[0].session_id)] == [second.session_id], (
-        "they are woken in turn"
-    )
+    for turn in (first, second):  # they are woken in turn
+        assert [row.session_id for row in next_lane(begun[0].session_id)] == [turn.session_id]
 
 
 def end(turn: Turn) -> None:
@@ -177,9 +174,8 @@ def test_the_last_slots_are_for_users_with_none(slots: int, settings: Any, trans
     assert all(all_begun(each, 1, worker) for each in latecomers)
     more = [turn for each in (*crowd, *latecomers) for turn in flood(each, 1)]
     assert claimed_at_once([turn.session for turn in more], worker) == 0
-    assert [row for turn in more for row in next_lane(turn.session_id)] == [], (
-        "nor are they woken to be refused"
-    )
+    woken = [row for turn in more for row in next_lane(turn.session_id)]
+    assert woken == [], "they are not woken to be refused"
     Turn.objects.filter(state=TurnState.QUEUED).update(queued_at=Now() - timedelta(minutes=1))
     assert recover.WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds()) == []
 
@@ -195,9 +191,8 @@ def test_a_turn_refused_in_a_full_fleet_is_woken_by_the_last_of_its_owner(
     assert next_lane(waiting.session_id) == []
     all_begun(new_person("cyd"), 1, worker)
     end(mine)
-    assert [row.session_id for row in next_lane(mine.session_id)] == [waiting.session_id], (
-        "19 run, none of them mine"
-    )
+    woken = [row.session_id for row in next_lane(mine.session_id)]
+    assert woken == [waiting.session_id], "19 run, none of them mine"
     end(begun[0])
     assert claim_next(waiting.session_id, worker, auto_allowed=True) is not None
 
