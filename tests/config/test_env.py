@@ -27,9 +27,8 @@ def test_the_required_variables_are_enough() -> None:
 
 
 def test_flags_have_their_defaults_unless_they_are_named() -> None:
-    flags = load(
-        REQUIRED | {"RONDO_FLAGS": "heartbeat.broadcast_scope=session, scheduler.cron_jobs=0"}
-    ).rondo_flags
+    given = {"RONDO_FLAGS": "heartbeat.broadcast_scope=session, scheduler.cron_jobs=0"}
+    flags = load(REQUIRED | given).rondo_flags
     assert flags["heartbeat.broadcast_scope"] == "session"
     assert (flags["scheduler.cron_jobs"], flags["tools.mcp"]) == (False, True)
     assert load(REQUIRED).rondo_flags == {each.name: each.default for each in ALL}

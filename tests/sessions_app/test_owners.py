@@ -80,9 +80,8 @@ def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     run = RunRecord.objects.get()
     set_active(person_with_server, False)
     until(lambda: ended(held), WITHIN)
-    assert (held.state, held.error_code, held.error) == (
-        "cancelled", "owner_inactive", "The account is inactive.",
-    )  # fmt: skip
+    expected = ("cancelled", "owner_inactive", "The account is inactive.")
+    assert (held.state, held.error_code, held.error) == expected
     closure = Message.objects.filter(turn=held, role="assistant").latest("seq").content
     assert closure == "Stopped: The account is inactive."
     until(lambda: RunRecord.objects.filter(pk=run.pk, state=RunState.CANCELLED).exists(), WITHIN)

@@ -77,9 +77,8 @@ def test_an_automation_of_the_first_tables_fires_after_the_upgrade(older: str) -
 
 def test_migrate_and_doctor_refuse_the_tables_of_another_version_with_the_cure() -> None:
     assert doctor.check_migrations().ok
-    connection.cursor().execute(
-        """COMMENT ON TABLE django_migrations IS '{"automations.0001_initial": "other"}'"""
-    )
+    other = """COMMENT ON TABLE django_migrations IS '{"automations.0001_initial": "other"}'"""
+    connection.cursor().execute(other)
     words = wrong(doctor.check_migrations())
     assert "another version of Rondo" in words
     assert "0001_initial" in words
@@ -99,9 +98,8 @@ def test_migrate_stores_fingerprints_where_there_are_none() -> None:
 
 def test_comments_and_layout_of_a_migration_do_not_count() -> None:
     source = "operations = [a(1), b(2)]\n"
-    assert schema._fingerprint(
-        "# made\noperations = [\n    a(1),  # one\n    b(2)\n]\n"
-    ) == schema._fingerprint(source)
+    laid_out = "# made\noperations = [\n    a(1),  # one\n    b(2)\n]\n"
+    assert schema._fingerprint(laid_out) == schema._fingerprint(source)
     assert schema._fingerprint(source.replace("2", "3")) != schema._fingerprint(source)
 
 

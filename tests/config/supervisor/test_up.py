@@ -100,9 +100,8 @@ def test_a_command_joins_the_up_that_data_dir_names(up: Up, tmp_path: Path) -> N
 def test_a_running_up_has_what_its_page_says(up: Up) -> None:
     connection = up.connection()
     assert stat.S_IMODE((up.data / "connection.json").stat().st_mode) == 0o600
-    assert set(connection) == {
-        *("url", "token", "admin_user", "admin_password", "database_url", "broker_url", "pids")
-    }
+    names = ("url", "token", "admin_user", "admin_password", "database_url", "broker_url", "pids")
+    assert set(connection) == set(names)
     assert set(connection["pids"]) == {"web", "worker", "beat", "postgres", "broker"}
     assert [len(connection["pids"][kind]) for kind in ("web", "worker", "beat")] == [1, 2, 1]
     assert all(alive(pid) for pid in all_pids(connection))
@@ -207,9 +206,8 @@ def test_a_later_second_signal_hurries_workers_but_not_servers(up: Up) -> None:
     time.sleep(max(0.0, began + SAME_REQUEST_SECONDS + 0.5 - time.monotonic()))  # else no second request
     assert up.stop(signal.SIGINT) == 0
     assert time.monotonic() - began < WORKER_PATIENCE
-    assert [line for line in up.output.splitlines() if "kill" in line] == [
-        "worker1-turns killed at your second request"
-    ]
+    [killed] = [line for line in up.output.splitlines() if "kill" in line]
+    assert killed == "worker1-turns killed at your second request"
     assert not [pid for pid in all_pids(connection) if alive(pid)]
     assert _clean_stops(up) == before + 1
 

@@ -76,9 +76,8 @@ def test_waiting_sessions_are_sent_when_an_earlier_one_has_nothing(
 def test_a_moved_address_does_not_wait_for_the_old_one(
     person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher
 ) -> None:
-    sessions = [
-        lanes(each, receiver, 1, "hang")[0] for each in (person, new_person("bob"), new_person("cyd"))
-    ]
+    people = (person, new_person("bob"), new_person("cyd"))
+    sessions = [lanes(each, receiver, 1, "hang")[0] for each in people]
     take(dispatcher, sessions)
     until(lambda: sum(map(len, dispatcher._parked.values())) == 1)
     [parked] = next(iter(dispatcher._parked.values()))
@@ -150,9 +149,8 @@ def test_receivers_that_hang_leave_threads_to_a_user_who_has_none(person: Person
                 [session] = lanes(hog, receiver, 1, "hang", 1 + 6 * number + place)
                 dispatcher.take(lane_of(session))
             until(lambda: not dispatcher._queued)
-        until(
-            lambda: len(receiver.requests) == 6, what="half of the threads, and what the last quarter leaves"
-        )
+        # half of the threads, and what the last quarter leaves
+        until(lambda: len(receiver.requests) == 6)
         [well] = lanes(person, receiver, 1, "take", 14)
         dispatcher.take(lane_of(well))
         until(lambda: is_sent(well))

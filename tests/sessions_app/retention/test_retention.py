@@ -96,9 +96,8 @@ def test_an_old_turn_is_deleted_and_its_references_are_cleared(session: Session)
         row.refresh_from_db()
     assert (mail.acknowledged_by, run.turn) == (None, None)
     said = Message.objects.filter(session=session).values_list("seq", "turn", "content")
-    assert list(said) == [
-        (1, None, "user"), (2, None, "assistant"), (3, young.pk, "user"), (4, young.pk, "assistant")
-    ]  # fmt: skip
+    expected = [(1, None, "user"), (2, None, "assistant"), (3, young.pk, "user"), (4, young.pk, "assistant")]
+    assert list(said) == expected
     assert (fresh(session).last_seq, session.revision) == (4, 2)
 
 
@@ -283,9 +282,8 @@ def test_zero_keeps_everything_for_ever(session: Session, settings: Any) -> None
     job = ticking(session)
     for number in range(3):
         past_run(job, ago(10_000 - number), turn=past_turn(session, 10_000))
-    MailboxEvent.objects.create(
-        target=session, event_type="x", summary="x", acknowledged_at=ago(9_000), created_at=ago(9_000)
-    )
+    read = {"acknowledged_at": ago(9_000), "created_at": ago(9_000)}
+    MailboxEvent.objects.create(target=session, event_type="x", summary="x", **read)
     assert prune_all() == {}
 
 

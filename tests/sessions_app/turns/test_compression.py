@@ -175,9 +175,8 @@ def test_a_short_conversation_is_left_alone(inside: Inside) -> None:
 def test_an_automation_about_live_state_sees_current_state_and_facts(inside: Inside) -> None:
     session = inside.person.session()
     job = make_job(session)
-    remember(
-        session.pk, {"current_goal": "the automation at nine", "important_facts": ["The dentist is on 3 May"]}
-    )
+    facts = ["The dentist is on 3 May"]
+    remember(session.pk, {"current_goal": "the automation at nine", "important_facts": facts})
     automation(session, "Say which reminders there are, and when the dentist is.", NOW)
     inside.run(session)
     asked = shown(inside, 0)

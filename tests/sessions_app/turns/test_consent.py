@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -58,9 +59,8 @@ def test_the_server_itself_asks_for_what_a_yes_lets_happen(inside: Inside, sessi
     message = Message.objects.filter(turn=turn, role="assistant").latest("seq")
     assert message.content == f"Shall I continue with the summary?\n\n{asked.text}"
     assert message.metadata["consent_question"] == asked.pk
-    assert message.model_content == message.content.replace(
-        asked.pk, "…"
-    )  # no model leads a person to name it
+    # no model leads a person to name it
+    assert message.model_content == message.content.replace(asked.pk, "…")
     assert '    1. erase with {"name": "disk"}\n    2. erase with {"name": "tape"}\n' in asked.text
     assert f"#{asked.pk}" in asked.text
     assert (asked.turn_id, asked.asked_seq, asked.state) == (turn.pk, message.seq, "open")
@@ -154,10 +154,7 @@ def test_a_tool_that_changed_is_another_one() -> None:
     asked = call_to_json(call, SPEC)
     again = ToolCall(id="2", name="erase", arguments={"n": 1, "name": "disk"})
     assert is_the_call(asked, again, SPEC)
-    changed = ToolSpec(
-        name="erase", description="Erases all.", parameters=SPEC.parameters, effect=SPEC.effect
-    )
-    assert not is_the_call(asked, again, changed)
+    assert not is_the_call(asked, again, replace(SPEC, description="Erases all."))
     assert not is_the_call(asked, ToolCall(id="2", name="erase", arguments={"name": "disk"}), SPEC)
 
 

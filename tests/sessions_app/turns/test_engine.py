@@ -39,9 +39,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("7.1", "
 def waiting_song(session: Session, execution_id: str) -> ExecutionState:
     """Another execution of the session, which has asked later."""
     asked = {"status": Status.WAITING_USER, "question": "Which song?", "asked_at": Now()}
-    return ExecutionState.objects.create(
-        id=execution_id, session=session, source="message", request="Sing.", **asked
-    )
+    asked |= {"source": "message", "request": "Sing."}
+    return ExecutionState.objects.create(id=execution_id, session=session, **asked)
 
 
 @pytest.mark.long("two workers are killed, and a server that has just started rescues no turn for 15 s")

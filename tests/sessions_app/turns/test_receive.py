@@ -106,9 +106,8 @@ def test_nothing_is_injected_into_an_automation(inside: Inside, session: Session
 
     inside.run(session, during(come, makes(call("count", name="a"))))
     order = Turn.objects.filter(session=session).order_by("started_at")
-    assert [(turn.content, turn.state, turn.host_id) for turn in order] == [
-        (text, "succeeded", None) for text in ("look", "hello", "later")
-    ]
+    expected = [(text, "succeeded", None) for text in ("look", "hello", "later")]
+    assert [(turn.content, turn.state, turn.host_id) for turn in order] == expected
     assert order[0].pk == running.pk
     assert "hello" not in [entry.content for entry in inside.model.calls[1].entries]
 
