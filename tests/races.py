@@ -107,6 +107,12 @@ def with_each_new_run(statement: str) -> Iterator[None]:
         cursor.execute("DROP FUNCTION new_run() CASCADE")
 
 
+def backends_that(condition: str) -> list[int]:
+    """Who of those connected to the test database are so."""
+    where = f"datname = current_database() AND {condition}"
+    return selected(f"SELECT pid FROM pg_stat_activity WHERE {where}")
+
+
 def waiting() -> int:
     """How many backends wait for another one's lock."""
     with connection.cursor() as cursor:
@@ -179,7 +185,7 @@ ORPHANS = {
 
 def orphans() -> dict[str, list[Any]]:
     """What no delete may leave behind, by name; to be asked when nobody is at work."""
-    found = {name: _ids(text) for name, text in (ORPHANS | _dangling()).items()}
+    found = {name: selected(text) for name, text in (ORPHANS | _dangling()).items()}
     return {name: ids for name, ids in found.items() if ids}
 
 
@@ -201,9 +207,10 @@ def _dangling() -> dict[str, str]:
     return statements
 
 
-def _ids(text: str) -> list[Any]:
+def selected(text: str, *values: Any) -> list[Any]:
+    """The first column of what a statement gives."""
     with connection.cursor() as cursor:
-        cursor.execute(text)
+        cursor.execute(text, values or None)
         return [row[0] for row in cursor.fetchall()]
 
 

@@ -1,5 +1,7 @@
 """`manage.py up` as a real process, for tests."""
 
+from __future__ import annotations
+
 import json
 import os
 import secrets
@@ -8,8 +10,8 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,6 +163,16 @@ class Up:
         assert self.process is not None
         self.process.send_signal(number)
         return self.process.wait(40)
+
+    @contextmanager
+    def running(self, *flags: str) -> Iterator[Up]:
+        """Started and ready, and ended afterwards."""
+        try:
+            self.start(*flags)
+            self.wait_ready()
+            yield self
+        finally:
+            self.end()
 
     def end(self) -> None:
         if self.process is not None and self.process.poll() is None:

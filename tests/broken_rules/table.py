@@ -29,10 +29,7 @@ class Break:
 CLAIM = "tests/sessions_app/turns/test_claim.py"
 RECEIVE = "tests/sessions_app/turns/test_receive.py"
 SHARES = "tests/sessions_app/turns/test_shares.py"
-CONSENT = " ".join(
-    f"tests/sessions_app/turns/{each}.py"
-    for each in ("test_consent", "test_consent_attacks", "test_consent_forms")
-)
+CONSENT = " ".join(f"tests/sessions_app/turns/{each}.py" for each in ("test_consent", "test_consent_forms"))
 OWNERS = "tests/sessions_app/test_owners.py"
 PERMITS = "tests/sessions_app/test_permits.py"
 UPDATES = "tests/sessions_app/mailbox/test_updates.py"
@@ -168,7 +165,7 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
         Break("11.8", "an equal automation is added", "create_job", decide(False, "allow_duplicate")),
     ),
     "sessions_app.mailbox.deposit": (
-        "tests/sessions_app/mailbox/test_deposit_races.py",
+        "tests/sessions_app/mailbox/test_deposit.py",
         Break("6.1", "an update is deposited twice", "deposit", decide(False, "is_new")),
     ),
     # permits

@@ -291,7 +291,8 @@ def test_a_stopped_server_delays_turns_only_while_it_is_stopped(
     worker.wait_for("database_call_ended", WITHIN)
     proxy.go_on()
     until(lambda: ended(turn), WITHIN)
-    assert (turn.state, turn.rescues) == ("succeeded", 0)
+    assert (turn.state, turn.attempt, turn.rescues) == ("succeeded", 1, 0)
+    assert len(model_server.requests) == 1, "the answer was kept while the database was away"
     assert Turn.objects.filter(state="running").count() == 0
 
 

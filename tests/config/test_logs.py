@@ -65,12 +65,10 @@ def test_nothing_is_left_of_the_colours_that_uvicorn_adds(stream: io.StringIO) -
 
 
 def test_a_database_url_is_parsed_with_its_escapes_and_options() -> None:
-    made = database.database_settings(
-        "postgresql://a%40b:p%2Fw@db.example:6543/rondo?sslmode=require", pool_size=3
-    )
-    assert [made[key] for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")] == [
-        *("a@b", "p/w", "db.example", "6543", "rondo")
-    ]
+    url = "postgresql://a%40b:p%2Fw@db.example:6543/rondo?sslmode=require"
+    made = database.database_settings(url, pool_size=3)
+    read = [made[key] for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")]
+    assert read == ["a@b", "p/w", "db.example", "6543", "rondo"]
     assert made["OPTIONS"]["sslmode"] == "require"
     assert "-c idle_in_transaction_session_timeout=20s" in made["OPTIONS"]["options"]
     assert made["OPTIONS"]["pool"]["max_size"] == 3

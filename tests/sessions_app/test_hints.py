@@ -89,9 +89,8 @@ def test_a_message_behind_another_one_sends_no_hint(
     session, other = person.session(), person.session()
     assert [sent(queues, session), sent(queues, session)] == [1, 0]
     assert sent(queues, other) == 1, "another session waits for nobody"
-    assert sent(queues, session, key="k") == 1, (
-        "a transaction may commit after the turns before it have ended"
-    )
+    # a transaction may commit after the turns before it have ended
+    assert sent(queues, session, key="k") == 1
     claimed = claim_next(session.pk, worker.id, auto_allowed=False)
     assert claimed is not None
     assert sent(queues, session) == 0, "two others wait, and the turn that runs looks for them"

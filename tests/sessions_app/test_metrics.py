@@ -21,12 +21,12 @@ from config.operations.metrics import COUNTERS
 from sessions_app import metrics
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.metrics import Counted, count
-from sessions_app.models import Agent, Counter
+from sessions_app.models import Agent, Counter, Session
 from sessions_app.worker.process import WorkerProcess
+from tests.automations.jobs.made import at_once
 from tests.conftest import Person
 from tests.fleet import until
 from tests.inside import MODEL, Inside
-from tests.races import in_thread
 
 pytestmark = pytest.mark.rule("10.1")
 
@@ -89,8 +89,7 @@ def test_processes_that_add_at_once_lose_nothing() -> None:
                 own._sums[name, ()] += 1
             own.flush()
 
-    for thread, _ in [in_thread(partial(add, number)) for number in range(8)]:
-        thread.join(30)
+    at_once(*(partial(add, number) for number in range(8)))
     assert value(Counted.MAILBOX_DRAIN) == value(Counted.MAILBOX_DEPOSIT) == 80
 
 
@@ -134,8 +133,7 @@ def test_deposits_count_once_and_not_into_what_is_gone(person: Person) -> None:
     assert scraped("rondo_mailbox_waiting") == 1
 
 
-def test_turns_count_waits_drains_and_limits(inside: Inside) -> None:
-    session = inside.person.session()
+def test_turns_count_waits_drains_and_limits(inside: Inside, session: Session) -> None:
     deposit(session.pk, NewUpdate(event_type="job_completed", summary="done"))
     reply = ModelReply(text="Hello.", usage=Usage(input_tokens=7))
     priced = {f"rondo:{MODEL}": Price(input=Decimal("0.0001"), output=Decimal(0))}

@@ -16,10 +16,8 @@ from automations.firing.inline_routines import (
     start_due_routines,
 )
 from automations.firing.retries import queue_due_retries
-from automations.jobs.edit import NewJob, create_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, RunRecord, RunState, ScheduledMessage
-from automations.routines.edit import NewRoutine, add_routine
 from automations.routines.reads import routine
 from config.operations.checks import waiting_turns
 from config.operations.status import read_status as status
@@ -33,7 +31,8 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.next_lane import next_lane
 from sessions_app.worker import sweep as recover
-from tests.automations.messages import a_worker, due, later, run_turn
+from tests.automations.jobs.made import HOURLY, add, new
+from tests.automations.messages import a_worker, claimed, due, later, run_turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
@@ -59,8 +58,7 @@ def asleep() -> int:
 
 
 def hourly(person: Person, **more: Any) -> CronJob:
-    given: dict[str, Any] = {"schedule": {"kind": "every", "seconds": 3600}, "message": "look"} | more
-    return create_job(NewJob(session_id=person.session().pk, **given))
+    return new(person.session(), schedule=HOURLY, **more)
 
 
 def make_due(*jobs: CronJob) -> None:
@@ -75,22 +73,15 @@ def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     held = receive(person_with_server.session().pk, MessageInput(content="[[hold:h]] hello"))
     until(lambda: model_server.held.get("h"))
     waits = receive(held.session_id, MessageInput(content="and then?", on_busy=OnBusy.ENQUEUE))
-    long = NewRoutine(
-        agent_id=person_with_server.agent.pk,
-        title="long",
-        description="[[hold:job]] work",
-        execution_mode="isolated",
-    )
-    add_routine(long)
+    add(person_with_server, "long", description="[[hold:job]] work", execution_mode="isolated")
     fire_due_jobs()
     Turn.objects.filter(kind="job").update(queued_at=Now() - timedelta(minutes=1))
     until(lambda: model_server.held.get("job"))
     run = RunRecord.objects.get()
     set_active(person_with_server, False)
     until(lambda: ended(held), WITHIN)
-    assert (held.state, held.error_code, held.error) == (
-        "cancelled", "owner_inactive", "The account is inactive.",
-    )  # fmt: skip
+    expected = ("cancelled", "owner_inactive", "The account is inactive.")
+    assert (held.state, held.error_code, held.error) == expected
     closure = Message.objects.filter(turn=held, role="assistant").latest("seq").content
     assert closure == "Stopped: The account is inactive."
     until(lambda: RunRecord.objects.filter(pk=run.pk, state=RunState.CANCELLED).exists(), WITHIN)
@@ -124,9 +115,7 @@ def test_an_orphaned_turn_is_cancelled_from_its_journal_not_resumed(person: Pers
     worker = a_worker()
     for is_cancelled, code in ((False, "owner_inactive"), (True, "")):
         turn = receive(person.session().pk, MessageInput(content="hello"))
-        begun = claim_next(turn.session_id, worker, auto_allowed=True)
-        assert begun is not None
-        assert Turn.objects.hand_back(begun)
+        assert Turn.objects.hand_back(claimed(turn.session, worker))
         assert not is_cancelled or Turn.objects.request_cancel(turn.pk)
         set_active(person, False)
         if not is_cancelled:
@@ -146,8 +135,7 @@ def test_a_scheduled_message_waits_and_is_sent_late(person: Person, broker: str)
     assert claim_next(message.session_id, worker, auto_allowed=True) is None
     assert fresh(message).status == "pending"
     set_active(person, True)
-    begun = claim_next(message.session_id, worker, auto_allowed=True)
-    assert begun is not None
+    begun = claimed(message.session, worker)
     assert Turn.objects.hand_back(begun)
     set_active(person, False)  # while it is on its way and its worker gone
     recover.sweep_turns(worker, list)
@@ -160,7 +148,7 @@ def test_a_scheduled_message_waits_and_is_sent_late(person: Person, broker: str)
 
 def test_every_kind_of_job_is_skipped_with_the_reason(person: Person, broker: str) -> None:
     dreamer = new_person("bob", dreams=True)
-    add_routine(NewRoutine(agent_id=dreamer.agent.pk, title="long", execution_mode="isolated"))
+    add(dreamer, "long", execution_mode="isolated")
     hourly(dreamer)
     jobs = CronJob.objects.filter(agent=dreamer.agent)
     assert jobs.count() == 4, "a heartbeat, a dream, a routine, an automation"
@@ -169,9 +157,8 @@ def test_every_kind_of_job_is_skipped_with_the_reason(person: Person, broker: st
     assert fire_due_jobs().queued == 0
     runs = RunRecord.objects.filter(job__in=jobs)
     assert list(runs.values_list("state", "reason")) == [("skipped", "owner_inactive")] * 4
-    assert not JobClock.objects.filter(job__in=jobs, next_run_at__lte=Now()).exists(), (
-        "none stays at the head"
-    )
+    due_still = JobClock.objects.filter(job__in=jobs, next_run_at__lte=Now())
+    assert not due_still.exists(), "none stays at the head"
     assert not Turn.objects.exists()
 
 
@@ -205,7 +192,7 @@ def test_a_due_retry_ends_with_a_reason_blocking_no_other(person: Person, broker
 
 
 def test_an_inline_routine_stays_due_without_beat_looping(person: Person, broker: str) -> None:
-    made = add_routine(NewRoutine(agent_id=person.agent.pk, title="water", description="the plants"))
+    made = add(person, "water", description="the plants")
     person.agent.heartbeat["active_hours"] = [0, 24]
     person.agent.save()
     assert agents_with_due_routines([]) == [person.agent.pk]

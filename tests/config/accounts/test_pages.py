@@ -105,9 +105,8 @@ NEW_TOKEN = {"name": "phone", "scopes": ["read", "talk"], "limit": "", "life": "
 
 def api(key: str, method: str = "GET") -> int:
     headers = {"Authorization": f"Token {key}"}
-    return int(
-        Client().generic(method, "/api/agents/", b"{}", "application/json", headers=headers).status_code
-    )
+    answer = Client().generic(method, "/api/agents/", b"{}", "application/json", headers=headers)
+    return int(answer.status_code)
 
 
 def made(answer: Any) -> str:
@@ -175,9 +174,8 @@ def test_nothing_of_an_account_is_changed_from_elsewhere(ada: User) -> None:
 
 def test_the_account_has_settings_for_mcp_clients(client: Client, settings: Any) -> None:
     page = html.unescape(client.get("/account/").content.decode())
-    http, program = (
-        json.loads(each)["mcpServers"]["rondo"] for each in re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL)
-    )
+    shown = re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL)
+    http, program = (json.loads(each)["mcpServers"]["rondo"] for each in shown)
     assert http["url"] == "http://testserver/mcp"
     assert program["command"] == "rondo"
     assert program["args"][0] == "mcp"

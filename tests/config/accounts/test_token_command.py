@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from contextlib import closing
 
@@ -13,13 +12,13 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from config.installation import ROOT
 from sessions_app.models import ApiToken
 from sessions_app.postgres.connection import connect_directly
 from sessions_app.postgres.notify import EVENTS
 from sessions_app.sessions.open import open_session
 from sessions_app.tokens.issue import NewToken, make_token
 from tests.conftest import Person, new_person
+from tests.up import run as in_process
 
 pytestmark = pytest.mark.django_db
 
@@ -68,10 +67,9 @@ def test_what_is_wrong_is_said_and_nothing_is_made(person: Person) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_revocation_is_told_to_open_streams_before_the_command_ends(person: Person) -> None:
     token, _ = make_token(person.user, NewToken(name="phone", scopes=["read"]))
-    command = [sys.executable, "manage.py", "token", "revoke", str(token.pk), "--user", "ada"]
+    command = (sys.executable, "manage.py", "token", "revoke", str(token.pk), "--user", "ada")
     with connect_directly(settings.DATABASE_LOCK_URL) as listening:
         listening.execute(f"LISTEN {EVENTS}")
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
+        in_process(*command, check=True)
         with closing(listening.notifies(timeout=0.5)) as notes:  # it was sent already
             assert any(json.loads(note.payload) == {"look": "all"} for note in notes)

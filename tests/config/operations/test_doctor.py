@@ -197,11 +197,8 @@ def test_addresses_that_lost_their_sender(person: Person, settings: Any, telegra
 
 
 def test_connections_that_do_not_work(person: Person, settings: Any) -> None:
-    there = {
-        "provider": "openai-chat",
-        "base_url": "https://models.example/v1",
-        "secret": "key-of-a-provider",
-    }
+    place = "https://models.example/v1"
+    there = {"provider": "openai-chat", "base_url": place, "secret": "key-of-a-provider"}
     ours, theirs = add_connection(None, "work", there), add_connection(person.user, "own", there)
     assert connections_usable().ok
     Connection.objects.filter(pk=theirs.pk).update(last_error="The API key is wrong.")
@@ -257,8 +254,7 @@ def test_a_transaction_that_is_open_for_long(monkeypatch: pytest.MonkeyPatch) ->
     words = wrong(checks.oldest_transaction())
     assert "forgotten, idle in transaction" in words
     assert f"SELECT pg_terminate_backend({pid})" in words
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pg_terminate_backend({pid})")  # the cure
+    connection.cursor().execute(f"SELECT pg_terminate_backend({pid})")  # the cure
     until(lambda: checks.oldest_transaction().ok)
     other.close()
 

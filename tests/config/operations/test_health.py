@@ -112,8 +112,7 @@ def test_a_database_that_answers_and_stores_nothing_is_named_with_its_cause(pers
 
 @pytest.mark.django_db(transaction=True)
 def test_a_connection_that_fails_names_its_cause() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE ROLE narrow LOGIN PASSWORD 'narrow' CONNECTION LIMIT 0")
+    connection.cursor().execute("CREATE ROLE narrow LOGIN PASSWORD 'narrow' CONNECTION LIMIT 0")
     known = connection.get_connection_params()
     causes: dict[str, dict[str, Any]] = {
         "all connections of PostgreSQL are taken": {"user": "narrow", "password": "narrow"},
@@ -127,8 +126,7 @@ def test_a_connection_that_fails_names_its_cause() -> None:
                 psycopg.connect(**{**known, **wrong}).close()
             assert database_fault(failed.value)[0].startswith(cause), failed.value
     finally:
-        with connection.cursor() as cursor:
-            cursor.execute("DROP ROLE narrow")
+        connection.cursor().execute("DROP ROLE narrow")
     full = psycopg.OperationalError("connection failed: FATAL:  sorry, too many clients already")
     assert database_fault(full)[0] == "all connections of PostgreSQL are taken"
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from django.conf import settings
+from django.core.management import CommandError, call_command
+from django.db import connection
 
+from config.operations import doctor, schema
+from config.supervisor.terminal import last_line
+from tests.config.operations.test_doctor import wrong
+from tests.races import selected
 from tests.services import with_database
+from tests.up import run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.2")]
 NAME = "rondo_older"
@@ -62,12 +71,43 @@ def older() -> Iterator[str]:
 def test_an_automation_of_the_first_tables_fires_after_the_upgrade(older: str) -> None:
     environ = os.environ | {"DATABASE_URL": older, "DJANGO_SETTINGS_MODULE": "config.settings"}
     environ.pop("DATABASE_LOCK_URL", None)
-    done = subprocess.run(
-        [sys.executable, "-c", UPGRADED],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run(sys.executable, "-c", UPGRADED, env=environ)
     assert done.stdout.split("\n")[-2:] == ["Stand up True", ""], done.stderr
+
+
+def test_migrate_and_doctor_refuse_the_tables_of_another_version_with_the_cure() -> None:
+    assert doctor.check_migrations().ok
+    other = """COMMENT ON TABLE django_migrations IS '{"automations.0001_initial": "other"}'"""
+    connection.cursor().execute(other)
+    words = wrong(doctor.check_migrations())
+    assert "another version of Rondo" in words
+    assert "0001_initial" in words
+    assert "--data-dir" in words
+    with pytest.raises(CommandError) as refusal:
+        call_command("migrate", interactive=False, verbosity=0)
+    assert str(refusal.value) == words
+
+
+def test_migrate_stores_fingerprints_where_there_are_none() -> None:
+    connection.cursor().execute("COMMENT ON TABLE django_migrations IS NULL")
+    assert schema.fault() == ""
+    call_command("migrate", interactive=False, verbosity=0)
+    [text] = selected("SELECT obj_description('django_migrations'::regclass)")
+    assert json.loads(text) == schema.fingerprints()
+
+
+def test_comments_and_layout_of_a_migration_do_not_count() -> None:
+    source = "operations = [a(1), b(2)]\n"
+    laid_out = "# made\noperations = [\n    a(1),  # one\n    b(2)\n]\n"
+    assert schema._fingerprint(laid_out) == schema._fingerprint(source)
+    assert schema._fingerprint(source.replace("2", "3")) != schema._fingerprint(source)
+
+
+def test_a_failed_step_is_told_by_its_error_not_by_the_mark_below_it(tmp_path: Path) -> None:
+    log: Any = tmp_path / "log"
+    log.write_text(
+        'Traceback:\nx.errors.UndefinedColumn: no\nx.ProgrammingError: column "a" is missing\nLINE 1: a\n   ^\n'
+    )
+    assert last_line(log) == 'x.ProgrammingError: column "a" is missing'
+    log.write_text("CommandError: made by another version\n")
+    assert last_line(log) == "made by another version"

@@ -36,9 +36,8 @@ def test_what_runs_and_waits_is_counted(person: Person) -> None:
     busy, idle = person.session(), person.session()
     worker = Worker.objects.create(host="h", pid=1, shards=["turns.0", "turns.any"])
     turn = receive(busy.pk, MessageInput(content="hello"))
-    Turn.objects.update(
-        state="running", claim=uuid.uuid4(), claimed_at=Now(), started_at=Now(), worker=worker.pk
-    )
+    began = {"claimed_at": Now(), "started_at": Now()}
+    Turn.objects.update(state="running", claim=uuid.uuid4(), worker=worker.pk, **began)
     new(idle, name="Hourly", schedule=HOURLY)
     deposit(idle.pk, NewUpdate(event_type="news", summary="a"))
     deposit(idle.pk, NewUpdate(event_type="news", summary="b", priority=Priority.URGENT))
@@ -60,16 +59,14 @@ def test_one_screen_for_a_person(person: Person) -> None:
     JobClock.objects.update(next_run_at=Now() - timedelta(hours=3))
     for number in range(30):
         heard = Now() - timedelta(seconds=600 if number == 20 else 0)
-        Worker.objects.create(
-            host=f"h{number:02}", pid=number, heartbeat_at=heard, shards=["turns.0", "turns.any"]
-        )
+        about = {"heartbeat_at": heard, "shards": ["turns.0", "turns.any"]}
+        Worker.objects.create(host=f"h{number:02}", pid=number, **about)
     due(later(session), ago=60)
     lines = status_lines(read_status())
     assert len(lines) <= 24
     assert all(len(line) < 120 for line in lines)
-    assert re.fullmatch(
-        r"workers {6}h20 pid 20: SILENT for 10 min, running 0, reads turns.0, turns.any", lines[1]
-    )
+    silent = r"workers {6}h20 pid 20: SILENT for 10 min, running 0, reads turns.0, turns.any"
+    assert re.fullmatch(silent, lines[1])
     text = "\n".join(lines)
     assert "and 24 more" in text
     assert "beats        none" in text
@@ -93,14 +90,12 @@ def test_a_database_that_is_away_is_told_in_one_line() -> None:
     assert "manage.py doctor" in done.stderr.splitlines()[-1]
 
 
-def report(
-    name: str = "h:1", *, kind: str = "web", silent: float = 0, age: float = 0, **more: Any
-) -> Process:
+def report(name: str = "h:1", *, silent: float = 0, age: float = 0, **more: Any) -> Process:
     """A process as it reported itself."""
     host, _, pid = name.partition(":")
     seen, began = Now() - timedelta(seconds=silent), Now() - timedelta(seconds=age or silent)
-    more = {"version": VERSION} | more
-    return Process.objects.create(host=host, pid=pid, kind=kind, seen_at=seen, started_at=began, **more)
+    more = {"version": VERSION, "kind": "web"} | more
+    return Process.objects.create(host=host, pid=pid, seen_at=seen, started_at=began, **more)
 
 
 def test_processes_of_all_machines_are_shown_with_their_version() -> None:

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psycopg
@@ -33,11 +34,10 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become s
 
 @pytest.fixture(scope="module")
 def shared_up() -> Iterator[Up]:
-    folder = Path(tempfile.mkdtemp(prefix="rondo-up-"))
-    up = Up(folder=folder)
-    yield up
-    up.end()
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="rondo-up-") as folder:
+        up = Up(folder=Path(folder))
+        yield up
+        up.end()
 
 
 @pytest.fixture
@@ -100,9 +100,8 @@ def test_a_command_joins_the_up_that_data_dir_names(up: Up, tmp_path: Path) -> N
 def test_a_running_up_has_what_its_page_says(up: Up) -> None:
     connection = up.connection()
     assert stat.S_IMODE((up.data / "connection.json").stat().st_mode) == 0o600
-    assert set(connection) == {
-        *("url", "token", "admin_user", "admin_password", "database_url", "broker_url", "pids")
-    }
+    names = ("url", "token", "admin_user", "admin_password", "database_url", "broker_url", "pids")
+    assert set(connection) == set(names)
     assert set(connection["pids"]) == {"web", "worker", "beat", "postgres", "broker"}
     assert [len(connection["pids"][kind]) for kind in ("web", "worker", "beat")] == [1, 2, 1]
     assert all(alive(pid) for pid in all_pids(connection))
@@ -144,16 +143,10 @@ def test_no_client_chooses_the_address_that_limits_count_by(up: Up) -> None:
 
 
 def test_a_wildcard_host_is_warned_of_in_one_line(tmp_path: Path) -> None:
-    everywhere = Up(folder=tmp_path)
-    try:
-        everywhere.start("--host", "0.0.0.0", "--workers", "0", "--beats", "0")
-        everywhere.wait_ready()
-        warned = [line for line in everywhere.output.splitlines() if "Warning" in line]
-        assert warned == [
-            "Warning: --host 0.0.0.0 accepts any host name; set ALLOWED_HOSTS to the names of this server"
-        ]
-    finally:
-        everywhere.end()
+    with Up(folder=tmp_path).running("--host", "0.0.0.0", "--workers", "0", "--beats", "0") as everywhere:
+        [warned] = [line for line in everywhere.output.splitlines() if "Warning" in line]
+    words = "accepts any host name; set ALLOWED_HOSTS to the names of this server"
+    assert warned == f"Warning: --host 0.0.0.0 {words}"
 
 
 def test_a_second_up_on_the_same_data_is_refused(up: Up, tmp_path: Path) -> None:
@@ -213,9 +206,8 @@ def test_a_later_second_signal_hurries_workers_but_not_servers(up: Up) -> None:
     time.sleep(max(0.0, began + SAME_REQUEST_SECONDS + 0.5 - time.monotonic()))  # else no second request
     assert up.stop(signal.SIGINT) == 0
     assert time.monotonic() - began < WORKER_PATIENCE
-    assert [line for line in up.output.splitlines() if "kill" in line] == [
-        "worker1-turns killed at your second request"
-    ]
+    [killed] = [line for line in up.output.splitlines() if "kill" in line]
+    assert killed == "worker1-turns killed at your second request"
     assert not [pid for pid in all_pids(connection) if alive(pid)]
     assert _clean_stops(up) == before + 1
 
@@ -264,43 +256,35 @@ def _someone_else() -> tuple[list[str], dict[str, str]]:
 @root_only
 def test_an_ordinary_user_can_run_it() -> None:
     program, environ = _someone_else()
-    folder = Path(tempfile.mkdtemp(prefix="rondo-up-"))
-    (folder / "data").mkdir()
-    os.chown(folder, NOBODY, NOBODY)
-    os.chown(folder / "data", NOBODY, NOBODY)
-    up = Up(folder=folder, program=program, environ=environ, popen={"user": NOBODY, "group": NOBODY})
-    try:
-        up.start()
-        up.wait_ready()
-        assert (up.data / "connection.json").stat().st_uid == NOBODY
-        assert up.stop() == 0
-    finally:
-        up.end()
-        shutil.rmtree(folder)
+    account = {"user": NOBODY, "group": NOBODY}
+    with tempfile.TemporaryDirectory(prefix="rondo-up-") as name:
+        up = Up(folder=Path(name), program=program, environ=environ, popen=account)
+        up.data.mkdir()
+        for folder in (up.folder, up.data):
+            os.chown(folder, NOBODY, NOBODY)
+        with up.running():
+            assert (up.data / "connection.json").stat().st_uid == NOBODY
+            assert up.stop() == 0
 
 
 @root_only
 def test_root_runs_web_workers_and_beats_as_the_account_of_the_servers() -> None:
     program, environ = _someone_else()
-    folder = Path(tempfile.mkdtemp(prefix="rondo-root-"))
-    up = Up(folder=folder, program=program, environ=environ)
-    try:
-        up.start()
-        up.wait_ready()
+    with (
+        tempfile.TemporaryDirectory(prefix="rondo-root-") as name,
+        Up(folder=Path(name), program=program, environ=environ).running() as up,
+    ):
         owner = (up.data / "postgres").stat().st_uid
         assert owner != 0
         assert {Path(f"/proc/{pid}").stat().st_uid for pid in all_pids(up.connection())} == {owner}
         assert " run as root" not in up.output
         assert up.stop() == 0
-    finally:
-        up.end()
-        shutil.rmtree(folder)
 
 
 @root_only
 def test_programs_the_server_account_cannot_reach_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    top = Path(tempfile.mkdtemp(prefix="rondo-closed-"))
-    try:
+    with tempfile.TemporaryDirectory(prefix="rondo-closed-") as name:
+        top = Path(name)
         top.chmod(0o755)
         closed = top / "closed"
         (closed / "tools").mkdir(parents=True, mode=0o700)
@@ -308,16 +292,11 @@ def test_programs_the_server_account_cannot_reach_are_copied(monkeypatch: pytest
         shutil.copy2(shutil.which("true") or "/bin/true", closed / "tools" / "true")
         monkeypatch.setattr(spawn, "SHARED", top / "shared")
         nobody = spawn.Account(uid=NOBODY, gid=NOBODY)
-        found = spawn.runnable_program(
-            "tools/true", site=closed, parts=("tools",), label="tools-1", account=nobody
-        )
+        asked: Any = {"site": closed, "parts": ("tools",), "label": "tools-1"}
+        found = spawn.runnable_program("tools/true", account=nobody, **asked)
         assert found == top / "shared" / "tools-1" / "tools" / "true"
-        itself = spawn.runnable_program(
-            "tools/true", site=closed, parts=("tools",), label="tools-1", account=spawn.Account()
-        )
+        itself = spawn.runnable_program("tools/true", account=spawn.Account(), **asked)
         assert itself == closed / "tools" / "true"
-    finally:
-        shutil.rmtree(top)
 
 
 def test_help_lists_up_before_anything_is_configured() -> None:

@@ -151,10 +151,8 @@ def test_a_model_that_does_not_exist_is_no_warning_of_another(inside: Inside, se
 def test_anothers_connection_can_be_neither_used_nor_found(person: Person, server: ModelServer) -> None:
     bob = new_person("bob")
     add_connection(bob.user, "bobs", given(server))
-    unknown, others = (
-        refusal(person.user.pk, f"{name}:m").replace(name, "X") for name in ("nobodys", "bobs")
-    )
-    assert unknown == others
+    said = {refusal(person.user.pk, f"{name}:m").replace(name, "X") for name in ("nobodys", "bobs")}
+    assert len(said) == 1
     with pytest.raises(BadInput, match="no connection or provider 'bobs'"):
         use(person, model="bobs:m")
     with pytest.raises(BadInput, match="no connection or provider 'bobs'"):
@@ -202,12 +200,8 @@ def test_the_servers_connection_may_have_a_private_address_and_a_users_may_not(
 ) -> None:
     settings.RONDO_CONNECTION_HOSTS = ()
     add_connection(None, "house", given(server))
-    for url in (
-        server.base_url,
-        "http://localhost:11434/v1",
-        "http://169.254.169.254/v1",
-        "http://[::1]:8000/v1",
-    ):
+    others = (f"http://{host}/v1" for host in ("localhost:11434", "169.254.169.254", "[::1]:8000"))
+    for url in (server.base_url, *others):
         with pytest.raises(BadInput, match="RONDO_CONNECTION_HOSTS"):
             add_connection(person.user, "mine", given(server, base_url=url))
     assert Connection.objects.count() == 1
@@ -290,10 +284,8 @@ def test_two_connections_of_one_owner_cannot_have_one_name(person: Person, serve
 
 
 def test_a_connection_in_use_is_not_deleted(person: Person, server: ModelServer, settings: Any) -> None:
-    own, house = (
-        add_connection(person.user, "work", given(server)),
-        add_connection(None, "house", given(server)),
-    )
+    own = add_connection(person.user, "work", given(server))
+    house = add_connection(None, "house", given(server))
     settings.RONDO_MODEL = "house:m"
     use(person, model="", fallback_model="work:m")
     for row in (own, house):

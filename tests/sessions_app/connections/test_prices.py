@@ -38,16 +38,10 @@ def test_a_model_of_a_connection_has_the_price_of_its_provider() -> None:
     listed = price_of("openai-chat", "gpt-4o")
     assert isinstance(listed, Price)
 
-    def used(owner_id: int, model: str) -> list[Used]:
-        return [Used(owner_id=owner_id, model=model, input_tokens=MILLION, output_tokens=0)]
-
+    asked = ((person, "work:gpt-4o"), (other, "work:gpt-4o"), (person, "offline"), (person, ""))
     known, foreign, free, nameless = costs_of(
-        [
-            used(person.user.pk, "work:gpt-4o"),
-            used(other.user.pk, "work:gpt-4o"),
-            used(person.user.pk, "offline"),
-            used(person.user.pk, ""),
-        ]
+        [Used(owner_id=each.user.pk, model=model, input_tokens=MILLION, output_tokens=0)]
+        for each, model in asked
     )
     assert known == Cost(dollars=listed.of(MILLION, 0), is_partial=False)
     assert foreign.is_partial

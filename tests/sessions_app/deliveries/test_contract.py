@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from sessions_app.channels.mail import Email
 from sessions_app.channels.notify import Notify
 from sessions_app.channels.testing import ChannelContract, Stage, Taken, parcel
 from sessions_app.channels.webhook import Webhook
-from tests.sessions_app.deliveries.receivers import MailServer, Receiver, http_receiver, mail_server
+from tests.sessions_app.deliveries.receivers import MailServer, Received, Receiver, http_receiver, mail_server
 from tests.up import ROOT
 
 pytestmark = pytest.mark.rule("9.3")
@@ -102,15 +103,13 @@ class TestNotify(ChannelContract):
                 channel=Notify(),
                 address="team",
                 bad=("nobody", "Team", f"json://{receiver.host}"),
-                taken=lambda: [_notice(each.body) for each in receiver.taken()],
+                taken=lambda: [Taken(key=None, text=_message(each)) for each in receiver.taken()],
                 trouble=lambda kind: _http_trouble(receiver, "/in", kind),
             )
 
 
-def _notice(body: bytes) -> Taken:
-    import json
-
-    return Taken(key=None, text=json.loads(body)["message"])
+def _message(notice: Received) -> str:
+    return str(json.loads(notice.body)["message"])
 
 
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)

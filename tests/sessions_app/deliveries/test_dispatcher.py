@@ -10,12 +10,11 @@ from django.db.models.functions import Now
 
 from sessions_app.deliveries import dispatcher as overdue
 from sessions_app.deliveries.dispatcher import DeliveryDispatcher
-from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery, Session
 from tests.conftest import Person, new_person
 from tests.fleet import until
 from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
-from tests.sessions_app.deliveries.test_send import handed_over, told_by
+from tests.sessions_app.deliveries.test_send import handed_over, lane_of, told_by
 
 
 @pytest.fixture
@@ -35,13 +34,9 @@ def dispatcher() -> Iterator[DeliveryDispatcher]:
     found.stop()
 
 
-def lane(session: Session) -> DeliveryLane:
-    return DeliveryLane(session_id=session.pk, channel="webhook")
-
-
 def take(dispatcher: DeliveryDispatcher, sessions: list[Session]) -> None:
     for session in sessions:
-        dispatcher.take(lane(session))
+        dispatcher.take(lane_of(session))
 
 
 def lanes(person: Person, receiver: Receiver, count: int, temper: str, place: int = 1) -> list[Session]:
@@ -71,7 +66,7 @@ def test_waiting_sessions_are_sent_when_an_earlier_one_has_nothing(
     waiting = [session for session in sessions if str(session.pk) not in under_way]
     Delivery.objects.filter(session__in=waiting[:2]).close("gone")
     for session in waiting[2:]:
-        dispatcher.take(lane(session))  # twice is harmless, also while it is parked
+        dispatcher.take(lane_of(session))  # twice is harmless, also while it is parked
     receiver.released.set()
     until(lambda: all(map(is_sent, waiting[2:])))
     until(lambda: not dispatcher._busy)
@@ -81,9 +76,8 @@ def test_waiting_sessions_are_sent_when_an_earlier_one_has_nothing(
 def test_a_moved_address_does_not_wait_for_the_old_one(
     person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher
 ) -> None:
-    sessions = [
-        lanes(each, receiver, 1, "hang")[0] for each in (person, new_person("bob"), new_person("cyd"))
-    ]
+    people = (person, new_person("bob"), new_person("cyd"))
+    sessions = [lanes(each, receiver, 1, "hang")[0] for each in people]
     take(dispatcher, sessions)
     until(lambda: sum(map(len, dispatcher._parked.values())) == 1)
     [parked] = next(iter(dispatcher._parked.values()))
@@ -106,7 +100,7 @@ def test_places_that_were_slow_share_half_of_the_threads(
     take(dispatcher, slow)
     until(lambda: len(receiver.requests) == 6)
     [well] = lanes(person, receiver, 1, "take", 5)
-    dispatcher.take(lane(well))
+    dispatcher.take(lane_of(well))
     until(lambda: is_sent(well))
     assert Delivery.objects.filter(state="sending").count() == 2, "and the other two wait"
     receiver.released.set()
@@ -153,13 +147,12 @@ def test_receivers_that_hang_leave_threads_to_a_user_who_has_none(person: Person
         for number, hog in enumerate(others):
             for place in range(6):
                 [session] = lanes(hog, receiver, 1, "hang", 1 + 6 * number + place)
-                dispatcher.take(lane(session))
+                dispatcher.take(lane_of(session))
             until(lambda: not dispatcher._queued)
-        until(
-            lambda: len(receiver.requests) == 6, what="half of the threads, and what the last quarter leaves"
-        )
+        # half of the threads, and what the last quarter leaves
+        until(lambda: len(receiver.requests) == 6)
         [well] = lanes(person, receiver, 1, "take", 14)
-        dispatcher.take(lane(well))
+        dispatcher.take(lane_of(well))
         until(lambda: is_sent(well))
         assert len(receiver.requests) == 7
         receiver.released.set()
@@ -176,7 +169,7 @@ def test_users_take_turns_at_a_place(
     take(dispatcher, hogs)
     until(lambda: sum(map(len, dispatcher._parked.values())) == 7)
     [well] = lanes(person, receiver, 1, "take")
-    dispatcher.take(lane(well))
+    dispatcher.take(lane_of(well))
     until(lambda: sum(map(len, dispatcher._parked.values())) == 8)
     receiver.released.set()
     until(lambda: not Delivery.objects.exclude(state="sent").exists())

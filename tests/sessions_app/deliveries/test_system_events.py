@@ -11,7 +11,6 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
 from agent_core.text.formats import utc_text
-from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels.webhook import secret_of, signature
@@ -21,6 +20,7 @@ from sessions_app.deliveries.system_events import LIMIT_DATA, EventName, report_
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Agent, Delivery, DeliveryState, Session
 from tests.api.conftest import Caller, new_caller, problem
+from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person
 from tests.inside import Inside, call, makes
 from tests.sessions_app.deliveries.receivers import Receiver
@@ -41,14 +41,10 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
     inside: Inside, receiver: Receiver
 ) -> None:
     events_url = receiver.set("/events", "500", "take")
-    update_agent(
-        inside.person.agent.pk,
-        {"events_url": events_url, "policy": {"max_attempts": 1, "max_tool_calls": 1}},
-    )
+    bounds = {"max_attempts": 1, "max_tool_calls": 1}
+    update_agent(inside.person.agent.pk, {"events_url": events_url, "policy": bounds})
     session = inside.person.session()
-    each_second = {"kind": "every", "seconds": 1}
-    new = NewJob(session_id=session.pk, name="n", message=WORDS, schedule=each_second, max_runs=1)
-    job = create_job(new)
+    job = new(session, name="n", message=WORDS, schedule=EVERY_SECOND, max_runs=1)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     inside.beat(ModelRefused(WORDS))
     run = RunRecord.objects.get(job=job, state=RunState.FAILED)
@@ -61,23 +57,15 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
     posts = [each for each in receiver.requests if each.path == "/events"]
     bodies = [json.loads(each.body) for each in posts if each.temper == "take"]
     assert sorted(body["type"] for body in bodies) == ["budget.reached", "delivery.failed", "run.failed"]
-    by_type = {body["type"]: body["data"] for body in bodies}
-    assert by_type["run.failed"]["run"] == run.pk
-    assert (by_type["run.failed"]["automation"], by_type["run.failed"]["attempts"]) == (job.pk, 1)
-    assert by_type["run.failed"]["reason"] == "model_refused"
-    assert by_type["run.failed"]["scheduled_for"] == utc_text(run.scheduled_for)
-    assert (
-        by_type["budget.reached"] | {"turn": used_up.pk, "limit": used_up.error_code}
-        == by_type["budget.reached"]
-    )
+    budget, lost, failed = (body["data"] for body in sorted(bodies, key=lambda body: str(body["type"])))
+    assert (failed["run"], failed["automation"], failed["attempts"]) == (run.pk, job.pk, 1)
+    assert (failed["reason"], failed["scheduled_for"]) == ("model_refused", utc_text(run.scheduled_for))
+    assert (budget["turn"], budget["limit"]) == (used_up.pk, used_up.error_code)
     assert used_up.error_code == "max_tool_calls"
-    assert set(LIMIT_DATA) <= set(by_type["budget.reached"])
+    assert set(LIMIT_DATA) <= set(budget)
     dead = Delivery.objects.get(session=away, channel="webhook", state=DeliveryState.FAILED)
-    assert by_type["delivery.failed"]["failed_delivery"] == dead.pk
     assert dead.message is not None
-    assert (by_type["delivery.failed"]["turn"], by_type["delivery.failed"]["run"]) == (
-        dead.message.turn_id, None,
-    )  # fmt: skip
+    assert (lost["failed_delivery"], lost["turn"], lost["run"]) == (dead.pk, dead.message.turn_id, None)
     assert WORDS.encode() not in b"".join(each.body for each in posts)
     times = [TIME.findall(each.body.decode()) for each in posts]
     assert all(times)

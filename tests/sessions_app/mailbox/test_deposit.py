@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
+import psycopg
 import pytest
-from django.db import transaction
+from django.conf import settings
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.deposit import MOST_OF_A_SOURCE, MOST_UNREAD, NewUpdate, deposit
-from sessions_app.mailbox.updates import MOST_ARTIFACTS, MOST_CHARACTERS, MOST_EVENTS, unread, updates_to_show
+from sessions_app.mailbox.updates import (
+    MOST_ARTIFACTS,
+    MOST_CHARACTERS,
+    MOST_EVENTS,
+    SUPERSEDED,
+    unread,
+    updates_to_show,
+)
 from sessions_app.models import Event, MailboxEvent, Priority, Session
+from sessions_app.models.mailbox import TARGET_GONE
+from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session, primary_session
 from tests.conftest import Person
-from tests.races import in_thread
+from tests.fleet import until
+from tests.races import KEY_SHARE, behind, gate, in_thread, orphans, waiting
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]
+
+
+@pytest.fixture
+def session(person: Person) -> Session:
+    return person.session()  # type: ignore[no-any-return]
 
 
 def news(summary: str = "news", **more: object) -> NewUpdate:
@@ -47,8 +67,7 @@ def test_deposits_for_a_deleted_session_are_dropped_with_a_reason(person: Person
 
 
 @pytest.mark.rule("6.2")
-def test_an_unread_event_of_the_same_key_gives_way(person: Person) -> None:
-    session = person.session()
+def test_an_unread_event_of_the_same_key_gives_way(session: Session) -> None:
     old, new = news("old", dedupe_key="weather"), news("new", dedupe_key="weather")
     assert deposit(session.pk, old)
     assert deposit(session.pk, new)
@@ -88,8 +107,7 @@ def test_an_update_goes_where_people_are_shown(person: Person, way: str) -> None
     assert [each for each in shown(stays) if each.startswith("later")] == ["later 0", "later 1", "later 2"]
 
 
-def test_stale_events_are_dropped_with_reason_and_lasting_ones_stay(person: Person) -> None:
-    session = person.session()
+def test_stale_events_are_dropped_with_reason_and_lasting_ones_stay(session: Session) -> None:
     deposit(session.pk, news("weather", suppress_if_stale=True))
     deposit(session.pk, news("report"))
     MailboxEvent.objects.update(created_at=Now() - timedelta(hours=25))
@@ -98,9 +116,8 @@ def test_stale_events_are_dropped_with_reason_and_lasting_ones_stay(person: Pers
 
 
 @pytest.mark.rule("6.2")
-def test_events_beyond_a_turns_limit_are_shown_later_in_order(person: Person) -> None:
+def test_events_beyond_a_turns_limit_are_shown_later_in_order(session: Session) -> None:
     """By characters and by number; a small one does not overtake a large one."""
-    session = person.session()
     long = "x" * (MOST_CHARACTERS // 3)
     mails = [news(f"long {n}", detail=long) for n in range(4)]
     mails += [news(f"short {n}", source_key=f"source {n}") for n in range(60)]
@@ -118,8 +135,7 @@ def test_events_beyond_a_turns_limit_are_shown_later_in_order(person: Person) ->
 
 
 @pytest.mark.rule("6.2")
-def test_an_overlong_event_is_cut_with_a_notice(person: Person) -> None:
-    session = person.session()
+def test_an_overlong_event_is_cut_with_a_notice(session: Session) -> None:
     mail = news("report", detail="word " * MOST_CHARACTERS)
     deposit(session.pk, mail)
     deposit(session.pk, news("next"))
@@ -132,8 +148,7 @@ def test_an_overlong_event_is_cut_with_a_notice(person: Person) -> None:
     assert MailboxEvent.objects.get(event_id=mail.event_id).detail == mail.detail
 
 
-def test_artifacts_are_shown_by_name_and_the_excess_is_counted(person: Person) -> None:
-    session = person.session()
+def test_artifacts_are_shown_by_name_and_the_excess_is_counted(session: Session) -> None:
     deposit(session.pk, news("few", artifacts=("report.md", "two\nlines\x00.png")))
     deposit(session.pk, news("many", artifacts=("a" * 300, *map(str, range(MOST_ARTIFACTS + 4)))))
     few, many = updates_to_show(session.pk).updates
@@ -143,8 +158,7 @@ def test_artifacts_are_shown_by_name_and_the_excess_is_counted(person: Person) -
     assert MailboxEvent.objects.get(summary="many").artifacts[0] == "a" * 300, "kept whole"
 
 
-def test_a_single_sentence_is_the_summary_and_no_detail_besides(person: Person) -> None:
-    session = person.session()
+def test_a_single_sentence_is_the_summary_and_no_detail_besides(session: Session) -> None:
     for number, detail in enumerate(("Tea is ready.", " Tea is ready.\n", "Tea is ready. It is hot.", "")):
         deposit(session.pk, news("Tea is ready.", detail=detail, dedupe_key=str(number)))
     rows = MailboxEvent.objects.order_by("id").values_list("summary", "detail")
@@ -173,8 +187,7 @@ def test_an_unread_source_keeps_its_newest_events_and_reports_drops(person: Pers
 
 
 @pytest.mark.rule("10.0")
-def test_a_full_unread_mailbox_keeps_urgent_and_newest_events(person: Person) -> None:
-    session = person.session()
+def test_a_full_unread_mailbox_keeps_urgent_and_newest_events(session: Session) -> None:
     assert deposit(session.pk, news("urgent", source_key="a", priority=Priority.URGENT))
     for number in range(MOST_UNREAD + 9):
         assert deposit(session.pk, news(f"news {number}", source_key=f"source {number}"))
@@ -199,3 +212,158 @@ def test_an_event_being_acknowledged_is_neither_dropped_nor_waited_for(person: P
         thread.join(10)
         assert came == [True], "the deposit did not wait for it"
     assert not MailboxEvent.objects.filter(dropped_at__isnull=False).exists()
+
+
+DEPOSITORS = 20
+
+
+def at_once(*actions: Callable[[], Any]) -> list[Any]:
+    """Each on a connection of its own, all let go together; what they came to."""
+    with psycopg.connect(settings.DATABASE_LOCK_URL) as holder:
+        holder.execute("LOCK TABLE sessions_app_mailboxevent IN ACCESS EXCLUSIVE MODE")
+        most = min(len(actions), free_connections())
+        started = [in_thread(action) for action in actions]
+        until(lambda: waiting() >= most, 20, "all stand at the table")
+    for thread, _ in started:
+        thread.join(60)
+        assert not thread.is_alive(), "it ends"
+    return [came[0] for _, came in started]
+
+
+def free_connections() -> int:
+    """How many the pool can still give; this thread, which looks, has one, and a thread of an earlier test may, too."""
+    connection.ensure_connection()
+    django: Any = connection
+    stats = django.pool.get_stats()
+    return int(stats["pool_max"] - (stats["pool_size"] - stats["pool_available"]))
+
+
+def test_one_event_deposited_many_times_at_once_arrives_once(person: Person) -> None:
+    """In one session, and in one of several; the copies do not supersede it either."""
+    for key in ("", "weather"):
+        sessions, mail = [person.session(), person.session()], news("new", dedupe_key=key)
+        for session in sessions:
+            deposit(session.pk, news("old", dedupe_key="weather"))
+        targets = [sessions[number % 2] for number in range(DEPOSITORS)]
+        came = at_once(*[lambda each=each, mail=mail: deposit(each.pk, mail) for each in targets])
+        assert Counter(came) == {True: 1, False: DEPOSITORS - 1}
+        winner = targets[came.index(True)]
+        [other] = [each for each in sessions if each != winner]
+        assert shown(winner) == (["new"] if key else ["old", "new"])
+        assert shown(other) == ["old"]
+        assert Event.objects.filter(session=winner, content__event_id=str(mail.event_id)).count() == 1
+
+
+def test_the_last_concurrent_deposit_of_a_key_supersedes_the_others(session: Session) -> None:
+    mails = [news(str(number), dedupe_key="weather") for number in range(DEPOSITORS)]
+    assert all(at_once(*[lambda mail=mail: deposit(session.pk, mail) for mail in mails]))
+    [left] = shown(session)
+    reasons = dict(MailboxEvent.objects.values_list("summary", "reason"))
+    assert reasons.pop(left) == ""
+    assert set(reasons.values()) == {SUPERSEDED}
+    assert len(reasons) == DEPOSITORS - 1
+
+
+def test_nothing_gives_way_to_an_event_that_came_elsewhere_meanwhile(person: Person) -> None:
+    """The other deposit is not committed yet when this one makes room for what then is no news."""
+    session, other = person.session(), person.session()
+    deposit(session.pk, news("old", dedupe_key="weather"))
+    mail = news("new", dedupe_key="weather")
+    with transaction.atomic():
+        assert deposit(other.pk, mail)
+        comes_to = behind(lambda: deposit(session.pk, mail))
+    assert comes_to() is False
+    assert shown(session) == ["old"]
+    assert shown(other) == ["new"]
+
+
+def test_a_refused_deposit_leaves_the_surrounding_transaction_intact(person: Person) -> None:
+    session, mail = person.session(), news()
+    deposit(session.pk, mail)
+    with transaction.atomic():
+        Session.objects.filter(pk=session.pk).update(title="kept")
+        assert not deposit(session.pk, mail)
+        assert deposit(session.pk, news("more"))
+    session.refresh_from_db()
+    assert session.title == "kept"
+    assert shown(session) == ["news", "more"]
+
+
+@pytest.mark.parametrize("key", ["", "weather"])
+def test_deposits_during_a_delete_go_home_or_are_dropped_with_a_reason(person: Person, key: str) -> None:
+    """The delete was first: it has the session, and the deposits stand behind it."""
+    session, home = person.session(), primary_session(person.agent)
+    deposit(session.pk, news("early", dedupe_key=key))
+    mail, result = news("late", dedupe_key=key), news("result", dedupe_key=key and "report")
+    with gate(session, KEY_SHARE) as at:
+        at.start(lambda: delete_session(session.pk).deleted)
+        at.start(lambda: deposit(session.pk, mail), waits=False)
+        at.start(lambda: deposit(session.pk, result, or_primary_of=home.agent_id), waits=False)
+        came = at.open()
+    assert came[0] is True
+    assert isinstance(came[1], bool), came
+    assert came[2] is True, came
+    assert not Session.objects.filter(pk=session.pk).exists()
+    rows = MailboxEvent.objects.exclude(event_id=result.event_id)
+    assert {(row.target_id, row.reason) for row in rows} <= {(None, TARGET_GONE), (None, SUPERSEDED)}
+    assert rows.filter(event_id=mail.event_id, reason=TARGET_GONE).exists()
+    # a result that came before the delete's last step goes along with it, a later one goes home
+    row = MailboxEvent.objects.get(event_id=result.event_id)
+    assert (row.target_id, row.reason) in {(home.pk, ""), (None, TARGET_GONE)}
+    assert orphans() == {}
+
+
+def test_a_delete_drops_a_deposit_still_in_progress(session: Session) -> None:
+    private = {"detail": "private", "artifacts": ("private.md",), "source_key": "job:private:1"}
+    mail = news("private", dedupe_key="weather", **private)
+    deposit(session.pk, news("before", dedupe_key="weather"))
+    read = MailboxEvent.objects.create(target=session, event_type="t", summary="read", acknowledged_at=Now())
+    with transaction.atomic():
+        assert deposit(session.pk, mail)
+        comes_to = behind(lambda: delete_session(session.pk).deleted)
+    assert comes_to() is True
+    row = MailboxEvent.objects.get(event_id=mail.event_id)
+    assert (row.target_id, row.reason, str(row)) == (None, TARGET_GONE, str(mail.event_id))
+    assert "private" not in str(MailboxEvent.objects.values().get(pk=row.pk))
+    assert not MailboxEvent.objects.filter(pk=read.pk).exists()
+    assert orphans() == {}
+
+
+@pytest.mark.rule("6.3")
+@pytest.mark.parametrize("key", ["", "weather"])
+@pytest.mark.parametrize("way", ["archived", "unified"])
+def test_no_update_stays_where_no_turn_drains_whoever_is_first(person: Person, way: str, key: str) -> None:
+    """One deposit has not committed when the home changes, one comes before the change has committed."""
+    session, home = person.session(), primary_session(person.agent)
+
+    def change() -> None:
+        if way == "archived":
+            archive_session(session)
+        else:
+            update_agent(person.agent.pk, {"unified_session": True})
+
+    with transaction.atomic():
+        assert deposit(session.pk, news("first", dedupe_key=key))
+        comes_to = behind(change)
+    assert comes_to() is None
+    assert shown(home) == ["first"]
+    Session.objects.update(state="open")
+    update_agent(person.agent.pk, {"unified_session": False})
+    with transaction.atomic():
+        change()
+        comes_to = behind(lambda: deposit(session.pk, news("second", dedupe_key=key)))
+    assert comes_to() is True
+    assert shown(home) == (["second"] if key else ["first", "second"])
+    assert shown(session) == []
+
+
+def test_a_late_result_goes_to_the_primary_mailbox(person: Person) -> None:
+    session, home = person.session(), primary_session(person.agent)
+    here, late, key = news("in time"), news("too late"), news("keyed", dedupe_key="weather")
+    assert deposit(session.pk, here, or_primary_of=home.agent_id)
+    assert delete_session(session.pk).deleted
+    assert deposit(session.pk, late, or_primary_of=home.agent_id)
+    assert deposit(session.pk, key, or_primary_of=home.agent_id)
+    assert not deposit(session.pk, key, or_primary_of=home.agent_id)
+    assert shown(home) == ["too late", "keyed"]
+    assert not deposit(uuid.uuid4(), news(), or_primary_of=0)

@@ -44,10 +44,7 @@ def begun(session: Session) -> Turn:
 
 def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(inside: Inside) -> None:
     session = inside.person.session()
-    events = [
-        deposit(session, "the build is green"),
-        deposit(session, "the disk is full", priority=2),
-    ]
+    events = [deposit(session, "the build is green"), deposit(session, "the disk is full", priority=2)]
     turn = inside.say(session, "hello")
     asked, _ = Message.objects.filter(session=session).order_by("seq")
     assert asked.content == "hello"
@@ -60,8 +57,7 @@ def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(inside: I
     assert Message.objects.get(turn=following, role="user").model_content is None
 
 
-def test_a_failed_and_a_cancelled_turn_acknowledge_nothing(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_failed_and_a_cancelled_turn_acknowledge_nothing(inside: Inside, session: Session) -> None:
     event = deposit(session, "news")
     assert inside.say(session, "hello", ModelRefused("no credit")).state == "failed"
     assert "news" in inside.model.shown()
@@ -89,8 +85,7 @@ def test_a_resumed_turn_acknowledges_just_what_it_showed_and_was_not_dropped(ins
     assert "late news" not in inside.model.shown()
 
 
-def test_automations_do_not_drain_the_mailbox(inside: Inside) -> None:
-    session = inside.person.session()
+def test_automations_do_not_drain_the_mailbox(inside: Inside, session: Session) -> None:
     event = deposit(session, "for people")
     turn = automation(session, "check", datetime.now(UTC))
     inside.run(session)

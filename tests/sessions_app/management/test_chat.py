@@ -15,7 +15,8 @@ from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.plugins import calls
 from tests.sessions_app.turns.test_consent import erase
-from tests.terminal import CTRL_C, CTRL_D, ROOT, Terminal
+from tests.terminal import CTRL_C, CTRL_D, Terminal
+from tests.up import run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -27,15 +28,7 @@ def ada(person_with_server: Person, fleet: Fleet) -> Person:
 
 
 def pipe(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "manage.py", "chat", *arguments],
-        cwd=ROOT,
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return run(sys.executable, "manage.py", "chat", *arguments, input=text, timeout=60)
 
 
 @pytest.mark.long("a worker and a terminal")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from automations.jobs.edit import NewJob, create_job
 from automations.models import ScheduledMessage
-from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.hooks.edit import NewHook, add_hook
-from sessions_app.models import ConsentQuestion, Counter, Delivery, MailboxEvent, Message, Session, Turn
+from sessions_app.models import ConsentQuestion, Counter, Delivery, MailboxEvent, Session, Turn
 from sessions_app.queue.receive import MessageInput, receive
+from tests.automations.jobs.made import EVERY, new
+from tests.automations.messages import later
 from tests.conftest import Person
 from tests.past import ago, past_run
 from tests.tokens import token_of
@@ -122,10 +122,7 @@ def rows(person: Person) -> Session:
     person.session()
     turn = receive(session.pk, MessageInput(content="one"))
     receive(session.pk, MessageInput(content="two"))
-    said, _ = (
-        Message.objects.create(session=session, seq=seq, role="user", content="x", turn=turn)
-        for seq in (1, 2)
-    )
+    said, _ = (session.messages.create(seq=seq, role="user", content="x", turn=turn) for seq in (1, 2))
     Delivery.objects.create(session=session, message=said, idempotency_key="k", channel="c", address="a")
     turn.steps.create(n=0, kind="prompt", data={})
     turn.steps.create(n=1, kind="response", data={})
@@ -138,13 +135,11 @@ def rows(person: Person) -> Session:
     for name in ("one", "two"):
         Counter.objects.create(name=name)
         add_hook(NewHook(agent_id=session.agent_id, name=name, session_id=session.pk))
-    job = create_job(NewJob(session_id=session.pk, message="m", schedule={"kind": "every", "seconds": 60}))
+    job = new(session, schedule=EVERY)
     for number in (1, 2):
         past_run(job, ago(number), "queued")
     for _ in range(2):
-        schedule_message(
-            MessageToSchedule(session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="later")
-        )
+        later(session)
     assert ScheduledMessage.objects.count() == 2
     return session
 

@@ -1,22 +1,31 @@
-"""Pooled connections that break: they are replaced together, and cost no model call (rule 10.0)."""
+"""Connections that break, that have odd defaults, and whose prepared statements are of older tables (rule 10.0)."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from django.conf import settings
+from django.db import OperationalError, connection
+from psycopg import sql
 
 from agent_core.llm.protocol import ModelCall, ModelReply
-from sessions_app.postgres.connection import FRESH_SECONDS
+from sessions_app.postgres.connection import FRESH_SECONDS, connect_directly
+from sessions_app.postgres.statements import Statement
 from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import REASON, RESPOND, plan, revision, says, tool
 from tests.chaos.test_silent_connections import pool_at, pooled
+from tests.conftest import Person
+from tests.deletion import caller
 from tests.inside import Inside, Script, call, makes
 from tests.proxy import Proxy
+from tests.up import run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.0")]
 
@@ -97,3 +106,93 @@ def test_connections_that_break_in_a_model_call_do_not_repeat_it(
     assert (turn.state, turn.attempt) == ("succeeded", 1), turn.error_detail
     assert len(inside.model.calls) == (5 if planned else 2)
     assert inside.did("once") == 1
+
+
+DEFAULTS = {
+    "datestyle": "SQL, DMY",
+    "intervalstyle": "iso_8601",
+    "timezone": "Asia/Kathmandu",
+    "client_encoding": "LATIN1",
+    "bytea_output": "escape",
+    "standard_conforming_strings": "off",
+    "default_transaction_isolation": "serializable",
+}
+VALUES = (datetime(2026, 2, 1, 12, tzinfo=UTC), timedelta(days=1, seconds=2), "茶", b"\x00\xff", r"a\n")
+
+
+@pytest.fixture
+def _odd_defaults() -> Iterator[None]:
+    """As `ALTER ROLE … SET` does, for this database alone."""
+    name = sql.Identifier(connection.settings_dict["NAME"])
+    change = sql.SQL("ALTER DATABASE {} SET {} = {}")
+    with psycopg.connect(**connection.get_connection_params(), autocommit=True) as own:
+        for setting, value in DEFAULTS.items():
+            own.execute(change.format(name, sql.Identifier(setting), sql.Literal(value)))
+        connection.close()
+        connection.close_pool()  # type: ignore[attr-defined]
+        yield
+        connection.close()
+        connection.close_pool()  # type: ignore[attr-defined]
+        own.execute(sql.SQL("ALTER DATABASE {} RESET ALL").format(name))
+
+
+@pytest.mark.usefixtures("_odd_defaults")
+def test_every_connection_sets_the_formats_that_the_server_relies_on(person: Person) -> None:
+    read = "SELECT timestamptz '2026-02-01 12:00+00', interval '1 day 2 s', '茶', '\\x00ff'::bytea, 'a\\n'"
+    isolation = "SELECT current_setting('transaction_isolation')"
+    with connection.cursor() as cursor:
+        cursor.execute(read)
+        assert cursor.fetchone() == VALUES
+        cursor.execute(isolation)
+        assert cursor.fetchone() == ("read committed",)
+    with connect_directly(settings.DATABASE_LOCK_URL) as own:
+        assert own.execute(read).fetchone() == VALUES
+        assert own.execute(isolation).fetchone() == ("read committed",)
+    assert caller(person).get("/api/agents/").status_code == 200
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[psycopg.Connection]:
+    """Another connection, and a table that is not ours."""
+    with psycopg.connect(settings.DATABASE_LOCK_URL, autocommit=True) as other:
+        other.execute("CREATE TABLE changing (name varchar(8))")
+        other.execute("INSERT INTO changing VALUES ('before')")
+        try:
+            yield other
+        finally:
+            other.execute("DROP TABLE changing")
+
+
+def test_a_migrated_column_costs_a_connection_and_nothing_more(elsewhere: psycopg.Connection) -> None:
+    names = Statement(sa.select(sa.column("name")).select_from(sa.table("changing")), prepared=True)
+    assert names.all() == [("before",)]
+    elsewhere.execute("ALTER TABLE changing ALTER name TYPE varchar(9)")
+    with pytest.raises(OperationalError):
+        names.all()
+    connection.close()  # as a worker does after this error
+    assert names.all() == [("before",)]
+
+
+PREPARES = """
+import django
+django.setup(set_prefix=False)
+import sqlalchemy as sa
+from django.db import connection
+from sessions_app.postgres.statements import Statement
+for _ in range(8):
+    Statement(sa.select(sa.literal_column("1").label("one")), prepared=True).all()
+with connection.cursor() as cursor:
+    cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+    print(cursor.fetchone()[0])
+"""
+
+
+@pytest.mark.parametrize(("lock_url", "prepared"), [("", 1), ("{url}?application_name=direct", 0)])
+def test_nothing_is_prepared_where_locks_have_another_address(lock_url: str, prepared: int) -> None:
+    url = os.environ["DATABASE_URL"]
+    environ = os.environ | {
+        "DATABASE_LOCK_URL": lock_url.format(url=url),
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+    }
+    done = run(sys.executable, "-c", PREPARES, env=environ)
+    assert done.stdout.split() == [str(prepared)]

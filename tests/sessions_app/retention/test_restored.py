@@ -24,10 +24,8 @@ def test_migrate_removes_events_of_another_server_and_keeps_ours(person: Person)
     session = person.session()
     Event.objects.all().delete()
     ours, foreign = _event(session), _event(session)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE sessions_app_event SET xid = %s::text::xid8 WHERE id = %s", [FUTURE, foreign.pk]
-        )
+    change = "UPDATE sessions_app_event SET xid = %s::text::xid8 WHERE id = %s"
+    connection.cursor().execute(change, [FUTURE, foreign.pk])
     Pruning.objects.update_or_create(pk=EVENTS, defaults={"horizon_xid": FUTURE, "horizon_id": foreign.pk})
     window = Position(session_id=session.pk, cursor=now())
     [page] = read_events([window])

@@ -96,9 +96,8 @@ def test_an_old_turn_is_deleted_and_its_references_are_cleared(session: Session)
         row.refresh_from_db()
     assert (mail.acknowledged_by, run.turn) == (None, None)
     said = Message.objects.filter(session=session).values_list("seq", "turn", "content")
-    assert list(said) == [
-        (1, None, "user"), (2, None, "assistant"), (3, young.pk, "user"), (4, young.pk, "assistant")
-    ]  # fmt: skip
+    expected = [(1, None, "user"), (2, None, "assistant"), (3, young.pk, "user"), (4, young.pk, "assistant")]
+    assert list(said) == expected
     assert (fresh(session).last_seq, session.revision) == (4, 2)
 
 
@@ -233,10 +232,8 @@ def test_an_execution_that_is_taken_up_again_meanwhile_stays(session: Session) -
 
 def test_updates_go_once_they_were_read_or_dropped(session: Session) -> None:
     def mail(**fields: Any) -> int:
-        made = MailboxEvent.objects.create(
-            target=session, event_type="x", summary="x", created_at=ago(50), **fields
-        )
-        return made.pk
+        about = {"event_type": "x", "summary": "x", "created_at": ago(50)}
+        return MailboxEvent.objects.create(target=session, **about, **fields).pk
 
     pending = mail()
     read_lately = mail(acknowledged_at=ago(29))
@@ -265,22 +262,14 @@ def test_deliveries_go_once_they_ended(session: Session) -> None:
 
 def test_keys_sign_in_links_and_stream_tickets_go_a_day_after_they_were_made(person: Person) -> None:
     token_of(person.user)
+    token = ApiToken.objects.get()
     for number in (2, 1, 0):
         made = ago(number + 0.5)
         IdempotencyKey.objects.create(user=person.user, address="a", key=f"{number}", created_at=made)
-        SignInLink.objects.create(
-            user=person.user,
-            token_sha256=f"{number}" * 64,
-            created_at=made,
-            expires_at=made + timedelta(minutes=10),
-            used_at=made if number == 2 else None,
-        )
-        StreamTicket.objects.create(
-            token=ApiToken.objects.get(),
-            ticket_sha256=f"{number}" * 64,
-            created_at=made,
-            expires_at=made + timedelta(minutes=1),
-        )
+        lives = {"created_at": made, "expires_at": made + timedelta(minutes=1)}
+        used = made if number == 2 else None
+        SignInLink.objects.create(user=person.user, token_sha256=f"{number}" * 64, used_at=used, **lives)
+        StreamTicket.objects.create(token=token, ticket_sha256=f"{number}" * 64, **lives)
     assert prune_all(1) == {"idempotency keys": 2, "sign-in links": 2, "stream tickets": 2}
     assert IdempotencyKey.objects.get().key == "0"
     assert SignInLink.objects.get().token_sha256 == "0" * 64
@@ -293,9 +282,8 @@ def test_zero_keeps_everything_for_ever(session: Session, settings: Any) -> None
     job = ticking(session)
     for number in range(3):
         past_run(job, ago(10_000 - number), turn=past_turn(session, 10_000))
-    MailboxEvent.objects.create(
-        target=session, event_type="x", summary="x", acknowledged_at=ago(9_000), created_at=ago(9_000)
-    )
+    read = {"acknowledged_at": ago(9_000), "created_at": ago(9_000)}
+    MailboxEvent.objects.create(target=session, event_type="x", summary="x", **read)
     assert prune_all() == {}
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import fire_due_jobs
@@ -41,7 +40,7 @@ from tests.conftest import Person, new_person
 from tests.deletion import BLOCKED, BUSY, DELETED, GONE, Interface, caller, interface_of
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
-from tests.races import KEY_SHARE, SHARE, UPDATE, gate, in_line, in_thread, orphans
+from tests.races import KEY_SHARE, SHARE, UPDATE, backends_that, gate, in_line, in_thread, orphans
 from tests.sessions_app.deliveries.test_send import handed_over
 from tests.talk import ended
 
@@ -80,12 +79,8 @@ def held_by_a_worker(session: Session) -> Iterator[None]:
 
 def trying() -> int:
     """How many have asked for a session's lock and go on asking."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = 'rondo lock' AND query LIKE 'SELECT pg_try_advisory_lock%'"
-        )
-        return int(cursor.fetchone()[0])
+    asking = "application_name = 'rondo lock' AND query LIKE 'SELECT pg_try_advisory_lock%'"
+    return len(backends_that(asking))
 
 
 def bind(person: Person, session: Session) -> int:
@@ -423,7 +418,7 @@ def test_a_turn_claimed_while_the_session_closes_is_also_stopped(
     with gate(turn, UPDATE) as held:
         # its claim waits for the row, and has seen the session open; in a small fleet another claim would follow it
         fleet.worker(concurrency=64)
-        until(claiming)
+        until(lambda: backends_that("cardinality(pg_blocking_pids(pid)) > 0 AND query LIKE '%claimed%'"))
         locks_of_worker = lock_connections()
         held.start(partial(interface_of("api", person_with_server).delete, session), waits=False)
         # the delete has asked the running turns to stop before it asks for the lock
@@ -433,21 +428,7 @@ def test_a_turn_claimed_while_the_session_closes_is_also_stopped(
     assert nothing_is_left_of(session)
 
 
-def claiming() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND cardinality(pg_blocking_pids(pid)) > 0 AND query LIKE '%claimed%'"
-        )
-        return bool(cursor.fetchone()[0])
-
-
 def lock_connections(*, answered: bool = False) -> set[int]:
     """The connections that hold session locks; `answered`: those whose last request for a lock was answered."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'rondo lock'"
-            " AND (NOT %s OR state = 'idle' AND query LIKE '%%pg_try_advisory_lock%%')",
-            [answered],
-        )
-        return {pid for (pid,) in cursor.fetchall()}
+    idle = "AND state = 'idle' AND query LIKE '%pg_try_advisory_lock%'" if answered else ""
+    return set(backends_that(f"application_name = 'rondo lock' {idle}"))

@@ -13,7 +13,7 @@ from sessions_app.models import TelegramBot
 from sessions_app.telegram.binding import issue_code, redeem
 from sessions_app.telegram.bots import add_bot, check_token
 from tests.bot_api import TOKEN, BotApi, serving_bots
-from tests.conftest import Person, new_person
+from tests.conftest import Person
 
 CHAT = 4001
 
@@ -23,11 +23,6 @@ def api(settings: Any) -> Iterator[BotApi]:
     """The Bot API of this process."""
     with serving_bots(settings) as api:
         yield api
-
-
-@pytest.fixture
-def person(transactional_db: None) -> Person:
-    return new_person("ada")
 
 
 @pytest.fixture

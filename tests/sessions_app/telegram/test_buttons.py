@@ -171,16 +171,15 @@ def test_a_typed_yes_counts_if_telegram_got_it_after_the_question(
 
     say("Tidy up.")
     early = api.say(CHAT, "ok")["message"]["message_id"]  # typed while the question was on its way
+    hidden = {"type": "hidden_user", "date": 1, "sender_user_name": "Eve"}
     tricks: tuple[Callable[[Sent], dict[str, Any]], ...] = (
         lambda _asked: {"message_id": early},
         lambda asked: {"message_id": asked.id},
         lambda asked: {"message_id": asked.id - 1},
         lambda _asked: {"is_from_offline": True},  # a message that was scheduled before
-        lambda _asked: {"forward_origin": {"type": "hidden_user", "date": 1, "sender_user_name": "Eve"}},
+        lambda _asked: {"forward_origin": hidden},
         lambda _asked: replying_to(early),
-        lambda _asked: {
-            "external_reply": {"origin": {"type": "hidden_user", "date": 1, "sender_user_name": "E"}}
-        },
+        lambda _asked: {"external_reply": {"origin": hidden}},
     )
     for trick in tricks:
         more = trick(deliver())

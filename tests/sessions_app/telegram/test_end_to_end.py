@@ -7,7 +7,6 @@ import time
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 
 from sessions_app.models import Agent, Delivery, Message, Session, TelegramBot, TelegramChat, Turn
 from sessions_app.telegram.binding import issue_code
@@ -19,6 +18,7 @@ from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.inside import call, makes
 from tests.model_server import ModelServer
+from tests.races import backends_that, selected
 from tests.sessions_app.telegram.conftest import CHAT
 
 pytestmark = [pytest.mark.processes, pytest.mark.rule("9.5")]
@@ -119,7 +119,8 @@ def test_a_stopped_worker_loses_its_polls_and_doubles_nothing(fleet: Fleet, api:
     fleet.worker()
     first = poller(fleet)
     first.signal(signal.SIGSTOP)
-    end_connections("rondo telegram")  # as its idle session would end after a minute
+    idle = backends_that("application_name = 'rondo telegram'")  # as its session would end after a minute
+    assert all(selected("SELECT pg_terminate_backend(unnest(%s))", idle))
     api.say(CHAT, "one")
     answered(api)
     first.signal(signal.SIGCONT)
@@ -131,19 +132,8 @@ def test_a_stopped_worker_loses_its_polls_and_doubles_nothing(fleet: Fleet, api:
 
 def tried_locks() -> int:
     """How many workers have a connection for locks on which a statement has ended."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rondo telegram' AND state = 'idle'"
-            " AND (query LIKE '%%pg_try_advisory_lock%%' OR query = 'SELECT 1')",
-            [],
-        )
-        return int(cursor.fetchone()[0])
-
-
-def end_connections(name: str) -> None:
-    with connection.cursor() as cursor:
-        ending = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
-        cursor.execute(ending, [name])
+    tried = "state = 'idle' AND (query LIKE '%pg_try_advisory_lock%' OR query = 'SELECT 1')"
+    return len(backends_that(f"application_name = 'rondo telegram' AND {tried}"))
 
 
 @pytest.mark.full

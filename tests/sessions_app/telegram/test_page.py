@@ -39,9 +39,8 @@ def test_a_chat_is_connected_and_disconnected_on_the_page(visitor: Visitor) -> N
     expect(part).to_contain_text("@rondo_test_bot")
     part.get_by_role("button", name="Connect a chat").click()
     given = part.locator("code").inner_text().removeprefix("/start ")
-    assert part.get_by_role("link", name="Open the chat").get_attribute("href") == (
-        f"https://t.me/rondo_test_bot?start={given}"
-    )
+    link = part.get_by_role("link", name="Open the chat").get_attribute("href")
+    assert link == f"https://t.me/rondo_test_bot?start={given}"
     assert serious(page) == []
     assert redeem(bot.pk, 4001, given, "<b>Ada</b>") == ""
     page.goto(PAGE)
@@ -73,10 +72,8 @@ def test_a_bot_is_added_by_its_token_which_is_never_shown(api: BotApi, person: P
 
 def test_tokens_are_tried_a_few_times_only(api: BotApi, person: Person) -> None:
     client = signed_in(person)
-    statuses = [
-        client.post(f"{PAGE}telegram/", {"action": "token", "token": "x"}).status_code for _ in range(7)
-    ]
-    assert statuses == [400] * 6 + [429]
+    tried = [client.post(f"{PAGE}telegram/", {"action": "token", "token": "x"}) for _ in range(7)]
+    assert [each.status_code for each in tried] == [400] * 6 + [429]
 
 
 def test_somebody_elses_bot_is_not_touched(bot: TelegramBot, chat: int) -> None:

@@ -16,20 +16,13 @@ from agent_core import process
 from interfaces.telegram import updates
 from interfaces.telegram.polling import Poll, Served
 from interfaces.telegram.updates import NotServed
-from sessions_app.models import (
-    Message,
-    Session,
-    TelegramBot,
-    TelegramChat,
-    TelegramUpdate,
-    Turn,
-)
+from sessions_app.models import Message, Session, TelegramBot, TelegramChat, TelegramUpdate, Turn
 from sessions_app.telegram.binding import connected_chat, disconnect, issue_code, redeem
 from sessions_app.telegram.bots import CheckedToken, add_bot, check_token, update_bot
 from tests.bot_api import TOKEN, BotApi
 from tests.conftest import Person, new_person
 from tests.fleet import until
-from tests.races import UPDATE, gate
+from tests.races import UPDATE, in_line
 from tests.sessions_app.telegram.conftest import CHAT, take
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.5")]
@@ -66,10 +59,8 @@ def test_a_code_connects_one_chat_once_and_is_never_said_to_the_agent(api: BotAp
 
 def test_of_two_chats_with_one_code_at_once_one_is_connected(bot: TelegramBot) -> None:
     given = code(bot)
-    with gate(bot, UPDATE) as held:
-        for chat in (CHAT, OTHER_CHAT):
-            held.start(partial(redeem, bot.pk, chat, given, ""))
-        first, second = held.open()
+    chats = (partial(redeem, bot.pk, chat, given, "") for chat in (CHAT, OTHER_CHAT))
+    first, second = in_line(bot, UPDATE, *chats)
     assert first == ""
     assert "not valid" in second
     assert [each.chat_id for each in TelegramChat.objects.all()] == [CHAT]
@@ -152,10 +143,9 @@ def test_a_server_that_does_not_wait_for_updates_is_not_asked_without_a_pause(
 
 def test_of_two_polls_with_one_update_one_handles_it(api: BotApi, bot: TelegramBot, chat: int) -> None:
     update = api.say(CHAT, photo=[])
-    with gate(bot, UPDATE) as held:  # at the end of its transaction each looks whether the bot is there
-        for _ in range(2):
-            held.start(partial(take, bot, update))
-        assert [text_of(each) for each in held.open()] == [updates.UNSUPPORTED, ""]
+    # at the end of its transaction each looks whether the bot is there
+    came = in_line(bot, UPDATE, *[partial(take, bot, update)] * 2)
+    assert [text_of(each) for each in came] == [updates.UNSUPPORTED, ""]
 
 
 def test_numbers_may_begin_anew_and_be_those_of_another_bot(api: BotApi, bot: TelegramBot, chat: int) -> None:

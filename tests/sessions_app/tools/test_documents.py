@@ -57,9 +57,8 @@ def test_an_agent_reads_and_writes_its_own_documents_only(person: Person) -> Non
 
 
 def test_an_edit_names_the_revision_that_was_read(person: Person) -> None:
-    assert edit_document(context(person), {"name": "MEMORY.md", "revision": 0, "content": "one"}).endswith(
-        "revision 1."
-    )
+    edited = edit_document(context(person), {"name": "MEMORY.md", "revision": 0, "content": "one"})
+    assert edited.endswith("revision 1.")
     put_document(person.agent.pk, "MEMORY.md", "by a person")
     late = {"name": "MEMORY.md", "revision": 1, "content": "too late"}
     assert "has changed since revision 1" in refusal(edit_document, person, **late)
@@ -71,15 +70,10 @@ def test_a_part_is_replaced_where_it_stands_once(person: Person) -> None:
     part = {"name": "MEMORY.md", "revision": 1, "old_text": "[register]", "new_text": "[registered: ab]"}
     edit_document(context(person), part)
     assert memory(person) == ("- tea\n- tea\n- rain [registered: ab]", 2)
-    assert "2 times" in refusal(
-        edit_document, person, name="MEMORY.md", revision=2, old_text="- tea", new_text="x"
-    )
-    assert "0 times" in refusal(
-        edit_document, person, name="MEMORY.md", revision=2, old_text="", new_text="x"
-    )
-    edit_document(
-        context(person), {"name": "MEMORY.md", "revision": 2, "old_text": "- tea\n- tea\n", "new_text": ""}
-    )
+    given: dict[str, Any] = {"name": "MEMORY.md", "revision": 2, "new_text": "x"}
+    assert "2 times" in refusal(edit_document, person, **given, old_text="- tea")
+    assert "0 times" in refusal(edit_document, person, **given, old_text="")
+    edit_document(context(person), given | {"old_text": "- tea\n- tea\n", "new_text": ""})
     assert memory(person) == ("- rain [registered: ab]", 3)
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from agent_core.connections import Connection, model_attributes
-from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
-from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.models import Delivery, DeliveryState
 from sessions_app.queue.receive import MessageInput, receive
 from tests import plugins
+from tests.automations.jobs.made import EVERY_SECOND, add, new
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
@@ -79,8 +78,7 @@ def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
         worker = fleet.worker()
         beat = fleet.beat()
         message = 'use tool wait_again with {"name": "open"}'
-        each_second = {"kind": "every", "seconds": 1}
-        create_job(NewJob(session_id=session.pk, name="n", message=message, schedule=each_second, max_runs=1))
+        new(session, message=message, schedule=EVERY_SECOND, max_runs=1)
         until(lambda: plugins.calls(fleet.folder, "open"))
         until(lambda: collector.named("chat test"), what="the first worker's call is there")
         worker.kill()
@@ -98,9 +96,8 @@ def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
     first, *_, last = collector.named("chat test")
     [tool] = collector.named("execute_tool wait_again")
     [delivery] = collector.named("deliver webhook")
-    assert (last.parent_span_id, tool.parent_span_id, delivery.parent_span_id) == (
-        turn.span_id, turn.span_id, slot.span_id,
-    )  # fmt: skip
+    parents = [each.parent_span_id for each in (last, tool, delivery)]
+    assert parents == [turn.span_id, turn.span_id, slot.span_id]
     assert first.parent_span_id != turn.span_id, "the call of the killed worker is in the trace, too"
     assert about(last, "gen_ai.usage.input_tokens") > 0
     assert (about(last, "gen_ai.provider.name"), about(last, "gen_ai.request.model")) == ("openai", "test")
@@ -126,9 +123,7 @@ def test_a_persons_turn_is_a_trace_of_its_own_and_says_why_it_failed(
     assert len({span.trace_id for span in collector.spans()}) == 2
     assert {span.span_id for span in collector.named("queue")} == {good.parent_span_id, bad.parent_span_id}
     assert (good.status.code, bad.status.code, about(bad, "error.type")) == (0, 2, "model_unavailable")
-    failed = [
-        span for span in collector.spans() if span.trace_id == bad.trace_id and span.name.startswith("chat")
-    ]
+    failed = [span for span in collector.named("chat test") if span.trace_id == bad.trace_id]
     assert about(failed[0], "error.type") == "model_unavailable"
     assert WORDS.encode() not in b"".join(collector.bodies)
 
@@ -146,7 +141,7 @@ def test_a_routine_and_the_events_of_a_turn_belong_to_their_trace(
         worker, beat = fleet.worker(), fleet.beat()
         slow = receive(person_with_server.session().pk, MessageInput(content="[[hold:for-ever]] now"))
         until(lambda: ended(slow))
-        routine = add_routine(NewRoutine(agent_id=agent.pk, title="news", execution_mode="inline"))
+        routine = add(person_with_server, "news", execution_mode="inline")
         until(lambda: RunRecord.objects.filter(job=routine.pk, finished_at__isnull=False).exists())
         until(lambda: Delivery.objects.filter(state=DeliveryState.SENT).exists())
         assert (worker.stop(), beat.stop()) == (0, 0)

@@ -23,6 +23,7 @@ from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.inside import Inside, during
 from tests.sessions_app.turns.test_receive import automation
+from tests.talk import fresh
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("7.1", "7.6")]
 WHOLE = {
@@ -45,19 +46,13 @@ def short_of_tokens(settings: Any) -> None:
 def long_session(person: Person, messages: int = 60, size: int = 200) -> Session:
     """A session with so many messages of so many characters."""
     session: Session = person.session()
-    rows = [
-        Message(
-            session=session,
-            seq=n,
-            role="user" if n % 2 else "assistant",
-            content=f"message {n} ".ljust(size, "x"),
-        )
-        for n in range(1, messages + 1)
-    ]
-    Message.objects.bulk_create(rows)
+    texts = {n: f"message {n} ".ljust(size, "x") for n in range(1, messages + 1)}
+    Message.objects.bulk_create(
+        Message(session=session, seq=n, role="user" if n % 2 else "assistant", content=text)
+        for n, text in texts.items()
+    )
     Session.objects.filter(pk=session.pk).update(last_seq=messages)
-    session.refresh_from_db()
-    return session
+    return fresh(session)
 
 
 def shown(inside: Inside, number: int) -> list[str]:
@@ -151,8 +146,7 @@ def test_what_a_person_corrects_meanwhile_holds(inside: Inside) -> None:
     assert session.window_from_seq == 1
 
 
-def test_a_live_state_request_does_not_see_held_task_state(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_live_state_request_does_not_see_held_task_state(inside: Inside, session: Session) -> None:
     remember(session.pk, {"current_goal": "the automation at nine"})
     inside.say(session, "Which automations are there?")
     assert "at nine" not in str(shown(inside, 0))
@@ -181,9 +175,8 @@ def test_a_short_conversation_is_left_alone(inside: Inside) -> None:
 def test_an_automation_about_live_state_sees_current_state_and_facts(inside: Inside) -> None:
     session = inside.person.session()
     job = make_job(session)
-    remember(
-        session.pk, {"current_goal": "the automation at nine", "important_facts": ["The dentist is on 3 May"]}
-    )
+    facts = ["The dentist is on 3 May"]
+    remember(session.pk, {"current_goal": "the automation at nine", "important_facts": facts})
     automation(session, "Say which reminders there are, and when the dentist is.", NOW)
     inside.run(session)
     asked = shown(inside, 0)

@@ -23,7 +23,7 @@ from sessions_app.hooks.inbound import Proof, authenticate, check_post, post
 from sessions_app.hooks.tokens import token_of
 from sessions_app.models import PRIMARY_KEY, ChatType, ConsentQuestion, Delivery, Hook, Message, Session, Turn
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
-from tests.inside import Inside, call, makes
+from tests.inside import Inside, Reply, call, makes
 from tests.mcp_servers import Docs
 from tests.plugins import FileChannel
 from tests.talk import fresh, last_said
@@ -87,18 +87,15 @@ def test_what_is_asked_is_shown_to_the_letter(inside: Inside, engine: str) -> No
         replies: list[ModelReply] = [makes(call("erase", name=name)), says(before)]
         inside.model.answer_with(*replies if engine == "chat" else [plan(tool("erase", name=name), RESPOND)])
         inside.say(session, "Tidy up.")
-        asked = f"erase with {shown_value({'name': name})}"
+        words = f"erase with {shown_value({'name': name})}"
         said = last_said(session)
-        assert asked in said, name
+        assert words in said, name
         closed, _, growing = render_growing(said)
-        for html in (
-            render(said),
-            f"{closed}{growing}",
-            page_of(inside, session),
-        ):  # what clients do, and the page
-            assert asked in _Text(html).text, (name, before)
+        # what clients do, and the page
+        for html in (render(said), f"{closed}{growing}", page_of(inside, session)):
+            assert words in _Text(html).text, (name, before)
         message = Message.objects.filter(session=session, role="assistant").latest("seq")
-        assert said[message.metadata["asked_from"] :].splitlines()[2].strip() == asked
+        assert said[message.metadata["asked_from"] :].splitlines()[2].strip() == words
         below = page_of(inside, session).rpartition("May I use this tool?")[2].partition("</p>")[0]
         assert not _Text(below).tags, below
 
@@ -133,14 +130,9 @@ def from_hook(
     return turn
 
 
-def ask_in_chat(inside: Inside, say: Callable[[str], object]) -> ConsentQuestion:
-    inside.model.answer_with(makes(call("erase", name="disk")), says("I would like to."))
-    say("Tidy up.")
-    return ConsentQuestion.objects.latest("asked_at")
-
-
-def ask_in_plan(inside: Inside, say: Callable[[str], object]) -> ConsentQuestion:
-    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
+def asked(inside: Inside, say: Callable[[str], object], engine: str = "chat") -> ConsentQuestion:
+    in_chat: list[Reply] = [makes(call("erase", name="disk")), says("I would like to.")]
+    inside.model.replies = in_chat if engine == "chat" else [plan(tool("erase", name="disk"), RESPOND)]
     say("Tidy up.")
     return ConsentQuestion.objects.latest("asked_at")
 
@@ -156,13 +148,12 @@ def try_call(inside: Inside, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["chat", "planner"])
 def test_in_a_group_only_who_was_asked_or_the_owner_allows(inside: Inside, engine: str) -> None:
-    ask = ask_in_chat
     if engine == "planner":
         inside.planner()
-        ask = ask_in_plan
     group = inside.person.session(chat_type=ChatType.GROUP)
     hook, other = bridge(group), bridge(group, "other bridge")
-    question = ask(inside, lambda text: from_hook(inside, hook, text, "ada"))
+    asks = partial(from_hook, inside, hook, sender="ada")
+    question = asked(inside, asks, engine)
     tricks: list[tuple[str, Any, str]] = [
         ("ok", hook, "eve"),
         ("ok", hook, "eve"),  # the server asked again because of the first one
@@ -183,8 +174,7 @@ def test_in_a_group_only_who_was_asked_or_the_owner_allows(inside: Inside, engin
     try_call(inside, engine)
     from_hook(inside, hook, "ok", "ada")
     assert inside.did("disk") == 1
-    inside.model.replies = []
-    ask(inside, lambda text: from_hook(inside, hook, text, "ada"))
+    asked(inside, asks, engine)
     try_call(inside, engine)
     inside.say(group, "ok")  # the owner, on the page
     assert inside.did("disk") == 2
@@ -194,7 +184,7 @@ def test_a_group_hook_that_names_no_sender_allows_nothing(inside: Inside) -> Non
     for chat_type, done in ((ChatType.GROUP, 0), (ChatType.PRIVATE, 1)):
         session = inside.person.session(chat_type=chat_type)
         hook = bridge(session)
-        ask_in_chat(inside, partial(from_hook, inside, hook))
+        asked(inside, partial(from_hook, inside, hook))
         try_call(inside, "chat")
         from_hook(inside, hook, "ok")
         assert inside.did("disk") == done, chat_type
@@ -213,7 +203,8 @@ def test_a_yes_that_was_written_before_the_question_is_none(inside: Inside) -> N
         new = Delivery.objects.exclude(state="sent")
         new.update(state="sent", ended_at=datetime.now(UTC), number_at_channel=number)
 
-    question = ask_in_chat(inside, lambda text: inside.say(session, text, route=chat))
+    asks = partial(inside.say, session, route=chat)
+    question = asked(inside, asks)
 
     def since_asked() -> float:
         return (datetime.now(UTC) - question.asked_at).total_seconds()
@@ -235,8 +226,7 @@ def test_a_yes_that_was_written_before_the_question_is_none(inside: Inside) -> N
     try_call(inside, "chat")
     from_hook(inside, hook, f"yes #{question.pk}", before=200)  # who names it has read it
     assert inside.did("disk") == 1
-    inside.model.replies = []
-    ask_in_chat(inside, lambda text: inside.say(session, text, route=chat))
+    asked(inside, asks)
     delivered(200)
     try_call(inside, "chat")
     on_telegram(201)
@@ -293,7 +283,7 @@ def test_a_group_is_one_in_unified_mode_too(inside: Inside) -> None:
     hook = bridge(group)
     update_agent(group.agent_id, {"unified_session": True})
     primary = Session.objects.get(agent=group.agent_id, key=PRIMARY_KEY)
-    question = ask_in_chat(inside, lambda text: inside.say(primary, text))
+    question = asked(inside, partial(inside.say, primary))
     for text in ("ok", f"yes #{question.pk}"):
         try_call(inside, "chat")
         from_hook(inside, hook, text)
@@ -317,7 +307,7 @@ def test_a_hook_whose_answers_go_to_a_group_bridges_one(inside: Inside, address:
     hook = add_hook(
         NewHook(agent_id=agent.pk, name="bridge", as_person=True, channel="slack", address=address)
     )
-    ask_in_chat(inside, lambda text: from_hook(inside, hook, text))
+    asked(inside, partial(from_hook, inside, hook))
     Delivery.objects.update(state="sent", ended_at=datetime.now(UTC))
     try_call(inside, "chat")
     from_hook(inside, hook, "ok", before=-3)

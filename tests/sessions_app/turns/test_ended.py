@@ -10,7 +10,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import EMPTY, NOTES, Ended
 from interfaces.web.transcript import ENDED, newest
 from sessions_app.deliveries.send import _parcel
-from sessions_app.models import Delivery, Message, Turn
+from sessions_app.models import Delivery, Message, Session, Turn
 from tests.deletion import caller
 from tests.inside import Inside, call
 
@@ -38,8 +38,7 @@ def test_an_answer_that_is_not_whole_says_so(inside: Inside, ended: Ended, text:
     assert ENDED[ended] in entry.chips
 
 
-def test_a_whole_answer_has_no_note(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_whole_answer_has_no_note(inside: Inside, session: Session) -> None:
     turn = inside.say(session, "hello")
     assert (turn.ended_by, shown(inside, turn)["ended_by"]) == ("stop", "stop")
     assert "ended_by" not in Message.objects.filter(turn=turn, role="assistant").get().metadata

@@ -38,15 +38,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("7.1", "
 
 def waiting_song(session: Session, execution_id: str) -> ExecutionState:
     """Another execution of the session, which has asked later."""
-    return ExecutionState.objects.create(
-        id=execution_id,
-        session=session,
-        source="message",
-        status=Status.WAITING_USER,
-        request="Sing.",
-        question="Which song?",
-        asked_at=Now(),
-    )
+    asked = {"status": Status.WAITING_USER, "question": "Which song?", "asked_at": Now()}
+    asked |= {"source": "message", "request": "Sing."}
+    return ExecutionState.objects.create(id=execution_id, session=session, **asked)
 
 
 @pytest.mark.long("two workers are killed, and a server that has just started rescues no turn for 15 s")
@@ -57,10 +51,9 @@ def test_a_plan_outlives_workers_that_are_killed_at_a_step_and_at_its_question(
     Agent.objects.update(engine=Engine.PLANNER, policy={"max_attempts": 1})
     worker = fleet.worker()
     session = person_with_server.session()
-    model_server.answer_with(
-        plan(tool("count", name="one"), tool("wait", name="two"), ask("Which colour, 红 or blue?"), RESPOND),
-        revision("continue"),
-    )
+    asks = ask("Which colour, 红 or blue?")
+    first = plan(tool("count", name="one"), tool("wait", name="two"), asks, RESPOND)
+    model_server.answer_with(first, revision("continue"))
     turn = receive(session.pk, MessageInput(content="Count and wait."))
     until(lambda: plugins.calls(fleet.folder, "two"))
     stored = ExecutionState.objects.get()
@@ -86,8 +79,7 @@ def test_a_plan_outlives_workers_that_are_killed_at_a_step_and_at_its_question(
     assert (done.pk, done.status, done.final_answer) == (stored.pk, Status.COMPLETED, last_said(session))
 
 
-def test_a_failed_plan_is_retried_with_what_the_person_asked(planner: Inside) -> None:
-    session = planner.person.session()
+def test_a_failed_plan_is_retried_with_what_the_person_asked(planner: Inside, session: Session) -> None:
     planner.model.answer_with(says("no plan"), says("no plan either"))
     assert planner.say(session, "Do the impossible.").error_code == "invalid_plan"
     failed = ExecutionState.objects.get()
@@ -132,12 +124,8 @@ def test_a_reply_answers_the_newest_question_unless_another_is_named(planner: In
     planner.say(session, "Bake a cake.", plan(ask("Which cake?")))
     cake = ExecutionState.objects.get()
     song = waiting_song(session, "newer222")
-    ExecutionState.objects.bulk_create(  # however much ran since
-        ExecutionState(
-            id=f"more{n}", session=session, source="automation", status=Status.COMPLETED, request="x"
-        )
-        for n in range(30)
-    )
+    ran = {"session": session, "source": "automation", "status": Status.COMPLETED, "request": "x"}
+    ExecutionState.objects.bulk_create(ExecutionState(id=f"more{n}", **ran) for n in range(30))  # since then
     planner.say(session, "the sad one", plan(RESPOND), says("Sung."))
     assert "Question: Which song?" in planner.model.shown(-2)
     waiting_song(session, "other222")
@@ -150,8 +138,7 @@ def test_a_reply_answers_the_newest_question_unless_another_is_named(planner: In
     assert states == {cake.pk: Status.COMPLETED, song.pk: Status.COMPLETED, "other222": Status.WAITING_USER}
 
 
-def test_a_cancelled_turn_ends_its_execution_and_leaves_the_others(planner: Inside) -> None:
-    session = planner.person.session()
+def test_a_cancelled_turn_ends_its_execution_and_leaves_the_others(planner: Inside, session: Session) -> None:
     planner.say(session, "Take one.", plan(ask("Which?")))
 
     def cancel() -> None:

@@ -86,9 +86,8 @@ def test_tools_are_offered_after_ours_called_and_cut(inside: Inside, docs: Docs)
 def test_answers_of_an_own_server_restrict_no_turn(
     inside: Inside, docs: Docs, own: bool, outcome: str
 ) -> None:
-    update_agent(
-        inside.person.agent.pk, {"mcp_servers": {"docs": {"url": docs.url, "trusted": True, "own": own}}}
-    )
+    server = {"url": docs.url, "trusted": True, "own": own}
+    update_agent(inside.person.agent.pk, {"mcp_servers": {"docs": server}})
     reads = makes(call("docs__search", words="tea"), call("count", "2", name="a"))
     turn = inside.say(inside.person.session(), "Look at my notes, then count.", reads, says("Done."))
     assert [each for each, _ in results(turn)] == ["ok", outcome]

@@ -11,14 +11,7 @@ from agent_core.execution import Status
 from agent_core.turn.consent import question_of
 from sessions_app.exceptions import NotWaiting, QuestionTaken
 from sessions_app.memory.task_state import remember
-from sessions_app.models import (
-    ConsentQuestion,
-    ExecutionState,
-    MailboxEvent,
-    OnBusy,
-    Session,
-    TaskState,
-)
+from sessions_app.models import ConsentQuestion, ExecutionState, MailboxEvent, OnBusy, Session, TaskState
 from sessions_app.questions.questions import answer_consent, answer_question
 from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
@@ -38,8 +31,7 @@ def slot(planner: Inside, session: Session, *replies: Any) -> None:
     planner.run(session)
 
 
-def test_a_plan_stores_its_question_and_uses_a_yes_once(planner: Inside) -> None:
-    session = planner.person.session()
+def test_a_plan_stores_its_question_and_uses_a_yes_once(planner: Inside, session: Session) -> None:
     asked_in = planner.say(session, "Tidy up.", ERASE)
     execution, asked = ExecutionState.objects.get(), ConsentQuestion.objects.get()
     assert (asked.pk, asked.execution, asked.turn_id) == (execution.question_id, execution.pk, asked_in.pk)
@@ -57,8 +49,7 @@ def test_a_plan_stores_its_question_and_uses_a_yes_once(planner: Inside) -> None
     assert (fresh(second).state, planner.did("disk")) == ("refused", 1)
 
 
-def test_another_reply_closes_the_question(planner: Inside) -> None:
-    session = planner.person.session()
+def test_another_reply_closes_the_question(planner: Inside, session: Session) -> None:
     planner.say(session, "Tidy up.", ERASE)
     planner.say(session, "what would be left?", plan(RESPOND), says("Nothing would be left."))
     assert ConsentQuestion.objects.get().state == "closed"
@@ -69,9 +60,7 @@ def test_a_slot_waits_for_no_consent_and_informs_its_home(planner: Inside) -> No
     """Whatever the type of the session: a person's plain yes lets nothing of it happen."""
     for session in (Session.objects.get(key="unified:default"), planner.person.session()):
         slot(planner, session, ERASE, revision("finish"), says("I may not."))
-        assert not ExecutionState.objects.filter(
-            session=session, status__in=["waiting_confirmation"]
-        ).exists()
+        assert not ExecutionState.objects.filter(session=session, status="waiting_confirmation").exists()
         assert MailboxEvent.objects.filter(target=session, event_type="consent_needed").count() == 1
         planner.say(session, "yes", plan(RESPOND), says("Hello."))
     assert planner.did("disk") == 0
@@ -79,8 +68,7 @@ def test_a_slot_waits_for_no_consent_and_informs_its_home(planner: Inside) -> No
 
 
 @pytest.mark.rule("7.3", "7.4")
-def test_a_reply_answers_the_latest_question_not_the_latest_plan(planner: Inside) -> None:
-    session = planner.person.session()
+def test_a_reply_answers_the_latest_question_not_the_latest_plan(planner: Inside, session: Session) -> None:
     planner.say(session, "Bake a cake.", plan(ask("How large?")))
     cake = ExecutionState.objects.get()
     slot(planner, session, plan(ask("Shall I go on with the build?", confirm=True)))
@@ -125,8 +113,7 @@ def test_a_yes_naming_its_question_counts_despite_later_messages(planner: Inside
         assert planner.did("disk") == number, name
 
 
-def test_a_yes_does_not_answer_the_same_plans_next_question(planner: Inside) -> None:
-    session = planner.person.session()
+def test_a_yes_does_not_answer_the_same_plans_next_question(planner: Inside, session: Session) -> None:
     planner.say(session, "Tidy up.", plan(ask("Shall I look first?", confirm=True)))
     execution = ExecutionState.objects.get()
     planner.model.answer_with(ERASE)
@@ -140,8 +127,7 @@ def test_a_yes_does_not_answer_the_same_plans_next_question(planner: Inside) -> 
 
 
 @pytest.mark.rule("7.3", "7.4")
-def test_one_answer_at_a_time(planner: Inside) -> None:
-    session = planner.person.session()
+def test_one_answer_at_a_time(planner: Inside, session: Session) -> None:
     planner.say(session, "Tidy up.", ERASE)
     execution, asked = ExecutionState.objects.get(), ConsentQuestion.objects.get()
     first = answer_question(execution, "yes", "key")
@@ -175,8 +161,7 @@ def test_an_answer_is_an_answer_and_no_command(planner: Inside) -> None:
         assert TaskState.objects.get(session=session).current_goal == ""
 
 
-def test_a_plan_that_read_a_page_asks_before_each_write(planner: Inside) -> None:
-    session = planner.person.session()
+def test_a_plan_that_read_a_page_asks_before_each_write(planner: Inside, session: Session) -> None:
     planner.model.answer_with(plan(tool("read_page"), ask("Shall I go on?", confirm=True)))
     planner.say(session, "Read that page, then count.")
     assert ExecutionState.objects.get().has_read

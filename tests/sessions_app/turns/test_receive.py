@@ -34,23 +34,11 @@ def contents(session: Session, role: str) -> list[str]:
 
 def automation(session: Session, name: str, slot: datetime, *, waited: float = 0.0) -> Turn:
     """A queued automation's turn, as firing leaves it, without its run."""
-    return queue_turn(automation_turn(session, name, slot, waited=waited))
-
-
-def automation_turn(session: Session, name: str, slot: datetime, *, waited: float = 0.0) -> Turn:
-    """The same before it is stored."""
     about = {"automation_name": name, "automation_id": name, "timezone": "UTC", "seen": session.last_seq}
-    return Turn(
-        session=session,
-        kind=TurnKind.AUTOMATION,
-        lane=Lane.AUTO,
-        content=name,
-        on_busy=OnBusy.ENQUEUE,
-        due_at=slot,
-        queued_at=datetime.now(UTC) - timedelta(seconds=waited),
-        origin_run=f"{name}:1",
-        metadata=about | {"route": session.own_route},
-    )
+    queued = {"due_at": slot, "queued_at": datetime.now(UTC) - timedelta(seconds=waited)}
+    kind = {"kind": TurnKind.AUTOMATION, "lane": Lane.AUTO, "on_busy": OnBusy.ENQUEUE}
+    fields = kind | queued | {"origin_run": f"{name}:1", "metadata": about | {"route": session.own_route}}
+    return queue_turn(Turn(session=session, content=name, **fields))
 
 
 def guests_of(inside: Inside, session: Session, messages: list[MessageInput], *then: Reply) -> list[Turn]:
@@ -61,8 +49,7 @@ def guests_of(inside: Inside, session: Session, messages: list[MessageInput], *t
     return list(Turn.objects.filter(session=session).order_by("id"))
 
 
-def test_a_message_is_injected_before_the_next_model_call(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_message_is_injected_before_the_next_model_call(inside: Inside, session: Session) -> None:
     green, after = "my favourite colour is green", "after you"
     messages = [MessageInput(content=green), MessageInput(content=after, on_busy=OnBusy.ENQUEUE)]
     host, guest, waiting = guests_of(inside, session, messages)
@@ -102,8 +89,7 @@ def test_the_injection_limit_applies_to_the_whole_turn(inside: Inside) -> None:
         assert contents(session, "user") == ["listen", *each_time * 3]
 
 
-def test_an_injected_message_survives_the_failure_of_its_host(inside: Inside) -> None:
-    session = inside.person.session()
+def test_an_injected_message_survives_the_failure_of_its_host(inside: Inside, session: Session) -> None:
     refused = [ModelRefused("no quota")] * 2
     host, guest = guests_of(inside, session, [MessageInput(content="hello")], *refused)
     assert (host.state, guest.state) == ("failed", "failed")
@@ -111,8 +97,7 @@ def test_an_injected_message_survives_the_failure_of_its_host(inside: Inside) ->
     assert contents(session, "user") == ["look", "hello"]
 
 
-def test_nothing_is_injected_into_an_automation(inside: Inside) -> None:
-    session = inside.person.session()
+def test_nothing_is_injected_into_an_automation(inside: Inside, session: Session) -> None:
     running = automation(session, "look", datetime.now(UTC))
 
     def come() -> None:
@@ -121,15 +106,13 @@ def test_nothing_is_injected_into_an_automation(inside: Inside) -> None:
 
     inside.run(session, during(come, makes(call("count", name="a"))))
     order = Turn.objects.filter(session=session).order_by("started_at")
-    assert [(turn.content, turn.state, turn.host_id) for turn in order] == [
-        (text, "succeeded", None) for text in ("look", "hello", "later")
-    ]
+    expected = [(text, "succeeded", None) for text in ("look", "hello", "later")]
+    assert [(turn.content, turn.state, turn.host_id) for turn in order] == expected
     assert order[0].pk == running.pk
     assert "hello" not in [entry.content for entry in inside.model.calls[1].entries]
 
 
-def test_reject_refuses_while_anything_runs_or_waits(person: Person) -> None:
-    session = person.session()
+def test_reject_refuses_while_anything_runs_or_waits(session: Session) -> None:
     receive(session.pk, MessageInput(content="first"))
     with pytest.raises(SessionBusy):
         receive(session.pk, MessageInput(content="second", on_busy=OnBusy.REJECT))

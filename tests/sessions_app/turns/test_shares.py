@@ -24,8 +24,8 @@ from tests.automations.messages import a_worker
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
+from tests.sessions_app.turns.test_claim import Observed, hinted
 from tests.sessions_app.turns.test_receive import automation
-from tests.sessions_app.turns.test_run import Observed, hinted
 from tests.talk import ended
 
 pytestmark = [pytest.mark.rule("1.7", "10.0"), pytest.mark.usefixtures("broker")]
@@ -48,10 +48,6 @@ def waiting() -> int:
     return Turn.objects.filter(state=TurnState.QUEUED).count()
 
 
-def running(person: Person) -> int:
-    return Turn.objects.filter(state=TurnState.RUNNING, session__owner=person.user).count()
-
-
 def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
     def one(session: Session) -> bool:
         try:
@@ -63,12 +59,15 @@ def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
         return sum(pool.map(one, sessions))
 
 
-def test_claims_that_race_never_go_beyond_the_bound(person: Person, bounded: int) -> None:
+def test_claims_that_race_never_go_beyond_the_bound(person: Person, settings: Any) -> None:
+    """Without a bound all succeed."""
     worker = a_worker()
-    for _ in range(3):
-        turns = flood(person, bounded + 12, "hello")
-        assert claimed_at_once([turn.session for turn in turns], worker) == bounded
-        assert running(person) == bounded
+    for bound in (BOUND, 1, 0, BOUND):
+        settings.RONDO_TURNS_PER_USER = bound
+        turns = flood(person, BOUND + 12, "hello")
+        expected = bound or len(turns)
+        assert claimed_at_once([turn.session for turn in turns], worker) == expected, bound
+        assert Turn.objects.filter(state=TurnState.RUNNING).count() == expected
         Turn.objects.filter(state=TurnState.RUNNING).update(state=TurnState.SUCCEEDED, finished_at=Now())
         Turn.objects.filter(state=TurnState.QUEUED).delete()
 
@@ -110,9 +109,8 @@ def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Per
     worker = a_worker()
     first, *_ = all_begun(person, bounded, worker)
     assert Turn.objects.hand_back(first)
-    assert [(each.session_id, each.lane) for each in next_lane(first.session_id)] == [
-        (first.session_id, "turns")
-    ]
+    [woken] = next_lane(first.session_id)
+    assert (woken.session_id, woken.lane) == (first.session_id, "turns")
     again = claim_next(first.session_id, worker, auto_allowed=True)
     assert again is not None
     assert (again.pk, again.attempt) == (first.pk, 2)
@@ -126,10 +124,8 @@ def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: 
     for turn in (second, first):  # the first one has found no room after a turn of its own
         assert next_lane(turn.session_id) == [], "a wake-up now would be refused, and wake again, for ever"
     end(begun[0])
-    assert [row.session_id for row in next_lane(begun[0].session_id)] == [first.session_id]
-    assert [row.session_id for row in next_lane(begun[0].session_id)] == [second.session_id], (
-        "they are woken in turn"
-    )
+    for turn in (first, second):  # they are woken in turn
+        assert [row.session_id for row in next_lane(begun[0].session_id)] == [turn.session_id]
 
 
 def end(turn: Turn) -> None:
@@ -161,13 +157,6 @@ def test_the_sweep_alternates_users_within_their_bounds(bounded: int, person: Pe
     assert set(hinted.filter(session__owner=other.user)) == set(theirs)
 
 
-@pytest.mark.parametrize("bound", [0, 1])
-def test_a_bound_of_one_is_one_and_none_is_none(settings: Any, person: Person, bound: int) -> None:
-    settings.RONDO_TURNS_PER_USER = bound
-    turns = flood(person, 5)
-    assert claimed_at_once([turn.session for turn in turns], a_worker()) == (bound or 5)
-
-
 @pytest.fixture
 def slots(monkeypatch: pytest.MonkeyPatch) -> int:
     """The fleet's slots, of which two are for users with no running turn."""
@@ -185,9 +174,8 @@ def test_the_last_slots_are_for_users_with_none(slots: int, settings: Any, trans
     assert all(all_begun(each, 1, worker) for each in latecomers)
     more = [turn for each in (*crowd, *latecomers) for turn in flood(each, 1)]
     assert claimed_at_once([turn.session for turn in more], worker) == 0
-    assert [row for turn in more for row in next_lane(turn.session_id)] == [], (
-        "nor are they woken to be refused"
-    )
+    woken = [row for turn in more for row in next_lane(turn.session_id)]
+    assert woken == [], "they are not woken to be refused"
     Turn.objects.filter(state=TurnState.QUEUED).update(queued_at=Now() - timedelta(minutes=1))
     assert recover.WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds()) == []
 
@@ -203,9 +191,8 @@ def test_a_turn_refused_in_a_full_fleet_is_woken_by_the_last_of_its_owner(
     assert next_lane(waiting.session_id) == []
     all_begun(new_person("cyd"), 1, worker)
     end(mine)
-    assert [row.session_id for row in next_lane(mine.session_id)] == [waiting.session_id], (
-        "19 run, none of them mine"
-    )
+    woken = [row.session_id for row in next_lane(mine.session_id)]
+    assert woken == [waiting.session_id], "19 run, none of them mine"
     end(begun[0])
     assert claim_next(waiting.session_id, worker, auto_allowed=True) is not None
 

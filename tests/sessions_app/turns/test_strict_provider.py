@@ -83,10 +83,9 @@ def planned(inside: Inside) -> None:
     inside.say(home(inside), "hello")
 
 
-def slot(inside: Inside) -> None:
-    session = home(inside)
-    automation(session, f"water the plants {Turn.objects.count()}", datetime.now(UTC))
-    inside.run(session)
+def slot(inside: Inside, text: str) -> None:
+    automation(home(inside), text, datetime.now(UTC))
+    inside.run(home(inside))
 
 
 def compressed(inside: Inside) -> None:
@@ -143,23 +142,18 @@ def test_what_a_provider_rejects_is_left_out_of_later_requests(
     elif via == "result":
         hidden_in_result(inside, server)
     else:
-        automation(session, "the forbidden word", datetime.now(UTC))
-        inside.run(session)
+        slot(inside, "the forbidden word")
     assert len(server.rejected) == 1
-    settings.RONDO_WINDOW_MESSAGES, settings.RONDO_CONTEXT_TOKENS = (
-        4,
-        2000,
-    )  # so that the turn compresses, too
-    turn = inside.say(session, "what is my favourite colour?")
-    assert turn.state == TurnState.SUCCEEDED
-    slot(inside)
+    # so that the turn compresses, too
+    settings.RONDO_WINDOW_MESSAGES, settings.RONDO_CONTEXT_TOKENS = 4, 2000
+    assert inside.say(session, "what is my favourite colour?").state == TurnState.SUCCEEDED
+    slot(inside, "water the plants")
     assert len(server.rejected) == 1
     assert set(Turn.objects.order_by("-id").values_list("state", flat=True)[:2]) == {TurnState.SUCCEEDED}
     assert "is left out" in str([each.body for each in server.requests])
     assert TaskState.objects.filter(session=session).exists()
-    assert Message.objects.filter(session=session, content__contains="forbidden").exists() is (
-        via != "result"
-    )
+    shown = Message.objects.filter(session=session, content__contains="forbidden").exists()
+    assert shown is (via != "result")
 
 
 @pytest.mark.rule("3.5")
@@ -189,12 +183,7 @@ def refuse(server: ModelServer) -> None:
 
 def stored() -> str:
     """All that people, channels and later model calls get."""
-    rows = [
-        *Message.objects.all(),
-        *Event.objects.all(),
-        *MailboxEvent.objects.all(),
-        *Delivery.objects.all(),
-    ]
+    rows = [row for model in (Message, Event, MailboxEvent, Delivery) for row in model.objects.all()]
     return str(serializers.serialize("json", rows))
 
 

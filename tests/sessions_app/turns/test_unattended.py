@@ -113,7 +113,10 @@ def test_a_background_job_asks_in_its_home(inside: Inside) -> None:
     home = inside.person.session()
     run = ran(inside, job_of(inside.person, "tidy up", home=home), ERASE, says("Nothing was erased."))
     question = ConsentQuestion.objects.get(session=home)
-    assert (run.attention, run.pk) == ("needs_consent", question.run)
+    assert (run.attention, run.pk, inside.did("disk")) == ("needs_consent", question.run, 0)
+    assert MailboxEvent.objects.filter(event_type="job_completed").exists()
+    mail = MailboxEvent.objects.get(target=home, event_type="consent_needed")
+    assert 'erase with {"name": "disk"}' in mail.detail + mail.summary
     [shown] = caller(inside.person).get("/api/questions/?state=open").json()["results"]
     assert (shown["question_id"], shown["run"]) == (question.pk, run.pk)
     assert datetime.fromisoformat(shown["expires_at"]) == question.expires_at
@@ -126,8 +129,7 @@ def test_a_background_job_asks_in_its_home(inside: Inside) -> None:
     assert (inside.did("disk"), states()) == (1, ["granted"])
 
 
-def test_a_newer_question_for_the_same_call_replaces_the_open_one(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_newer_question_for_the_same_call_replaces_the_open_one(inside: Inside, session: Session) -> None:
     first = asked(inside, session)
     asked(inside, session)
     asked(inside, session, makes(call("erase", name="tape")), says("Nor that."))
@@ -142,41 +144,29 @@ def late(question: ConsentQuestion) -> None:
     ConsentQuestion.objects.filter(pk=question.pk).update(expires_at=datetime.now(UTC) - timedelta(seconds=1))
 
 
-def removed(_question: ConsentQuestion) -> None:
-    CronJob.objects.filter(kind="agent_turn").delete()
-
-
-def restricted(_question: ConsentQuestion) -> None:
-    CronJob.objects.update(allow_tools=["count"])
-
-
-def changed_by_a_page(_question: ConsentQuestion) -> None:
-    CronJob.objects.update(has_read=True)
-
-
 def another_effect(_question: ConsentQuestion) -> None:
     eraser = tools.get("erase")
     tools.unregister("erase")
     tools.register(replace(eraser, effect=Effect.WRITE))
 
 
-def gone(_question: ConsentQuestion) -> None:
-    tools.unregister("erase")
+CHANGES: dict[str, Callable[[ConsentQuestion], object]] = {
+    "late": late,
+    "removed": lambda _question: CronJob.objects.filter(kind="agent_turn").delete(),
+    "restricted": lambda _question: CronJob.objects.update(allow_tools=["count"]),
+    "changed by a page": lambda _question: CronJob.objects.update(has_read=True),
+    "another effect": another_effect,
+    "gone": lambda _question: tools.unregister("erase"),
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [late, removed, restricted, changed_by_a_page, another_effect, gone],
-    ids=lambda each: each.__name__,
-)
-def test_a_yes_makes_no_call_that_is_not_the_same_any_more(
-    inside: Inside, change: Callable[[ConsentQuestion], None]
-) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_yes_makes_no_call_that_is_not_the_same_any_more(inside: Inside, change: str) -> None:
     session = inside.person.session()
     question = asked(inside, session)
     eraser = tools.get("erase")
     try:
-        change(question)
+        CHANGES[change](question)
         before = len(inside.model.calls)
         inside.say(session, f"yes #{question.pk}")
     finally:
@@ -203,8 +193,7 @@ def test_only_the_owner_answers_and_only_by_the_questions_id(inside: Inside) -> 
     assert (inside.did("disk"), states()) == (0, ["open"])
 
 
-def test_two_yeses_at_once_make_one_call(inside: Inside) -> None:
-    session = inside.person.session()
+def test_two_yeses_at_once_make_one_call(inside: Inside, session: Session) -> None:
     question = asked(inside, session)
     said = f"yes #{question.pk}"
     answer = partial(answer_consent, question, "yes")
@@ -288,8 +277,7 @@ def test_a_resumed_yes_says_what_was_done_though_the_tool_is_gone(inside: Inside
     assert (yes.attempt, inside.did("disk"), last_said(session)) == (2, 1, "Gone.")
 
 
-def test_a_yes_that_is_resumed_makes_its_call_once(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_yes_that_is_resumed_makes_its_call_once(inside: Inside, session: Session) -> None:
     question = asked(inside, session)
     stops = during(partial(stop, inside), says(""))
     yes = inside.say(session, f"yes #{question.pk}", stops, says("Gone."))
@@ -309,8 +297,7 @@ def test_a_session_that_was_archived_or_deleted_takes_no_yes(inside: Inside) -> 
     assert inside.did("disk") == 0
 
 
-def test_text_of_a_run_that_imitates_a_question_allows_nothing(inside: Inside) -> None:
-    session = inside.person.session()
+def test_text_of_a_run_that_imitates_a_question_allows_nothing(inside: Inside, session: Session) -> None:
     question = asked(inside, session)
     copied = question.text.replace("disk", "cake").replace(question.pk, "abcd2345")
     inside.model.answer_with(says(copied))
@@ -321,15 +308,13 @@ def test_text_of_a_run_that_imitates_a_question_allows_nothing(inside: Inside) -
     assert (inside.did("cake"), inside.did("disk")) == (0, 0)
 
 
-def test_a_strangers_job_asks_nothing(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_strangers_job_asks_nothing(inside: Inside, session: Session) -> None:
     job = job_of(inside.person, "tidy up", home=session, stranger="ci")
     ran(inside, job, ERASE, says("I only read."))
     assert (inside.did("disk"), states()) == (0, [])
 
 
-def test_an_open_question_holds_no_slot_and_ends_by_itself(inside: Inside) -> None:
-    session = inside.person.session()
+def test_an_open_question_holds_no_slot_and_ends_by_itself(inside: Inside, session: Session) -> None:
     question = asked(inside, session)
     inside.say(session, "no", says("No what?"))
     asked(inside, session, says("All is well."), name="next")
@@ -351,8 +336,7 @@ def test_what_a_page_asked_for_stays_from_outside_after_the_yes(inside: Inside) 
     assert inside.did("a") == 0, "the turn of the yes writes nothing else unasked"
 
 
-def test_a_write_after_a_page_by_schedule_is_asked_for(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_write_after_a_page_by_schedule_is_asked_for(inside: Inside, session: Session) -> None:
     reads = makes(call("read_page"), call("count", "2", name="a"))
     question = asked(inside, session, reads, says("The page wants me to count."))
     assert (inside.did("a"), question.calls[0]["arguments"]) == (0, {"name": "a"})

@@ -18,7 +18,7 @@ from kombu import Connection
 from automations.models import RunRecord, RunState
 from sessions_app import hints
 from sessions_app.hints import shard_of
-from sessions_app.models import Agent, Message, OnBusy, Turn, TurnState, Worker
+from sessions_app.models import Agent, Message, OnBusy, Session, Turn, TurnState, Worker
 from sessions_app.postgres.connection import connect_directly
 from sessions_app.queue.receive import MessageInput, receive
 from tests import plugins
@@ -29,6 +29,7 @@ from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, call, makes
 from tests.model_server import ModelServer
+from tests.races import backends_that
 from tests.services import with_database
 from tests.sessions_app.turns.test_receive import automation
 from tests.talk import ended, fresh
@@ -99,8 +100,7 @@ def test_a_worker_registers_sends_heartbeats_and_unregisters(fleet: Fleet) -> No
     assert not Worker.objects.exists()
 
 
-def test_a_tools_failure_tells_the_model_and_hides_its_text(inside: Inside) -> None:
-    session = inside.person.session()
+def test_a_tools_failure_tells_the_model_and_hides_its_text(inside: Inside, session: Session) -> None:
     inside.say(session, "Break it.", makes(call("break", name="b")))
     stored = str(list(Message.objects.filter(session=session).values()))
     assert "RuntimeError" in stored
@@ -117,26 +117,9 @@ def test_a_bug_in_a_turn_fails_it_visibly_and_once(inside: Inside) -> None:
     assert "no_such_limit" in turn.error_detail
 
 
-@pytest.mark.full
-def test_an_answer_outlives_a_moment_without_its_database(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    ours = backends()
-    worker = fleet.worker()
-    turn = receive(person_with_server.session().pk, MessageInput(content="[[hold:h]] hello"))
-    until(lambda: model_server.held.get("h"))
-    with no_connections(but=ours):
-        model_server.release("h")
-        worker.wait_for("error connecting in 'pool-1'")
-    until(lambda: ended(turn))
-    assert (turn.state, turn.attempt, len(model_server.requests)) == ("succeeded", 1, 1)
-
-
 def backends() -> list[int]:
     """Who is connected to the test database."""
-    with django_connection.cursor() as cursor:
-        cursor.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
-        return [pid for (pid,) in cursor.fetchall()]
+    return backends_that("true")
 
 
 @contextmanager
