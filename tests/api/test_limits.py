@@ -15,16 +15,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.1")]
 
 LIMITS = {"run": {"tokens": 20_000, "usd": "0.50"}, "month": {"usd": "12.50"}}
 DAILY = {"kind": "cron", "expr": "0 9 * * *"}
-BAD: list[Any] = [
-    *({"week": {"tokens": 1}}, {"day": {"euro": "1"}}, {"day": 5}, {"day": {"tokens": -1}}),
-    *({"day": {"tokens": 1.5}}, {"day": {"tokens": True}}, {"day": {"usd": "much"}}, {"day": {"usd": "-1"}}),
-    *(
-        {"day": {"usd": "NaN"}},
-        {"day": {"usd": "1e9"}},
-        {"day": {"usd": "0.0000001"}},
-        {"day": {"usd": "9" * 50}},
-    ),
-]
 
 
 def resources(caller: Caller) -> list[str]:
@@ -45,7 +35,10 @@ def resources(caller: Caller) -> list[str]:
 
 
 def test_caps_are_merged_and_shown_with_what_is_spent(ada: Caller) -> None:
-    for path in resources(ada):
+    paths = resources(ada)
+    prices = {"gpt": {"input": "1.25", "output": "10"}, "*": {"input": "0", "output": "0"}}
+    assert ada.patch(paths[-1], {"prices": prices}).json()["prices"] == prices
+    for path in paths:
         assert ada.patch(path, {"limits": LIMITS}).status_code == 200, path
         answer = ada.patch(path, {"limits": {"run": {"tokens": None}, "day": {"tokens": 5}}})
         limits = answer.json()["limits"]
@@ -68,26 +61,6 @@ def test_lists_read_what_is_spent_once(ada: Caller, django_assert_max_num_querie
         shown = ada.get("/api/agents/").json()["results"]
     spent = {agent.name: agent.pk for agent in Agent.objects.all()}
     assert {each["name"]: each["limits"]["day"]["spent"]["tokens"] for each in shown} == spent
-
-
-@pytest.mark.parametrize("limits", BAD, ids=str)
-def test_bad_caps_are_refused_and_nothing_is_stored(ada: Caller, limits: Any) -> None:
-    for path in resources(ada):
-        before = ada.get(path).json()
-        problem(ada.patch(path, {"limits": limits}), 400, "bad_limits")
-        assert ada.get(path).json() == before
-
-
-@pytest.mark.parametrize(
-    "prices",
-    [5, {"gpt": 1}, {"gpt": {"input": "1"}}, {"gpt": {"input": "1", "output": "-2"}}, {" ": {}}],
-    ids=str,
-)
-def test_bad_prices_are_refused(ada: Caller, prices: Any) -> None:
-    path = resources(ada)[-1]
-    assert ada.patch(path, {"prices": prices}).status_code == 400
-    good = {"gpt": {"input": "1.25", "output": "10"}, "*": {"input": "0", "output": "0"}}
-    assert ada.patch(path, {"prices": good}).json()["prices"] == good
 
 
 def used(caller: Caller, session: str, model: str, **usage: Any) -> None:
