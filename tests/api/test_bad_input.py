@@ -31,7 +31,7 @@ ROUTINE, NEW_ROUTINE = "PATCH /api/routines/{routine_id}/", "POST /api/agents/{n
 CONNECTION, TOKEN = "PATCH /api/connections/{connection}/", "POST /api/tokens/"
 LATER, MEMORY = SAY.replace("messages", "scheduled-messages"), SESSION + "memory/"
 SCHEDULES = (NEW_JOB, "POST /api/schedules/preview/")
-BESIDE = {  # the sound fields of a body that has bad ones
+BESIDE: dict[str, dict[str, Any]] = {  # the sound fields of a body that has bad ones
     NEW_AGENT: {"name": "other"},
     NEW_HOOK: {"name": "x"},
     NEW_JOB: {"message": "check", "schedule": OK},

@@ -19,12 +19,7 @@ DAILY = {"kind": "cron", "expr": "0 9 * * *"}
 
 def resources(caller: Caller) -> list[str]:
     """An agent, an automation, a routine and a connection."""
-    session = caller.session()
-    automation = made(
-        caller.post(
-            f"/api/sessions/{session}/automations/", {"message": "news", "schedule": DAILY, "limits": {}}
-        )
-    )
+    automation = caller.automation(caller.session(), schedule=DAILY, limits={})
     task = {"title": "tea", "schedule": "1d", "limits": {"day": {"tokens": 9}}}
     routine = made(caller.post("/api/agents/demo/routines/", task))
     assert routine["limits"]["day"]["tokens"] == 9

@@ -13,12 +13,7 @@ pytestmark = pytest.mark.rule("3.5")
 
 SECRET = "secret-of-the-server-4711"
 DOCS: dict[str, Any] = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": SECRET}}
-SHOWN = {
-    "url": "https://docs.example.org/mcp",
-    "headers": {"Authorization": "***"},
-    "trusted": False,
-    "own": False,
-}
+SHOWN = DOCS | {"headers": {"Authorization": "***"}, "trusted": False, "own": False}
 
 
 def stored() -> Any:

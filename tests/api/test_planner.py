@@ -12,6 +12,7 @@ from interfaces.api.sessions.turns import AwaitedTurn
 from sessions_app.models import Agent, ConsentQuestion, Engine, ExecutionState, Session, Turn
 from sessions_app.queue.receive import MessageInput, receive
 from tests.api.conftest import Caller, problem
+from tests.api.test_lists import found
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
 
@@ -23,12 +24,7 @@ def session_of(caller: Caller) -> Session:
 
 
 def execution_of(session: Session, **more: Any) -> ExecutionState:
-    given: dict[str, Any] = {
-        "status": Status.WAITING_USER,
-        "request": "Bake.",
-        "question": "Which cake?",
-        "asked_at": Now(),
-    }
+    given = {"status": Status.WAITING_USER, "request": "Bake.", "question": "Which cake?", "asked_at": Now()}
     return ExecutionState.objects.create(id=new_id(), session=session, source="message", **(given | more))
 
 
@@ -92,26 +88,18 @@ def consent_of(session: Session, **more: Any) -> ConsentQuestion:
 
 def test_executions_are_listed_newest_first_and_by_status(ada: Caller) -> None:
     session = session_of(ada)
-    first, second = (
-        execution_of(session),
-        execution_of(session, status=Status.FAILED, last_error="It failed."),
-    )
+    first, failed = execution_of(session), {"status": Status.FAILED, "last_error": "It failed."}
+    second = execution_of(session, **failed)
     address = f"/api/sessions/{session.pk}/executions/"
-    assert [each["id"] for each in ada.get(address).json()["results"]] == [second.pk, first.pk]
-    [found] = ada.get(f"{address}?status=failed").json()["results"]
-    assert (found["id"], found["last_error"], found["question"]) == (second.pk, "It failed.", "Which cake?")
+    assert found(ada, address) == [second.pk, first.pk]
+    [shown] = ada.get(f"{address}?status=failed").json()["results"]
+    assert (shown["id"], shown["last_error"], shown["question"]) == (second.pk, "It failed.", "Which cake?")
     problem(ada.get(f"{address}?status=asleep"), 400, "bad_parameter")
 
 
 def test_one_execution_shows_plan_and_observations(ada: Caller, bob: Caller) -> None:
-    step = {
-        "id": "1.1",
-        "type": "tool",
-        "title": "look",
-        "tool": "read",
-        "arguments": {"n": 1},
-        "status": "done",
-    }
+    step = {"id": "1.1", "type": "tool", "title": "look", "tool": "read", "arguments": {"n": 1}}
+    step["status"] = "done"
     seen = {"kind": "tool", "text": "found it", "step": "1.1"}
     execution = execution_of(session_of(ada), steps=[step], observations=[seen])
     shown = ada.get(f"/api/executions/{execution.pk}/")

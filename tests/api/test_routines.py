@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from automations.models import RunRecord
 from tests.api.conftest import Caller, made, problem
+from tests.api.test_lists import NOON, found, run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("6.4", "6.5")]
 
@@ -51,20 +51,10 @@ def test_delete_disables_and_hard_deletes(ada: Caller) -> None:
 
 def test_a_routines_runs_are_shown_and_automations_are_not_routines(ada: Caller, bob: Caller) -> None:
     routine = add(ada)["id"]
-    run = RunRecord.objects.create(
-        run_id=f"{routine}:1000",
-        job_id=routine,
-        scheduled_for="1970-01-01T00:00:01Z",
-        started_at="2026-01-01T00:00:00Z",
-        finished_at="2026-01-01T00:00:05Z",
-        state="failed",
-        error="It broke.",
-    )
-    assert [each["run_id"] for each in ada.get(f"/api/routines/{routine}/runs/").json()["results"]] == [
-        run.pk
-    ]
-    assert ada.get(f"/api/runs/{run.pk}/").status_code == 200
-    problem(bob.get(f"/api/runs/{run.pk}/"), 404, "not_found")
+    failed = run(routine, 1, state="failed", started_at=NOON, error="It broke.")
+    assert found(ada, f"/api/routines/{routine}/runs/", "run_id") == [failed]
+    assert ada.get(f"/api/runs/{failed}/").status_code == 200
+    problem(bob.get(f"/api/runs/{failed}/"), 404, "not_found")
     shown = ada.get(f"/api/routines/{routine}/").json()
     assert (shown["last_status"], shown["error"], shown["attempt"]) == ("failed", "It broke.", 1)
     automation = ada.automation(ada.session())["id"]

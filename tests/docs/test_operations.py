@@ -69,7 +69,7 @@ def check(operation: Operation, schema: Any, answer: Any) -> list[str]:
         for content in shapes.values()
         for each in problems(schema, content["schema"], body)
     ]
-    # the request's id is added outside of the application; tests/api/test_request_ids.py is about it
+    # the request's id is added outside of the application; tests/api/test_http.py is about it
     everywhere = {name for name, header in described["headers"].items() if "$ref" in header} - {
         "X-Request-Id"
     }
