@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -312,7 +313,8 @@ def test_addresses_methods_and_types_that_are_not_there(ada: Caller, session: st
             problem(ada(method, f"/api/{path}"), 404, "not_found")
     problem(ada.get("/api/agents/%00/"), 404, "not_found")
     problem(ada.get("/api/runs/%00/"), 404, "not_found")
-    problem(ada.get("/api/turns/99999999999999999999999/"), 404, "not_found")
+    for beyond in (2**63 - 1, 2**63, 10**23):
+        problem(ada.get(f"/api/turns/{beyond}/"), 404, "not_found")
     problem(ada.get("/api/sessions/?key=a%00b"), 400, "bad_parameter")
     for method in ("PUT", "OPTIONS", "TRACE", "QUERY"):
         wrong = ada(method, "/api/agents/", {})
@@ -351,43 +353,29 @@ def test_an_instant_that_utc_does_not_have_is_refused(ada: Caller) -> None:
 LOCAL = (
     *("127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "0", "10.1", "127.0.0.1."),
     *("１２７.0.0.1", "127。0。0。1", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]"),  # noqa: RUF001
-    *(
-        "localhost",
-        "a.LOCALHOST.",
-        "localhost.localdomain",
-        "ip6-localhost",
-        "db",
-        "nas.local",
-        "api.internal",
-    ),
+    *("localhost", "a.LOCALHOST.", "localhost.localdomain", "ip6-localhost", "db", "nas.local"),
+    "api.internal",
     *("router.home.arpa", "169.254.169.254", "100.100.100.200"),
 )
 
 
 @pytest.mark.rule("3.5")
 def test_no_form_of_a_local_address_is_stored_anywhere(ada: Caller, session: str) -> None:
-    requests = (
-        ("post", "/api/sessions/", lambda url: {"agent": "demo", "channel": "webhook", "address": url}),
-        ("post", "/api/agents/demo/hooks/", lambda url: {"name": "x", "channel": "webhook", "address": url}),
-        ("patch", "/api/agents/demo/", lambda url: {"events_url": url}),
-        ("patch", "/api/agents/demo/", lambda url: {"mcp_servers": {"docs": {"url": url}}}),
-        (
-            "post",
-            f"/api/sessions/{session}/automations/",
-            lambda url: {"message": "check", "schedule": OK, "ping_url": url},
-        ),
-        (
-            "post",
-            "/api/connections/",
-            lambda url: {"name": "x", "provider": "ollama", "base_url": url, "models": ["m"]},
-        ),
-    )
-    taken = [
-        (host, path)
-        for verb, path, body in requests
-        for host in LOCAL
-        if getattr(ada, verb)(path, body(f"http://{host}:8000/v1")).status_code != 400
+    requests: list[Any] = [
+        (NEW_SESSION, {"agent": "demo", "channel": "webhook", "address": "URL"}),
+        (NEW_HOOK, {"name": "x", "channel": "webhook", "address": "URL"}),
+        (AGENT, {"events_url": "URL"}),
+        (AGENT, {"mcp_servers": {"docs": {"url": "URL"}}}),
+        (NEW_JOB, {"message": "check", "schedule": OK, "ping_url": "URL"}),
+        ("POST /api/connections/", {"name": "x", "provider": "ollama", "base_url": "URL", "models": ["m"]}),
     ]
+    taken = []
+    for operation, shape in requests:
+        method, address = operation.format(name="demo", session_id=session).split()
+        for host in LOCAL:
+            body = json.dumps(shape).replace("URL", f"http://{host}:8000/v1").encode()
+            if ada(method, address, body).status_code != 400:
+                taken.append((host, operation))
     assert taken == []
 
 

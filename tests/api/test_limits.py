@@ -60,18 +60,10 @@ def test_lists_read_what_is_spent_once(ada: Caller, django_assert_max_num_querie
 
 def used(caller: Caller, session: str, model: str, **usage: Any) -> None:
     counts = {"input_tokens": 70, "output_tokens": 30, "requests": 1} | usage
-    Turn.objects.create(
-        session_id=session,
-        owner_id=caller.user.pk,
-        kind="automation",
-        lane="auto",
-        model=model,
-        usage=counts,
-        origin_run="abc:1",
-        metadata={"automation_name": "news"},
-        state="succeeded",
-        finished_at=datetime.now(UTC),
-    )
+    of = {"session_id": session, "owner_id": caller.user.pk, "kind": "automation", "lane": "auto"}
+    run = {"origin_run": "abc:1", "metadata": {"automation_name": "news"}}
+    ended = {"state": "succeeded", "finished_at": datetime.now(UTC)}
+    Turn.objects.create(**of, **run, **ended, model=model, usage=counts)
 
 
 def test_usage_is_summed_by_what_is_asked_and_is_ones_own(ada: Caller, bob: Caller) -> None:

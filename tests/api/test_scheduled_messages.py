@@ -22,14 +22,8 @@ def test_one_is_made_shown_listed_and_cancelled(ada: Caller) -> None:
     session = ada.session()
     answer = ada.post(at(session), ASK)
     message = made(answer)
-    given = {
-        "send_at": "2099-01-01T08:00:00Z",
-        "message_text": "Take the cake out.",
-        "replace_existing": False,
-    }
-    assert (
-        given | {"session": session, "session_id": session, "status": "pending"}
-    ).items() <= message.items()
+    given = ASK | {"send_at": "2099-01-01T08:00:00Z", "replace_existing": False, "status": "pending"}
+    assert (given | {"session": session, "session_id": session}).items() <= message.items()
     address = answer.headers["Location"]
     assert address == f"/api/scheduled-messages/{message['id']}/"
     assert ada.get(address).json() == message

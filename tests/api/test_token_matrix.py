@@ -221,6 +221,7 @@ def test_a_limited_token_makes_nothing_elsewhere(places: Places, tokens: dict[st
     here, away = places.here, places.away
     hook = f"/api/agents/{here.agent}/hooks/"
     routine = f"/api/agents/{here.agent}/routines/"
+    every: dict[str, Any] = {"schedule": {"kind": "every", "seconds": 9}}
     for caller, path, body, status in (
         (tokens["agent"], "/api/sessions/", {"agent": here.agent}, 201),
         (tokens["agent"], "/api/sessions/", {"agent": away.agent}, 404),
@@ -228,13 +229,8 @@ def test_a_limited_token_makes_nothing_elsewhere(places: Places, tokens: dict[st
         (tokens["agent"], hook, {"name": "x", "session": here.session}, 201),
         (tokens["agent"], hook, {"name": "x", "session": away.session}, 404),
         (tokens["agent"], routine, {"title": "x", "schedule": "1h", "session": away.session}, 404),
-        (tokens["agent"], "/api/schedules/preview/", {"schedule": {"kind": "every", "seconds": 9}}, 200),
-        (
-            tokens["agent"],
-            "/api/schedules/preview/",
-            {"schedule": {"kind": "every", "seconds": 9}, "agent": away.agent},
-            404,
-        ),
+        (tokens["agent"], "/api/schedules/preview/", every, 200),
+        (tokens["agent"], "/api/schedules/preview/", every | {"agent": away.agent}, 404),
         (tokens["agent"], "/api/agents/", {"name": "new"}, 403),
         (tokens["agent"], "/api/connections/", {"name": "new", "provider": "ollama"}, 403),
         (tokens["agent"], "/api/tokens/", {"name": "new", "scopes": ["read"]}, 403),
