@@ -103,16 +103,8 @@ def make_job(session: Session, name: str = "look at the repo", **given: Any) -> 
 
 def make_turn(session: Session, state: TurnState = TurnState.SUCCEEDED, **fields: Any) -> Turn:
     ended = None if state in {TurnState.QUEUED, TurnState.RUNNING} else NOW
-    return Turn.objects.create(
-        session=session,
-        kind=TurnKind.MESSAGE,
-        lane=Lane.PEOPLE,
-        content="<b>hello</b>",
-        state=state,
-        finished_at=ended,
-        started_at=NOW,
-        **fields,
-    )
+    given = {"kind": TurnKind.MESSAGE, "lane": Lane.PEOPLE, "content": "<b>hello</b>", "started_at": NOW}
+    return Turn.objects.create(session=session, state=state, finished_at=ended, **(given | fields))
 
 
 def fill(person: Person) -> dict[str, Any]:
@@ -124,18 +116,19 @@ def fill(person: Person) -> dict[str, Any]:
         session=session, seq=1, role=Role.USER, content="<script>alert(1)</script>", turn=turn
     )
     job = make_job(session)
+    failed = {"state": RunState.FAILED, "finished_at": NOW + timedelta(seconds=1), "turn": turn}
+    shown = {"rendered_prompt": "the rendered prompt", "prompt_variables": {"name": "the variable"}}
+    shown["error_detail"] = "the operators' detail"
     run = RunRecord.objects.create(
-        run_id=f"{job.pk}:1",
-        job=job,
-        session=session,
-        scheduled_for=NOW,
-        state=RunState.FAILED,
-        finished_at=NOW + timedelta(seconds=1),
-        turn=turn,
-        rendered_prompt="the rendered prompt",
-        prompt_variables={"name": "the variable"},
-        error_detail="the operators' detail",
+        run_id=f"{job.pk}:1", job=job, session=session, scheduled_for=NOW, **failed, **shown
     )
+    chat = {"channel": "telegram", "address": "42"}
+    call = {"id": "1", "name": "erase", "arguments": {"name": "<b>disk</b>"}, "version": "v"}
+    long_gone = {"turn_id": 2**40, "asked_seq": 1}
+    answers: dict[str, Any] = {"channel": "webhook", "address": "https://ci.example/answers"}
+    hook = NewHook(agent_id=person.agent.pk, name="CI", session_id=session.pk, **answers)
+    bot = {"telegram_id": uuid.uuid4().int % 10**12, "username": "work_bot"}
+    bot["token_ciphertext"] = "QmFzdGVsbGFuLTQ3MTE-of-a-bot"
     document = Document.objects.create(agent=person.agent, name=f"{uuid.uuid4().hex}.md", content="text")
     return {
         "agent": person.agent,
@@ -144,12 +137,7 @@ def fill(person: Person) -> dict[str, Any]:
             document=document, revision=1, content="<b>old</b>"
         ),
         "consentquestion": ConsentQuestion.objects.create(
-            id=uuid.uuid4().hex[:8],
-            session=session,
-            turn_id=2**40,  # long gone
-            text="May <i>erase</i> run?",
-            calls=[{"id": "1", "name": "erase", "arguments": {"name": "<b>disk</b>"}, "version": "v"}],
-            asked_seq=1,
+            id=uuid.uuid4().hex[:8], session=session, text="May <i>erase</i> run?", calls=[call], **long_gone
         ),
         "session": session,
         "turn": turn,
@@ -159,12 +147,7 @@ def fill(person: Person) -> dict[str, Any]:
             target=session, event_type="job_completed", summary="done"
         ),
         "delivery": Delivery.objects.create(
-            session=session,
-            session_key=session.key,
-            message=message,
-            idempotency_key=f"run:{run.pk}",
-            channel="telegram",
-            address="42",
+            session=session, session_key=session.key, message=message, idempotency_key=f"run:{run.pk}", **chat
         ),
         "taskstate": TaskState.objects.create(session=session, current_goal="hello", open_loops=["<b>x</b>"]),
         "event": Event.objects.create(agent=person.agent, session=session, type=EventType.STATUS),
@@ -186,28 +169,13 @@ def fill(person: Person) -> dict[str, Any]:
         "idempotencykey": IdempotencyKey.objects.create(
             user=person.user, address="POST /api/sessions/", key=uuid.uuid4().hex
         ),
-        "hook": add_hook(
-            NewHook(
-                agent_id=person.agent.pk,
-                name="CI",
-                session_id=session.pk,
-                channel="webhook",
-                address="https://ci.example/answers",
-            )
-        ),
+        "hook": add_hook(hook),
         "connection": add_connection(
             person.user,
             f"work-{uuid.uuid4().hex[:8]}",
             {"provider": "openai-chat", "secret": "QmFzdGVsbGFuLTQ3MTE-of-a-connection", "models": ["m"]},
         ),
-        "telegrambot": TelegramBot.objects.get_or_create(
-            agent=person.agent,
-            defaults={
-                "telegram_id": uuid.uuid4().int % 10**12,
-                "username": "work_bot",
-                "token_ciphertext": "QmFzdGVsbGFuLTQ3MTE-of-a-bot",
-            },
-        )[0],
+        "telegrambot": TelegramBot.objects.get_or_create(agent=person.agent, defaults=bot)[0],
         "user": person.user,
     }
 

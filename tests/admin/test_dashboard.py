@@ -30,16 +30,10 @@ def add_run(job: CronJob, state: RunState, minutes: float = 5, **fields: Any) ->
     """A run that was fired so many minutes ago."""
     at = timezone.now() - timedelta(minutes=minutes)
     ended = None if state in {RunState.QUEUED, RunState.RUNNING} else at
-    return RunRecord.objects.create(
-        run_id=f"{job.pk}:{at.timestamp() * 1000:.0f}",
-        job=job,
-        scheduled_for=at,
-        created_at=at,
-        state=state,
-        finished_at=ended,
-        reason=fields.pop("reason", "overlap" if state == RunState.SKIPPED else ""),
-        **fields,
-    )
+    skipped = "overlap" if state == RunState.SKIPPED else ""
+    given = {"created_at": at, "state": state, "finished_at": ended, "reason": skipped} | fields
+    run_id = f"{job.pk}:{at.timestamp() * 1000:.0f}"
+    return RunRecord.objects.create(run_id=run_id, job=job, scheduled_for=at, **given)
 
 
 def page_of(client: Client) -> str:

@@ -30,13 +30,8 @@ def job_data(**given: Any) -> dict[str, Any]:
 
 
 def edit(client: Client, job: CronJob, **given: Any) -> Any:
-    data = job_data(
-        name=job.name,
-        message=job.message,
-        cron=job.expr,
-        cron_timezone=job.timezone,
-        seen_revision=job.revision,
-    )
+    seen = {"cron_timezone": job.timezone, "seen_revision": job.revision}
+    data = job_data(name=job.name, message=job.message, cron=job.expr, **seen)
     return client.post(url(job, "change"), data | CLOCK | given)
 
 

@@ -24,17 +24,18 @@ from tests.tokens import token_of as api_token_of
 # on a job's or a bot's page, in /metrics, on the pages for people; what only the upkeep or heartbeats read; secrets;
 # where a program's chat is; what was handled; images, which no page shows
 SHOWN_ELSEWHERE = {
-    *("JobClock", "ZoneData", "Pruning", "Counter", "ReadMark", "RemovedRoutine", "JobHealth"),
     *(
-        "SignInLink",
-        "StreamTicket",
-        "ClientChat",
-        "ClientMessage",
-        "TelegramChat",
-        "TelegramUpdate",
-        "MessageImage",
+        "JobClock",
+        "ZoneData",
+        "Pruning",
+        "Counter",
+        "ReadMark",
+        "RemovedRoutine",
+        "JobHealth",
+        "JobPreflight",
     ),
-    "JobPreflight",
+    *("SignInLink", "StreamTicket", "ClientChat", "ClientMessage", "TelegramChat", "TelegramUpdate"),
+    "MessageImage",
 }
 READ_ONLY = (
     *("turn", "turnstep", "message", "mailboxevent", "event", "worker", "runrecord", "scheduledmessage"),
@@ -175,12 +176,8 @@ def test_rows_of_the_machinery_cannot_be_written_and_strangers_see_nothing(
 def test_pages_show_what_belongs_to_their_rows_and_escape_it(staff: Client, rows: dict[str, Any]) -> None:
     clock, message = JobClock.objects.filter(job=rows["cronjob"]), rows["scheduledmessage"]
     clock.update(next_run_at=datetime(2031, 2, 3, 9, 0, 7, tzinfo=UTC))
-    told = RunRecord.objects.create(
-        run_id=f"{message.pk}:1",
-        scheduled_message=message,
-        session=rows["session"],
-        scheduled_for=message.send_at,
-    )
+    about = {"scheduled_message": message, "scheduled_for": message.send_at}
+    told = RunRecord.objects.create(run_id=f"{message.pk}:1", session=rows["session"], **about)
     to = {name: url(row, "change") for name, row in rows.items()}
     script = "&lt;script&gt;alert(1)&lt;/script&gt;"
     of_turn = ("&lt;i&gt;x&lt;/i&gt;", script, "Traceback …", "2026-11-21 09:00:05", "Queued at")

@@ -82,16 +82,10 @@ PASSWORD = {"password1": "x9-tuckahoe", "password2": "x9-tuckahoe", "usable_pass
 
 
 def rights(user: User) -> tuple[Any, ...]:
-    found = User.objects.get(pk=user.pk)
-    return (
-        found.is_superuser,
-        found.is_staff,
-        found.is_active,
-        found.password,
-        found.email,
-        sorted(found.groups.values_list("pk", flat=True)),
-        sorted(found.user_permissions.values_list("pk", flat=True)),
-    )
+    columns = ("is_superuser", "is_staff", "is_active", "password", "email")
+    related = (user.groups, user.user_permissions)
+    own = User.objects.values_list(*columns).get(pk=user.pk)
+    return (*own, *(sorted(each.values_list("pk", flat=True)) for each in related))
 
 
 def test_staff_cannot_raise_their_own_or_other_users_rights(clerk: User) -> None:

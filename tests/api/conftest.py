@@ -93,14 +93,8 @@ def made(response: Any) -> Any:
     return response.json()
 
 
-ABOUT_NO_FIELD = {
-    "bad_request",
-    "internal_session",
-    "missing_extra",
-    "needs_person",
-    "no_images",
-    "not_private",
-}
+ABOUT_NO_FIELD = {"bad_request", "internal_session", "missing_extra", "needs_person"}
+ABOUT_NO_FIELD |= {"no_images", "not_private"}
 
 
 def problem(response: Any, status: int, code: str) -> Any:

@@ -257,15 +257,9 @@ def test_one_address_does_not_hold_the_room_of_all_bodies(monkeypatch: pytest.Mo
         async def receive() -> Any:
             return pieces.pop() if pieces else await nothing(waits)
 
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/api/agents/",
-            "headers": [],
-            "client": (client, 1),
-        }
+        scope = {"type": "http", "method": "POST", "path": "/api/agents/", "headers": []}
         try:
-            body = await received.read(scope, receive)
+            body = await received.read(scope | {"client": (client, 1)}, receive)
             statuses.append((client, 200))
             body.release()
         except bodies.Refused as refused:

@@ -32,13 +32,8 @@ def test_run_and_delivery_are_shown_apart(ada: Caller) -> None:
     session = ada.session(channel="webhook", address="https://example.org/in")
     dead = answered(session)
     turn = ada.get(f"/api/turns/{dead.message.turn_id}/").json()  # type: ignore[union-attr]
-    shown = {
-        "id": dead.pk,
-        "channel": "webhook",
-        "state": "failed",
-        "attempts": 10,
-        "last_error": "the receiver answered 500",
-    }
+    shown = {"id": dead.pk, "channel": "webhook", "state": "failed", "attempts": 10}
+    shown["last_error"] = "the receiver answered 500"
     assert (turn["state"], turn["deliveries"]) == ("succeeded", [shown])
     [message] = ada.get(f"/api/sessions/{session}/messages/").json()["results"]
     assert message["deliveries"] == [shown]

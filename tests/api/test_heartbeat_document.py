@@ -9,10 +9,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from automations.models import CronJob
 from automations.routines.edit import NewRoutine, add_routine, agent_routines
 from sessions_app.models import Agent, Document
 from tests.api.conftest import Caller, problem
+from tests.api.test_lists import run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("6.6")]
 
@@ -47,14 +47,7 @@ def test_the_tag_detects_added_routines_but_ignores_run_results(ada: Caller) -> 
     ada.put(ADDRESS, text(HN))
     tag = ada.get(ADDRESS).headers["ETag"]
     assert ada.get(ADDRESS, If_None_Match=tag).status_code == 304
-    job = CronJob.objects.get(pk="daily_hn")
-    job.runs.create(
-        run_id="daily_hn:1000",
-        scheduled_for="1970-01-01T00:00:01Z",
-        state="failed",
-        error="It broke.",
-        finished_at="2026-01-01T00:00:00Z",
-    )
+    run("daily_hn", 1, state="failed", error="It broke.")
     assert ada.get(ADDRESS, If_None_Match=tag).status_code == 200  # its error is shown
     changed = ada.put(ADDRESS, text(HN | {"title": "News"}), If_Match=tag)
     assert changed.status_code == 200
@@ -72,11 +65,8 @@ def test_the_admin_edits_what_is_there_now(ada: Caller, admin_client: Client) ->
     add_routine(NewRoutine(agent_id=agent_id(ada), title="Meanwhile", schedule="1h"))
     form = admin_client.get(page).context["adminform"].form
     assert "Meanwhile" in form.initial["content"]
-    given = {
-        "content": form.initial["content"].replace("Meanwhile", "By hand"),
-        "seen_revision": document.revision,
-        "seen_basis": form.initial["seen_basis"],
-    }
+    given = form.initial | {"content": form.initial["content"].replace("Meanwhile", "By hand")}
+    given["seen_revision"] = document.revision
     assert admin_client.post(page, given).status_code == 302
     expected = {"HN", "By hand"}
     assert set(agent_routines(agent_id(ada)).filter(enabled=True).values_list("name", flat=True)) == expected

@@ -1,21 +1,25 @@
-"""What only shows over real HTTP: waiting, two requests at once, huge bodies, health."""
+"""What only shows over real HTTP: waiting, two requests at once, huge bodies, ids of requests, CORS, health."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import connection
+from django.test import Client
 
 from sessions_app.models import IdempotencyKey, Session, Turn
-from tests.api.conftest import Site, Window, connected, start_web
-from tests.fleet import until
+from tests.api.conftest import Site, Window, connected, for_each, start_web
+from tests.fleet import Process, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -188,3 +192,201 @@ def test_ready_names_what_is_missing(site: Site) -> None:
     assert [line.split(":")[0] for line in missing.json()["missing"]] == ["workers", "shards"]
     assert missing.json()["checks"]["workers"]["state"] == "missing"
     assert site.metric("rondo_workers") == 0
+
+
+CHAT = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def raw(site: Site, *lines: bytes) -> bytes:
+    """What the server says to these lines before it closes the connection."""
+    with connected(site.url) as caller:
+        caller.sendall(b"\r\n".join([*lines, b"", b""]))
+        answer = b""
+        while data := caller.recv(65_536):
+            answer += data
+    return answer
+
+
+def test_every_response_has_an_id_of_its_own(window: Window) -> None:
+    http, seen = window.http, []
+    answers = [
+        http.get("/api/agents/"),
+        http.get("/api/nothing/"),
+        http.patch(f"{window.address}/", content=b"x" * 1_100_000),  # refused before Django sees it
+        http.get("/v1/models"),
+        http.post("/v1/chat/completions", json={}),
+        *(http.post("/v1/chat/completions", json=CHAT | {"stream": stream}) for stream in (False, True)),
+        http.post("/mcp", json={}),
+        httpx2.get(f"{window.site.url}/api/agents/"),
+        httpx2.get(f"{window.site.url}/sign-in/"),
+        httpx2.get(f"{window.site.url}/healthz"),
+        httpx2.get(f"{window.site.url}/static/rondo/rondo.css"),
+    ]
+    for answer in answers:
+        assert answer.headers.get_list("X-Request-Id")[1:] == [], answer.request.url
+        seen.append(answer.headers["x-request-id"])
+    assert all(each.startswith("req_") for each in seen)
+    assert len(set(seen)) == len(seen)
+
+
+def test_what_is_no_request_is_refused_with_an_id(site: Site) -> None:
+    for lines in (
+        [b"this is not HTTP"],
+        [b"GET / HTTP/1.1", b"Host: localhost", b"X-Long: " + b"x" * 20_000],
+    ):
+        answer = raw(site, *lines)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"\r\nX-Request-Id: req_" in answer
+        assert b"\r\nConnection: close\r\n" in answer
+
+
+@contextmanager
+def without(table: str) -> Iterator[None]:
+    """The database, broken."""
+    with connection.cursor() as cursor:
+        cursor.execute(f'ALTER TABLE "{table}" RENAME TO "{table}_away"')
+        try:
+            yield
+        finally:
+            cursor.execute(f'ALTER TABLE "{table}_away" RENAME TO "{table}"')
+
+
+def test_the_page_of_a_bug_shows_the_id(window: Window) -> None:
+    browser = Client()
+    browser.force_login(User.objects.get(username="ada"))
+    cookies = {settings.SESSION_COOKIE_NAME: browser.cookies[settings.SESSION_COOKIE_NAME].value}
+    with without("sessions_app_message"):
+        headers = {"Accept": "text/html", "X-Request-Id": "seen-by-ada"}
+        page = httpx2.get(f"{window.site.url}/sessions/{window.session}/", cookies=cookies, headers=headers)
+    assert page.status_code == 500
+    assert "tell the administrator this id: seen-by-ada" in page.text
+    assert "sessions_app" not in page.text
+
+
+def test_an_invalid_id_is_replaced(window: Window) -> None:
+    def check(given: str) -> None:
+        answer = window.http.get("/healthz", headers={b"X-Request-Id": given.encode()})
+        assert answer.headers["X-Request-Id"].startswith("req_")
+
+    for_each(["a" * 65, "", "a b", "a\tb", "x=1", "é"], check)
+
+
+def test_one_of_several_ids_is_not_chosen(site: Site) -> None:
+    ids = [b"X-Request-Id: one", b"X-Request-Id: two", b"Connection: close"]
+    answer = raw(site, b"GET /healthz HTTP/1.1", b"Host: localhost", *ids)
+    assert b"x-request-id: req_" in answer.lower()
+
+
+def test_the_lines_of_the_request_and_of_its_turn_have_the_id(window: Window, tmp_path: Path) -> None:
+    url, web = start_web(tmp_path, LOG_FORMAT="json")
+    try:
+        given = {"X-Request-Id": "order-17.a_B", "Prefer": "wait=20"}
+        given["Authorization"] = f"Token {window.token}"
+        answer = httpx2.post(f"{url}{window.address}/messages/", json={"content": "hello"}, headers=given)
+    finally:
+        web.kill()
+    assert answer.headers["X-Request-Id"] == "order-17.a_B"
+    assert answer.json()["state"] == "succeeded"
+    assert "order-17" not in answer.text
+    [access] = [line for line in web.text().splitlines() if f"POST {window.address}/messages/" in line]
+    assert json.loads(access)["request"] == "order-17.a_B"
+    worker = window.site.worker
+    turn = f" turn={answer.json()['id']} "
+    for event in ("turn_start", "turn_end"):
+        until(lambda event=event: any(event in line for line in lines_of(worker, turn)))  # type: ignore[misc]
+    assert all("request=order-17.a_B" in line for line in lines_of(worker, turn))
+
+
+def lines_of(process: Process, words: str) -> list[str]:
+    return [line for line in process.text().splitlines() if words in line]
+
+
+APP = "https://app.example"
+READABLE = [
+    *("ETag", "Location", "Preference-Applied", "Retry-After", "RateLimit", "RateLimit-Policy"),
+    *("WWW-Authenticate", "Allow", "X-Should-Retry", "X-Request-Id", "Rondo-Version"),
+]
+PREFLIGHT = {
+    "Access-Control-Request-Method": "PATCH",
+    "Access-Control-Request-Headers": "authorization, if-match, x-stainless-lang",
+}
+
+
+@pytest.fixture(scope="module")
+def open_to_app(processes: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A web process beside that of the module, with CORS for one origin."""
+    url, web = start_web(tmp_path_factory.mktemp("cors"), RONDO_CORS_ORIGINS=f"{APP},http://localhost:5173")
+    yield url
+    web.kill()
+
+
+def allowed(answer: httpx2.Response) -> str | None:
+    assert "Access-Control-Allow-Credentials" not in answer.headers
+    found: str | None = answer.headers.get("Access-Control-Allow-Origin")
+    return found
+
+
+def test_without_the_setting_nobody_is_allowed(window: Window) -> None:
+    answer = window.http.get("/api/agents/", headers={"Origin": APP})
+    assert (answer.status_code, allowed(answer)) == (200, None)
+    assert allowed(window.http.options("/api/agents/", headers=PREFLIGHT | {"Origin": APP})) is None
+
+
+def test_a_named_origin_is_told_that_it_may(open_to_app: str) -> None:
+    def check(path: str) -> None:
+        answer = httpx2.options(f"{open_to_app}{path}", headers=PREFLIGHT | {"Origin": APP})
+        assert (answer.status_code, allowed(answer)) == (200, APP)
+        assert "PATCH" in answer.headers["Access-Control-Allow-Methods"]
+        assert answer.headers["Access-Control-Allow-Headers"] == PREFLIGHT["Access-Control-Request-Headers"]
+        assert "Origin" in answer.headers["Vary"]
+        assert answer.headers["X-Request-Id"]
+
+    for_each(["/api/agents/demo/", "/v1/chat/completions", "/mcp", "/ag-ui/demo/"], check)
+
+
+def test_its_scripts_can_read_responses_and_refusals(open_to_app: str, window: Window) -> None:
+    headers = {"Origin": APP, "Authorization": f"Token {window.token}"}
+    with httpx2.Client(base_url=open_to_app, headers=headers) as http:
+        huge = http.post("/api/agents/", content=b"x" * 1_100_000)
+        for answer in (http.get("/api/agents/"), http.get("/api/nothing/"), huge):
+            assert allowed(answer) == APP
+            assert "Origin" in answer.headers["Vary"]
+            exposed = answer.headers["Access-Control-Expose-Headers"]
+            assert exposed.split(", ") == READABLE
+        assert huge.status_code == 413
+        with http.stream("GET", f"{window.address}/events/") as stream:
+            assert (stream.status_code, allowed(stream)) == (200, APP)
+
+
+def test_other_origins_are_refused(open_to_app: str, window: Window) -> None:
+    def check(origin: str) -> None:
+        answer = httpx2.options(f"{open_to_app}/api/agents/", headers=PREFLIGHT | {"Origin": origin})
+        assert (answer.status_code, allowed(answer)) == (400, None)
+        headers = {"Origin": origin, "Authorization": f"Token {window.token}"}
+        assert allowed(httpx2.get(f"{open_to_app}/api/agents/", headers=headers)) is None
+
+    for_each(
+        ["https://other.example", "http://app.example", "https://app.example.evil.example", "null", "*"],
+        check,
+    )
+
+
+def test_pages_have_no_cors(open_to_app: str) -> None:
+    def check(path: str) -> None:
+        assert allowed(httpx2.get(f"{open_to_app}{path}", headers={"Origin": APP})) is None
+        assert allowed(httpx2.options(f"{open_to_app}{path}", headers=PREFLIGHT | {"Origin": APP})) is None
+
+    for_each(["/", "/sign-in/", "/admin/login/", "/healthz"], check)
+
+
+def test_its_scripts_may_use_the_mcp_server(open_to_app: str, window: Window) -> None:
+    """It refuses the pages of all other sites."""
+    headers = {"Authorization": f"Bearer {window.token}", "Accept": "application/json, text/event-stream"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    statuses = [
+        httpx2.post(
+            f"{open_to_app}/mcp", json=body, headers=headers | {"Origin": origin}, timeout=60
+        ).status_code
+        for origin in (APP, "https://other.example")
+    ]
+    assert statuses == [200, 403]

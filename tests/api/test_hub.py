@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -14,7 +15,7 @@ from django.db import OperationalError
 
 from interfaces.api.sessions import streams
 from sessions_app.events import Cursor, event
-from sessions_app.models import Agent, Event, EventType, Lane, Turn, TurnKind
+from sessions_app.models import Agent, Event, EventType, Lane, Pruning, Scope, Session, Turn, TurnKind
 from sessions_app.postgres.notify import EVENTS
 from sessions_app.sessions.open import primary_session
 from sessions_app.streams import hub as stream
@@ -24,7 +25,7 @@ from sessions_app.streams.event_log import PAGE, Position, now, read_events
 from sessions_app.streams.hub import LARGEST_QUEUE, QUEUE, READ_AT_ONCE, Hub, Subscription
 from sessions_app.streams.items import Item
 from sessions_app.streams.rights import Right
-from tests.conftest import Person
+from tests.conftest import Person, new_person
 from tests.fleet import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.2")]
@@ -39,17 +40,14 @@ def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(session: Any, count: int = 1, turn: int = 1) -> list[int]:
-    made = Event.objects.bulk_create(
-        Event(
-            agent_id=session.agent_id,
-            session=session,
-            turn_id=turn,
-            type=EventType.STATUS,
-            content={"n": number},
-        )
-        for number in range(count)
-    )
+    of = {"agent_id": session.agent_id, "session": session, "turn_id": turn, "type": EventType.STATUS}
+    made = Event.objects.bulk_create(Event(**of, content={"n": number}) for number in range(count))
     return [event.pk for event in made]
+
+
+def turn_in(session: Any, **fields: Any) -> Turn:
+    given = {"kind": TurnKind.MESSAGE, "lane": Lane.PEOPLE, "content": "x"} | fields
+    return Turn.objects.create(session=session, **given)
 
 
 def subscription_to(shown: Any, after: Cursor, shows: Any = None) -> Subscription:
@@ -106,7 +104,7 @@ def test_a_reader_who_does_not_read_is_dropped_alone(hub: Hub, person: Person) -
         wake(hub, session)
         until(lambda: len(quick.ids()) == len(ids))  # noqa: B023 - called at once
     assert quick.ids() == ids
-    assert slow.subscription.closed
+    until(lambda: slow.subscription.closed)
     assert not quick.subscription.closed
     assert slow.ids() == ids[:QUEUE]
     assert hub.subscribers() == 1
@@ -114,11 +112,9 @@ def test_a_reader_who_does_not_read_is_dropped_alone(hub: Hub, person: Person) -
 
 def big(session: Any, count: int) -> list[int]:
     text = "\N{SNOWMAN}" * 100_000  # 300 kB each
-    rows = [
-        Event(agent_id=session.agent_id, session=session, type=EventType.TURN_QUEUED, content={"text": text})
-        for _ in range(count)
-    ]
-    return [event.pk for event in Event.objects.bulk_create(rows)]
+    of = {"agent_id": session.agent_id, "session": session, "type": EventType.TURN_QUEUED}
+    made = Event.objects.bulk_create(Event(**of, content={"text": text}) for _ in range(count))
+    return [event.pk for event in made]
 
 
 def test_a_page_is_cut_by_size_without_missing_events(hub: Hub, person: Person) -> None:
@@ -158,8 +154,7 @@ def test_pieces_come_from_where_their_turn_came_from(hub: Hub, person: Person) -
     origin = {"source_type": "automation", "run_id": "job:1"}
     reader = live(hub, session)
     for text in ("one", "two"):
-        about = {"s": str(session.pk), "turn": 1, "attempt": 1, **origin}
-        hub._hear("", about | {"text": text})
+        hub._hear("", {"s": str(session.pk), "turn": 1, "attempt": 1, "text": text, **origin})
     until(lambda: reader.ids() == [] and len(reader.items) == 2)
     assert [item.type for item in reader.items] == ["delta"] * 2
     shown = streams._unstored(reader.items[-1], "demo")
@@ -169,9 +164,7 @@ def test_pieces_come_from_where_their_turn_came_from(hub: Hub, person: Person) -
 @pytest.mark.rule("3.1")
 def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, person: Person) -> None:
     session = person.session()
-    turn = Turn.objects.create(
-        session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x", state="running"
-    )
+    turn = turn_in(session, state="running")
     reader = live(hub, session)
 
     def hear(step: int, number: int, **said: object) -> None:
@@ -191,14 +184,8 @@ def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, 
     assert (told["status"], told["turn"], told["step"], told["try"]) == ("retrying", turn.pk, 2, 2)
     late = Reader(hub, session, now())
     until(lambda: late.ids() is not None and late.items)
-    assert late.items[0].content == {
-        "turn": turn.pk,
-        "attempt": 1,
-        "step": 2,
-        "try": 2,
-        "text": "Let me look. The answer is 4",
-        "earlier": "Let me look. ",
-    }
+    said = {"step": 2, "try": 2, "text": "Let me look. The answer is 4", "earlier": "Let me look. "}
+    assert late.items[0].content == {"turn": turn.pk, "attempt": 1} | said
 
 
 def test_a_reader_hears_of_events_that_nobody_announced(quick_polls: None, hub: Hub, person: Person) -> None:
@@ -237,7 +224,7 @@ def test_threads_of_one_agent_share_reads_and_get_every_delta(hub: Hub, person: 
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
     readers = [Reader(hub, each, now(), shows=home) for each in (home, *threads)]
     until(lambda: all(each.subscription.live for each in readers))
-    turn = Turn.objects.create(session=home, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
+    turn = turn_in(home)
     event(turn, home.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
     hub._hear("", {"s": str(home.pk), "turn": turn.pk, "attempt": 1, "text": "piece"})
     until(lambda: all(each.ids() and len(each.items) == 2 for each in readers))
@@ -260,7 +247,7 @@ def test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces(
     """A notification about something else makes the hub read, while the last pieces are still on their way."""
     monkeypatch.setattr(items, "UNANNOUNCED", 60.0)  # the announcement is not lost, whatever the load
     session = person.session()
-    turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
+    turn = turn_in(session)
     about = {"s": str(session.pk), "turn": turn.pk, "attempt": 1}
     start = now()
     reader = Reader(hub, session, start)
@@ -288,7 +275,7 @@ def test_an_end_whose_announcement_is_lost_comes_all_the_same(
 ) -> None:
     monkeypatch.setattr(items, "UNANNOUNCED", 0.1)
     session = person.session()
-    turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
+    turn = turn_in(session)
     reader = live(hub, session)
     event(turn, session.agent_id, EventType.TURN_END, {}).save(force_insert=True)
     until(lambda: len(reader.ids()) == 1, 10)
@@ -327,10 +314,8 @@ def test_pieces_that_came_during_an_outage_come_with_the_text_so_far(
     until(lambda: reader.subscription.live)
     hub._hear("", about | {"text": "morning."})
     until(lambda: reader.ids() == [] and len(reader.items) == 2)
-    assert [(item.type, item.content["text"]) for item in reader.items] == [
-        ("snapshot", "Good "),
-        ("delta", "morning."),
-    ]
+    expected = [("snapshot", "Good "), ("delta", "morning.")]
+    assert [(item.type, item.content["text"]) for item in reader.items] == expected
 
 
 def test_a_quiet_stream_says_that_it_is_alive_despite_looks_without_news(
@@ -352,3 +337,72 @@ def test_a_quiet_stream_says_that_it_is_alive_despite_looks_without_news(
     assert first == f"retry: 1000\nid: {cursor}\n\n".encode()
     assert others == [b": keep-alive\n\n"] * 2
     assert hub.subscribers() == 0
+
+
+def tell_all(session: Session, count: int = 1) -> list[int]:
+    """Status for every window of the agent, of this session."""
+    made = Event.objects.bulk_create(
+        Event(agent_id=session.agent_id, session=session, scope=Scope.AGENT, type=EventType.STATUS)
+        for _ in range(count)
+    )
+    return [event.pk for event in made]
+
+
+@pytest.mark.rule("9.1")
+def test_events_of_two_sessions_arrive_in_one_order_across_pages(hub: Hub, person: Person) -> None:
+    session, other = person.session(), person.session()
+    ids, told = [], []
+    for _ in range(6):
+        ids += write(session, PAGE // 2)
+        told += (here := tell_all(other, PAGE // 2))
+        ids += here
+        write(other)
+    late, alone = Reader(hub, session, BEGINNING), Reader(hub, person.agent, BEGINNING)
+    until(lambda: late.ids() == ids, 20)
+    until(lambda: alone.ids() == told, 20)
+
+
+@pytest.mark.rule("9.1")
+def test_nothing_that_another_session_tells_is_stepped_over(hub: Hub, person: Person) -> None:
+    """An older transaction tells all windows after a younger one has told its own."""
+    session, other = person.session(), person.session()
+    readers = [Reader(hub, session, now()), Reader(hub, person.agent, now())]
+    until(lambda: all(each.subscription.live for each in readers))
+    with psycopg.connect(settings.DATABASE_LOCK_URL) as older:
+        (earlier,) = older.execute(
+            "INSERT INTO sessions_app_event (agent_id, session_id, scope, source_type, run_id, type, content)"
+            " VALUES (%s, %s, 'agent', '', '', 'status', '{}') RETURNING id",
+            [other.agent_id, other.pk],
+        ).fetchone() or (0,)
+        (own,), (later,) = write(session), tell_all(other)
+        hub._hear("", {"s": str(other.pk), "a": other.agent_id})
+        wake(hub, session)
+        for _ in range(20):
+            threading.Event().wait(0.01)
+            assert [each.ids() for each in readers] == [[], []]
+        older.commit()
+    until(lambda: readers[0].ids() == [earlier, own, later])
+    until(lambda: readers[1].ids() == [earlier, later])
+
+
+@pytest.mark.rule("9.1")
+def test_word_of_an_agent_wakes_its_windows_and_nobody_elses(hub: Hub, person: Person) -> None:
+    session, other = person.session(), person.session()
+    stranger = new_person("bob")
+    readers = [Reader(hub, session, now()), Reader(hub, person.agent, now())]
+    foreign = [Reader(hub, stranger.session(), now()), Reader(hub, stranger.agent, now())]
+    until(lambda: all(each.subscription.live for each in [*readers, *foreign]))
+    told = tell_all(other)
+    hub._hear("", {"s": str(other.pk), "a": other.agent_id})
+    until(lambda: all(each.ids() == told for each in readers), 1.5, "before anybody polls")
+    assert [each.ids() for each in foreign] == [[], []]
+
+
+@pytest.mark.rule("9.1")
+def test_an_agent_window_is_told_when_its_events_were_pruned(hub: Hub, person: Person) -> None:
+    Pruning.objects.create(name="events", horizon_xid=now().xid, horizon_id=1)
+    reader = Reader(hub, person.agent, Cursor(xid=5, id=5))
+    until(lambda: reader.ids() is not None and reader.items)
+    shown = streams._unstored(reader.items[0], "demo")
+    assert (shown["scope"], shown["session_id"]) == ("agent", None)
+    assert shown["content"] == {"turn": None, "events_missed": True}

@@ -15,26 +15,11 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.1")]
 
 LIMITS = {"run": {"tokens": 20_000, "usd": "0.50"}, "month": {"usd": "12.50"}}
 DAILY = {"kind": "cron", "expr": "0 9 * * *"}
-BAD: list[Any] = [
-    *({"week": {"tokens": 1}}, {"day": {"euro": "1"}}, {"day": 5}, {"day": {"tokens": -1}}),
-    *({"day": {"tokens": 1.5}}, {"day": {"tokens": True}}, {"day": {"usd": "much"}}, {"day": {"usd": "-1"}}),
-    *(
-        {"day": {"usd": "NaN"}},
-        {"day": {"usd": "1e9"}},
-        {"day": {"usd": "0.0000001"}},
-        {"day": {"usd": "9" * 50}},
-    ),
-]
 
 
 def resources(caller: Caller) -> list[str]:
     """An agent, an automation, a routine and a connection."""
-    session = caller.session()
-    automation = made(
-        caller.post(
-            f"/api/sessions/{session}/automations/", {"message": "news", "schedule": DAILY, "limits": {}}
-        )
-    )
+    automation = caller.automation(caller.session(), schedule=DAILY, limits={})
     task = {"title": "tea", "schedule": "1d", "limits": {"day": {"tokens": 9}}}
     routine = made(caller.post("/api/agents/demo/routines/", task))
     assert routine["limits"]["day"]["tokens"] == 9
@@ -45,7 +30,10 @@ def resources(caller: Caller) -> list[str]:
 
 
 def test_caps_are_merged_and_shown_with_what_is_spent(ada: Caller) -> None:
-    for path in resources(ada):
+    paths = resources(ada)
+    prices = {"gpt": {"input": "1.25", "output": "10"}, "*": {"input": "0", "output": "0"}}
+    assert ada.patch(paths[-1], {"prices": prices}).json()["prices"] == prices
+    for path in paths:
         assert ada.patch(path, {"limits": LIMITS}).status_code == 200, path
         answer = ada.patch(path, {"limits": {"run": {"tokens": None}, "day": {"tokens": 5}}})
         limits = answer.json()["limits"]
@@ -70,40 +58,12 @@ def test_lists_read_what_is_spent_once(ada: Caller, django_assert_max_num_querie
     assert {each["name"]: each["limits"]["day"]["spent"]["tokens"] for each in shown} == spent
 
 
-@pytest.mark.parametrize("limits", BAD, ids=str)
-def test_bad_caps_are_refused_and_nothing_is_stored(ada: Caller, limits: Any) -> None:
-    for path in resources(ada):
-        before = ada.get(path).json()
-        problem(ada.patch(path, {"limits": limits}), 400, "bad_limits")
-        assert ada.get(path).json() == before
-
-
-@pytest.mark.parametrize(
-    "prices",
-    [5, {"gpt": 1}, {"gpt": {"input": "1"}}, {"gpt": {"input": "1", "output": "-2"}}, {" ": {}}],
-    ids=str,
-)
-def test_bad_prices_are_refused(ada: Caller, prices: Any) -> None:
-    path = resources(ada)[-1]
-    assert ada.patch(path, {"prices": prices}).status_code == 400
-    good = {"gpt": {"input": "1.25", "output": "10"}, "*": {"input": "0", "output": "0"}}
-    assert ada.patch(path, {"prices": good}).json()["prices"] == good
-
-
 def used(caller: Caller, session: str, model: str, **usage: Any) -> None:
     counts = {"input_tokens": 70, "output_tokens": 30, "requests": 1} | usage
-    Turn.objects.create(
-        session_id=session,
-        owner_id=caller.user.pk,
-        kind="automation",
-        lane="auto",
-        model=model,
-        usage=counts,
-        origin_run="abc:1",
-        metadata={"automation_name": "news"},
-        state="succeeded",
-        finished_at=datetime.now(UTC),
-    )
+    of = {"session_id": session, "owner_id": caller.user.pk, "kind": "automation", "lane": "auto"}
+    run = {"origin_run": "abc:1", "metadata": {"automation_name": "news"}}
+    ended = {"state": "succeeded", "finished_at": datetime.now(UTC)}
+    Turn.objects.create(**of, **run, **ended, model=model, usage=counts)
 
 
 def test_usage_is_summed_by_what_is_asked_and_is_ones_own(ada: Caller, bob: Caller) -> None:

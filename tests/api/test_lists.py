@@ -10,8 +10,20 @@ from urllib.parse import quote
 import pytest
 
 from automations.models import CronJob, RunRecord
-from sessions_app.models import Agent, Delivery, Lane, Message, Session, Turn, TurnKind
-from tests.api.conftest import Caller, problem
+from sessions_app.models import (
+    Agent,
+    Delivery,
+    Lane,
+    Message,
+    Session,
+    TelegramBot,
+    TelegramChat,
+    Turn,
+    TurnKind,
+)
+from tests.api.conftest import Caller, made, operations, problem
+from tests.api.places import furnish
+from tests.past import ago, say
 
 pytestmark = pytest.mark.django_db
 
@@ -96,11 +108,6 @@ def test_automations_are_filtered(ada: Caller) -> None:
         ("since=2099-01-01T00:00:00Z", []),
     ):
         assert found(ada, f"/api/automations/?{query}") == expected, query
-
-
-def made(answer: Any) -> Any:
-    assert answer.status_code == 201, answer.content
-    return answer.json()
 
 
 def test_runs_are_filtered_and_name_what_they_are_of(ada: Caller) -> None:
@@ -242,3 +249,40 @@ def test_bad_values_are_named(ada: Caller) -> None:
         assert known in text.removeprefix("must be one of ").split(", ")
     for cursor in ("cD0xMg==", "cD0xMi5h", "cD05OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTku"):  # 12 · 12.a · 10^32.
         problem(ada.get(f"/api/turns/?cursor={cursor}"), 400, "bad_cursor")
+
+
+ROWS = 3
+
+
+def fill(ada: Caller) -> dict[str, Any]:
+    """A user with three of each kind. Values of the paths' parameters."""
+    session = ada.session()
+    ids: dict[str, Any] = {}
+    for n in range(ROWS):
+        ids = furnish(ada, "demo", f"number-{n}", session).ids
+        ada.agent(f"agent-{n}")
+        ada.session()
+        TelegramChat.objects.create(bot=TelegramBot.objects.get(), chat_id=n + 1)
+        say(Session.objects.get(pk=session), Turn.objects.get(pk=turn(session, n)), ago(1))
+    for n in range(ROWS):
+        for job in (ids["job_id"], ids["routine_id"]):
+            run(job, n)
+    return ids
+
+
+@pytest.mark.rule("10.0")
+def test_every_list_takes_both_orders(ada: Caller, schema: Any) -> None:
+    ids, found = fill(ada), 0
+    for path, _, operation in operations(schema):
+        if "order" not in {each["name"] for each in operation["parameters"]}:
+            continue
+        address = path.format(**ids)
+        one, other = (
+            [row for page in pages(ada, f"{address}?page_size=2&order={order}") for row in page["results"]]
+            for order in ("asc", "desc")
+        )
+        assert len(one) >= ROWS, address
+        assert one == other[::-1], address
+        assert ada.get(address).json()["results"] in (one, other)
+        found += 1
+    assert found > 15

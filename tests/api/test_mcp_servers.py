@@ -7,18 +7,13 @@ from typing import Any
 import pytest
 
 from sessions_app.models import Agent
-from tests.api.conftest import Caller, for_each, problem
+from tests.api.conftest import Caller, problem
 
 pytestmark = pytest.mark.rule("3.5")
 
 SECRET = "secret-of-the-server-4711"
 DOCS: dict[str, Any] = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": SECRET}}
-SHOWN = {
-    "url": "https://docs.example.org/mcp",
-    "headers": {"Authorization": "***"},
-    "trusted": False,
-    "own": False,
-}
+SHOWN = DOCS | {"headers": {"Authorization": "***"}, "trusted": False, "own": False}
 
 
 def stored() -> Any:
@@ -48,21 +43,6 @@ def test_servers_are_merged_by_name_and_null_removes_one(ada: Caller) -> None:
     assert (mail["trusted"], mail["own"]) == (True, True)
     put(ada, answer.json()["mcp_servers"])  # what was shown can be sent back
     assert stored()["docs"]["headers"] == {"Authorization": SECRET}
-
-
-def test_what_cannot_be_is_refused(ada: Caller) -> None:
-    def check(servers: Any) -> None:
-        body = problem(put(ada, servers), 400, "bad_mcp_servers")
-        assert SECRET not in str(body)
-        assert stored() == {}
-
-    rows: list[Any] = [
-        {"docs": {"url": "http://127.0.0.1:8000/"}},
-        {"a\u0000": DOCS},
-        {"docs": DOCS | {"headers": {"A": f"{SECRET}\n"}}},
-        {f"s{number}": DOCS for number in range(9)},
-    ]
-    for_each(rows, check)
 
 
 def test_an_agent_can_be_made_with_a_server(ada: Caller) -> None:

@@ -13,7 +13,7 @@ from django.urls import URLPattern, get_resolver, resolve
 from automations.models import RunRecord, ScheduledMessage
 from sessions_app.models import ConsentQuestion, ExecutionState, Session
 from tests.api.conftest import Caller, problem
-from tests.api.places import furnish
+from tests.api.places import NOON, furnish
 from tests.api.test_bad_input import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
@@ -21,14 +21,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
 SECRET = "secret-of-ada"
 OPEN = {"api/schema/", "api/docs/", "api/docs/errors/"}
 OF_ALL_SESSIONS = ("/api/automations/", "/api/runs/", "/api/turns/", "/api/deliveries/")
-LISTS = {
-    "/api/agents/",
-    "/api/sessions/",
-    "/api/connections/",
-    "/api/tokens/",
-    "/api/questions/",
-    *OF_ALL_SESSIONS,
-}
+LISTS = {f"/api/{each}/" for each in ("agents", "sessions", "connections", "tokens", "questions")}
+LISTS |= {*OF_ALL_SESSIONS}
 NAMELESS = {"/api/schedules/preview/", "/api/stream-tickets/", "/api/usage/"}  # addresses that name nothing
 BODIES = {
     "scheduled-messages": {"send_at": "2099-01-01T00:00:00Z", "message_text": "theirs"},
@@ -59,13 +53,8 @@ def addresses(ada: Caller) -> list[str]:
     ada.agent("private")
     ids = furnish(ada, "private", SECRET).ids
     message = ids["message_id"]
-    sent = RunRecord.objects.create(
-        run_id=f"{message}:1000",
-        scheduled_message=ScheduledMessage.objects.get(pk=message),
-        session_id=ids["session_id"],
-        scheduled_for="2026-11-21T00:00:00Z",
-        state="queued",
-    )
+    taken = {"scheduled_message": ScheduledMessage.objects.get(pk=message), "session_id": ids["session_id"]}
+    sent = RunRecord.objects.create(run_id=f"{message}:1000", scheduled_for=NOON, state="queued", **taken)
     known = {each for each in routes(get_resolver().url_patterns) if each.startswith("api/")} - OPEN
     named = [re.sub(r"<\w+:(\w+)>", lambda found: str(ids[found[1]]), route) for route in known]
     return [*(f"/{each}" for each in sorted(named)), f"/api/runs/{sent.pk}/"]

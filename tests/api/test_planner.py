@@ -9,9 +9,10 @@ from django.db.models.functions import Now
 
 from agent_core.execution import Status, new_id
 from interfaces.api.sessions.turns import AwaitedTurn
-from sessions_app.models import Agent, ConsentQuestion, Engine, ExecutionState, Session, TaskState, Turn
+from sessions_app.models import Agent, ConsentQuestion, Engine, ExecutionState, Session, Turn
 from sessions_app.queue.receive import MessageInput, receive
-from tests.api.conftest import Caller, for_each, problem
+from tests.api.conftest import Caller, problem
+from tests.api.test_lists import found
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
 
@@ -23,12 +24,7 @@ def session_of(caller: Caller) -> Session:
 
 
 def execution_of(session: Session, **more: Any) -> ExecutionState:
-    given: dict[str, Any] = {
-        "status": Status.WAITING_USER,
-        "request": "Bake.",
-        "question": "Which cake?",
-        "asked_at": Now(),
-    }
+    given = {"status": Status.WAITING_USER, "request": "Bake.", "question": "Which cake?", "asked_at": Now()}
     return ExecutionState.objects.create(id=new_id(), session=session, source="message", **(given | more))
 
 
@@ -92,26 +88,18 @@ def consent_of(session: Session, **more: Any) -> ConsentQuestion:
 
 def test_executions_are_listed_newest_first_and_by_status(ada: Caller) -> None:
     session = session_of(ada)
-    first, second = (
-        execution_of(session),
-        execution_of(session, status=Status.FAILED, last_error="It failed."),
-    )
+    first, failed = execution_of(session), {"status": Status.FAILED, "last_error": "It failed."}
+    second = execution_of(session, **failed)
     address = f"/api/sessions/{session.pk}/executions/"
-    assert [each["id"] for each in ada.get(address).json()["results"]] == [second.pk, first.pk]
-    [found] = ada.get(f"{address}?status=failed").json()["results"]
-    assert (found["id"], found["last_error"], found["question"]) == (second.pk, "It failed.", "Which cake?")
+    assert found(ada, address) == [second.pk, first.pk]
+    [shown] = ada.get(f"{address}?status=failed").json()["results"]
+    assert (shown["id"], shown["last_error"], shown["question"]) == (second.pk, "It failed.", "Which cake?")
     problem(ada.get(f"{address}?status=asleep"), 400, "bad_parameter")
 
 
 def test_one_execution_shows_plan_and_observations(ada: Caller, bob: Caller) -> None:
-    step = {
-        "id": "1.1",
-        "type": "tool",
-        "title": "look",
-        "tool": "read",
-        "arguments": {"n": 1},
-        "status": "done",
-    }
+    step = {"id": "1.1", "type": "tool", "title": "look", "tool": "read", "arguments": {"n": 1}}
+    step["status"] = "done"
     seen = {"kind": "tool", "text": "found it", "step": "1.1"}
     execution = execution_of(session_of(ada), steps=[step], observations=[seen])
     shown = ada.get(f"/api/executions/{execution.pk}/")
@@ -166,22 +154,6 @@ def test_memory_is_read_and_corrected_by_revision(ada: Caller) -> None:
     problem(stale, 412, "revision_conflict")
     second = ada.patch(address, {"current_goal": "a shed"}, If_Match='"1"').json()
     assert (second["current_goal"], second["important_facts"]) == ("a shed", ["likes red"])
-
-
-def test_bad_memory_is_refused_and_nothing_is_stored(ada: Caller) -> None:
-    def check(given: dict[str, Any], code: str) -> None:
-        refused = ada.patch(f"/api/sessions/{session_of(ada).pk}/memory/", given)
-        problem(refused, 400, code)
-        assert not TaskState.objects.exists()
-
-    rows: list[Any] = [
-        ({"important_facts": ["x" * 301]}, "bad_important_facts"),
-        ({"open_loops": ["x"] * 21}, "bad_open_loops"),
-        ({"current_goal": "x" * 301}, "bad_current_goal"),
-        ({"colour": "red"}, "bad_input"),
-        ({"important_facts": "red"}, "bad_input"),
-    ]
-    for_each(rows, check)
 
 
 def test_preferences_are_a_persons_own(ada: Caller, bob: Caller) -> None:

@@ -16,13 +16,8 @@ from tests.api.test_hooks import hook
 pytestmark = pytest.mark.django_db
 
 DOCS = ("/api/schema/", "/api/docs/")
-ANYBODYS = {
-    "session_id": "00000000-0000-0000-0000-000000000000",
-    "turn_id": "1",
-    "delivery_id": "1",
-    "revision": "1",
-    "chat_id": "1",
-}
+ANYBODYS = dict.fromkeys(("turn_id", "delivery_id", "revision", "chat_id"), "1")
+ANYBODYS["session_id"] = "00000000-0000-0000-0000-000000000000"
 HOOK = "hook_id}/messages"
 
 
@@ -105,13 +100,9 @@ def test_what_is_refused_is_named_within_bounds(ada: Caller) -> None:
 
 def test_a_hook_takes_no_query(ada: Caller) -> None:
     ci = hook(ada)
-    sent = {
-        "Authorization": f"Bearer {ci.token}",
-        "Webhook-Id": "one",
-        "Webhook-Timestamp": str(int(time.time())),
-    }
-    answer = ci.client.post(
-        f"/api/hooks/{ci.id}/messages/?token=1", b'{"content": "hi"}', "application/json", headers=sent
-    )
+    sent = {"Authorization": f"Bearer {ci.token}", "Webhook-Id": "one"}
+    sent["Webhook-Timestamp"] = str(int(time.time()))
+    address = f"/api/hooks/{ci.id}/messages/?token=1"
+    answer = ci.client.post(address, b'{"content": "hi"}', "application/json", headers=sent)
     problem(answer, 400, "bad_parameter")
     assert not Turn.objects.exists()

@@ -104,11 +104,8 @@ def test_a_user_who_has_stored_too_much_sends_no_more(
     assert 1_200_000 < stored < 1_250_000
     with pytest.raises(StorageFull, match="1 MB"):
         receive(session.pk, MessageInput(content="more"))
-    said = problem(
-        caller(person).post(f"/api/sessions/{person.session().pk}/messages/", {"content": "x"}),
-        409,
-        "storage_full",
-    )
+    messages = f"/api/sessions/{person.session().pk}/messages/"
+    said = problem(caller(person).post(messages, {"content": "x"}), 409, "storage_full")
     assert "1 MB" in said["detail"]
     receive(other.pk, MessageInput(content="of another user"))
     jobs = [

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from automations.models import CronJob, RunRecord
+from automations.models import CronJob
 from sessions_app.models import Document, Event, MailboxEvent, Message, Session
 from tests.api.conftest import Caller, made, problem
+from tests.api.test_lists import NOON, found, run
 
 pytestmark = pytest.mark.django_db
 
@@ -29,7 +30,7 @@ def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
     again = ada.get("/api/agents/second/")
     assert again.json() == agent
     assert again.headers["ETag"] == '"0"'
-    assert [each["name"] for each in ada.get("/api/agents/").json()["results"]] == ["demo", "second"]
+    assert found(ada, "/api/agents/", "name") == ["demo", "second"]
 
 
 def test_a_patch_merges_heartbeat_and_policy(ada: Caller) -> None:
@@ -50,8 +51,8 @@ def test_a_document_is_written_whole_and_counts_its_revisions(ada: Caller) -> No
     assert empty.json() == {"name": "USER.md", "content": "", "revision": 0}
     assert ada.put(address, {"content": "likes tea"}, If_Match='"0"').json()["revision"] == 1
     assert ada.put(address, {"content": ""}).json() == {"name": "USER.md", "content": "", "revision": 2}
-    names = [each["name"] for each in ada.get("/api/agents/demo/documents/").json()["results"]]
-    assert names == ["AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md", "HEARTBEAT.md"]
+    names = ["AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md", "HEARTBEAT.md"]
+    assert found(ada, "/api/agents/demo/documents/", "name") == names
     problem(ada.put("/api/agents/demo/documents/OTHER.md/", {"content": "x"}), 404, "not_found")
     assert Document.objects.count() == 1
 
@@ -124,7 +125,7 @@ ONCE = {"schedule_kind": "at", "every_seconds": None, "anchor": None, "at": "202
 
 @pytest.mark.rule("4.4")
 @pytest.mark.parametrize(
-    ("changes", "run", "state"),
+    ("changes", "state_of_run", "state"),
     [
         ({}, None, "scheduled"),
         ({}, "running", "running"),
@@ -141,7 +142,7 @@ ONCE = {"schedule_kind": "at", "every_seconds": None, "anchor": None, "at": "202
     ],
 )
 def test_an_automations_state_follows_its_clock_and_runs(
-    ada: Caller, changes: dict[str, Any], run: str | None, state: str
+    ada: Caller, changes: dict[str, Any], state_of_run: str | None, state: str
 ) -> None:
     session = ada.session()
     job = CronJob.objects.get(pk=ada.automation(session)["id"])
@@ -149,24 +150,19 @@ def test_an_automations_state_follows_its_clock_and_runs(
         job.clock.next_run_at = changes.pop("next_run_at")
         job.clock.save()
     CronJob.objects.filter(pk=job.pk).update(**changes)
-    if run:
-        ended = {} if run in {"queued", "running"} else {"finished_at": "2026-11-21T00:00:00Z"}
-        RunRecord.objects.create(
-            run_id=f"{job.pk}:1", job=job, scheduled_for="2026-11-21T00:00:00Z", state=run, **ended
-        )
+    if state_of_run:
+        is_open = state_of_run in {"queued", "running"}
+        run(job.pk, 1, state=state_of_run, finished_at=None if is_open else NOON)
     shown = ada.get(f"/api/automations/{job.pk}/").json()
-    assert (shown["state"], shown["last_status"], shown["pending"]) == (state, run, run == "queued")
+    assert (shown["state"], shown["last_status"]) == (state, state_of_run)
+    assert shown["pending"] == (state_of_run == "queued")
     for each in ("scheduled", "running", "done", "failed"):
-        found = ada.get(f"/api/automations/?state={each}").json()["results"]
-        assert [row["id"] for row in found] == ([job.pk] if each == state else [])
+        assert found(ada, f"/api/automations/?state={each}") == ([job.pk] if each == state else [])
 
 
 def test_a_preview_says_when_and_in_words(ada: Caller) -> None:
-    asked = {
-        "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"},
-        "after": "2026-12-01T00:00:00Z",
-        "count": 2,
-    }
+    schedule = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"}
+    asked = {"schedule": schedule, "after": "2026-12-01T00:00:00Z", "count": 2}
     assert ada.post("/api/schedules/preview/", asked).json() == {
         "next": ["2026-12-01T09:00:00+08:00", "2026-12-02T09:00:00+08:00"],
         "words": "every day at 09:00 (Asia/Shanghai)",

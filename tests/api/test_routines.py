@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from automations.models import CronJob, RunRecord
-from tests.api.conftest import Caller, for_each, made, problem
+from tests.api.conftest import Caller, made, problem
+from tests.api.test_lists import NOON, found, run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("6.4", "6.5")]
 
@@ -38,26 +38,6 @@ def test_the_session_of_a_routine_is_its_home(ada: Caller, bob: Caller) -> None:
     problem(ada.post(ROUTINES, {"title": "x", "session": bob.session()}), 404, "not_found")
 
 
-def test_a_bad_routine_is_a_problem_and_stores_nothing(ada: Caller) -> None:
-    add(ada)
-    before = CronJob.objects.count()
-
-    def check(body: dict[str, Any], status: int, code: str) -> None:
-        problem(ada.post(ROUTINES, body), status, code)
-        assert CronJob.objects.count() == before
-
-    rows: list[Any] = [
-        ({}, 400, "bad_input"),
-        ({"title": "x", "schedule": "soon"}, 400, "bad_schedule"),
-        ({"title": "x", "policy": {"max_tool_calls": -1}}, 400, "bad_policy"),
-        ({"title": "x", "policy": []}, 400, "bad_input"),
-        ({"title": "x", "execution_mode": "session"}, 400, "bad_input"),
-        ({"title": "x", "source": "system"}, 400, "bad_input"),
-        ({"title": "water", "schedule": "60m"}, 409, "duplicate_routine"),
-    ]
-    for_each(rows, check)
-
-
 def test_delete_disables_and_hard_deletes(ada: Caller) -> None:
     address = f"/api/routines/{add(ada)['id']}/"
     assert ada.delete(address).status_code == 204
@@ -71,20 +51,10 @@ def test_delete_disables_and_hard_deletes(ada: Caller) -> None:
 
 def test_a_routines_runs_are_shown_and_automations_are_not_routines(ada: Caller, bob: Caller) -> None:
     routine = add(ada)["id"]
-    run = RunRecord.objects.create(
-        run_id=f"{routine}:1000",
-        job_id=routine,
-        scheduled_for="1970-01-01T00:00:01Z",
-        started_at="2026-01-01T00:00:00Z",
-        finished_at="2026-01-01T00:00:05Z",
-        state="failed",
-        error="It broke.",
-    )
-    assert [each["run_id"] for each in ada.get(f"/api/routines/{routine}/runs/").json()["results"]] == [
-        run.pk
-    ]
-    assert ada.get(f"/api/runs/{run.pk}/").status_code == 200
-    problem(bob.get(f"/api/runs/{run.pk}/"), 404, "not_found")
+    failed = run(routine, 1, state="failed", started_at=NOON, error="It broke.")
+    assert found(ada, f"/api/routines/{routine}/runs/", "run_id") == [failed]
+    assert ada.get(f"/api/runs/{failed}/").status_code == 200
+    problem(bob.get(f"/api/runs/{failed}/"), 404, "not_found")
     shown = ada.get(f"/api/routines/{routine}/").json()
     assert (shown["last_status"], shown["error"], shown["attempt"]) == ("failed", "It broke.", 1)
     automation = ada.automation(ada.session())["id"]

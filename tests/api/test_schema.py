@@ -11,8 +11,9 @@ from django.core.management import call_command
 from django.test import Client
 
 from interfaces.http.errors.codes import CODES
-from tests.api.conftest import Caller, made, operations
+from tests.api.conftest import Caller, operations
 from tests.api.dear import cost
+from tests.api.places import furnish
 
 pytestmark = pytest.mark.django_db
 MADE_ANEW = 4.0  # times the yardstick; making the schema costs twice as much
@@ -99,37 +100,29 @@ def test_the_schema_is_made_once_and_known_by_its_tag(nobody: Client) -> None:
 
 def test_a_text_that_may_not_be_blank_says_so(ada: Caller, schema: Any) -> None:
     """Each text of a body is sent blank: the schema has `minLength` exactly where that is refused."""
-    session = ada.session()
-    job = ada.automation(session)["id"]
-    hook = made(ada.post("/api/agents/demo/hooks/", {"name": "CI"}))["id"]
-    routine = made(ada.post("/api/agents/demo/routines/", {"title": "walk", "schedule": "1d"}))["id"]
+    ids = furnish(ada, "demo", "secret").ids
     shapes, wrong, seen = schema["components"]["schemas"], [], 0
-    for method, path, template in (
-        ("post", f"/api/sessions/{session}/messages/", "/api/sessions/{session_id}/messages/"),
-        ("patch", f"/api/sessions/{session}/", "/api/sessions/{session_id}/"),
-        ("post", f"/api/sessions/{session}/automations/", "/api/sessions/{session_id}/automations/"),
-        ("patch", f"/api/automations/{job}/", "/api/automations/{job_id}/"),
-        (
-            "post",
-            f"/api/sessions/{session}/scheduled-messages/",
-            "/api/sessions/{session_id}/scheduled-messages/",
-        ),
-        ("post", "/api/agents/demo/routines/", "/api/agents/{name}/routines/"),
-        ("patch", f"/api/routines/{routine}/", "/api/routines/{routine_id}/"),
-        ("patch", f"/api/hooks/{hook}/", "/api/hooks/{hook_id}/"),
-        ("post", "/api/agents/", "/api/agents/"),
-        ("patch", "/api/agents/demo/", "/api/agents/{name}/"),
-        ("post", "/api/sessions/", "/api/sessions/"),
+    for method, template in (
+        ("post", "/api/sessions/{session_id}/messages/"),
+        ("patch", "/api/sessions/{session_id}/"),
+        ("post", "/api/sessions/{session_id}/automations/"),
+        ("patch", "/api/automations/{job_id}/"),
+        ("post", "/api/sessions/{session_id}/scheduled-messages/"),
+        ("post", "/api/agents/{name}/routines/"),
+        ("patch", "/api/routines/{routine_id}/"),
+        ("patch", "/api/hooks/{hook_id}/"),
+        ("post", "/api/agents/"),
+        ("patch", "/api/agents/{name}/"),
+        ("post", "/api/sessions/"),
     ):
         operation = schema["paths"][template][method]
-        shape = shapes[
-            operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-        ]
+        content = operation["requestBody"]["content"]["application/json"]
+        shape = shapes[content["schema"]["$ref"].rpartition("/")[2]]
         for name, field in shape["properties"].items():
             if field.get("type") != "string" or "format" in field or "enum" in field:
                 continue
             body = {**shape.get("example", {}), name: ""}
-            refused = ada(method, path, body).status_code == 400
+            refused = ada(method, template.format(**ids), body).status_code == 400
             seen += 1
             if refused != (field.get("minLength") == 1):
                 wrong.append((method, template, name, refused))

@@ -49,11 +49,6 @@ def test_the_key_of_somebody_else_finds_nothing(ada: Caller, bob: Caller) -> Non
     assert ada.post(path, {"content": "secret"}, Idempotency_Key="one").json()["id"] == turn
 
 
-def test_an_id_beyond_every_row_is_missing(ada: Caller) -> None:
-    problem(ada.get(f"/api/turns/{2**63}/"), 404, "not_found")
-    problem(ada.get(f"/api/turns/{2**63 - 1}/"), 404, "not_found")
-
-
 def test_the_answer_to_a_message_shows_the_turn_as_it_is_read_later(ada: Caller) -> None:
     path = f"/api/sessions/{ada.session()}/messages/"
     answer = ada.post(path, {"content": "hello"})

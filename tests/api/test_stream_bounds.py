@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from django.test.utils import CaptureQueriesContext
 
 from interfaces.api.sessions.streams import Stream
 from sessions_app.events import Cursor
-from sessions_app.models import Agent, ApiToken, Session
-from sessions_app.sessions.open import open_session
+from sessions_app.models import ApiToken
 from sessions_app.streams.event_log import Position
 from sessions_app.streams.rights import OPEN_STREAMS, Right, lapsed
 from sessions_app.tokens.issue import revoke_tokens
 from tests.api.conftest import Site, Window, connected, start_web
+from tests.conftest import new_person
 from tests.fleet import Process, until
 from tests.tokens import token_of
 
@@ -69,21 +69,13 @@ class Reading:
         return self.status == 200 and b"\nid: " in self.said and not self.ended
 
 
-@dataclass(kw_only=True)
 class Reader:
     """A user with a session."""
 
-    name: str
-    user: User = field(init=False)
-    token: str = field(init=False)
-    agent: Agent = field(init=False)
-    session: Session = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.user = User.objects.create_user(self.name)
-        self.token = token_of(self.user)
-        self.agent = Agent.objects.create(owner=self.user, name="demo")
-        self.session = open_session(self.agent)
+    def __init__(self, name: str) -> None:
+        person = new_person(name)
+        self.user, self.agent = person.user, person.agent
+        self.token, self.session = token_of(self.user), person.session()
 
     @contextmanager
     def stream(self, url: str, path: str = "", **headers: str) -> Iterator[Reading]:
@@ -114,7 +106,7 @@ def listeners() -> int:
 
 @pytest.mark.rule("10.0")
 def test_open_streams_take_no_thread_and_no_connection_each(site: Site) -> None:
-    people = [Reader(name=f"reader {number}") for number in range(3)]
+    people = [Reader(f"reader {number}") for number in range(3)]
     with ExitStack() as stack:
         first = stack.enter_context(people[0].stream(site.url))
         until(lambda: first.is_open, 20)
@@ -158,7 +150,7 @@ def opened(stack: ExitStack, who: Reader, url: str, **headers: str) -> Reading:
 
 @pytest.mark.rule("10.0")
 def test_streams_are_limited_per_user(transactional_db: None, strict: str) -> None:
-    ada, bob = Reader(name="ada"), Reader(name="bob")
+    ada, bob = Reader("ada"), Reader("bob")
     with ExitStack() as stack:
         held = [opened(stack, ada, strict) for _ in range(FEW)]
         assert [each.status for each in held] == [200] * FEW
@@ -171,7 +163,7 @@ def test_streams_are_limited_per_user(transactional_db: None, strict: str) -> No
 
 
 def test_streams_that_are_left_while_they_open_keep_no_place(transactional_db: None, strict: str) -> None:
-    ada = Reader(name="ada")
+    ada = Reader("ada")
     for _ in range(20):
         with ada.stream(strict):
             pass
@@ -181,7 +173,7 @@ def test_streams_that_are_left_while_they_open_keep_no_place(transactional_db: N
 
 
 def test_who_has_all_streams_is_not_made_to_wait(site: Site, strict: str) -> None:
-    ada = Reader(name="ada")
+    ada = Reader("ada")
     with ExitStack() as stack:
         for _ in range(FEW):
             assert opened(stack, ada, strict).status == 200
@@ -194,7 +186,7 @@ def test_who_has_all_streams_is_not_made_to_wait(site: Site, strict: str) -> Non
 
 
 def test_too_many_streams_are_refused_and_others_answered(transactional_db: None, strict: str) -> None:
-    people = [Reader(name=f"reader {number}") for number in range(25)]
+    people = [Reader(f"reader {number}") for number in range(25)]
     with ExitStack() as stack:
         readings = [stack.enter_context(who.stream(strict)) for who in people * FEW]
         assert httpx2.get(f"{strict}/healthz", timeout=5).status_code == 200
@@ -230,13 +222,13 @@ def test_streams_end_when_access_or_the_login_is_lost(site: Site) -> None:
         going: dict[str, Reading] = {}
         changes: list[Callable[[], None]] = []
         for change in (deactivate, give_token_away):
-            who, other = Reader(name=f"ada {change.__name__}"), Reader(name=f"bob {change.__name__}")
+            who, other = Reader(f"ada {change.__name__}"), Reader(f"bob {change.__name__}")
             ending[change.__name__] = stack.enter_context(who.stream(site.url))
             if change is not give_token_away:
                 going[change.__name__] = stack.enter_context(other.stream(site.url))
             changes.append(partial(change, who, other))
         for end in (log_out, change_password):
-            who, browser = Reader(name=f"ada {end.__name__}"), Client()
+            who, browser = Reader(f"ada {end.__name__}"), Client()
             browser.force_login(who.user)
             cookie = f"{settings.SESSION_COOKIE_NAME}={browser.cookies[settings.SESSION_COOKIE_NAME].value}"
             ending[end.__name__] = stack.enter_context(who.stream(site.url, Cookie=cookie))
@@ -265,7 +257,7 @@ def test_who_is_inactive_when_the_turn_ends_is_told_nothing(window: Window) -> N
 
 
 def test_all_streams_are_asked_for_in_one_statement(transactional_db: None) -> None:
-    people = [Reader(name=f"reader {number}") for number in range(20)]
+    people = [Reader(f"reader {number}") for number in range(20)]
     held: list[tuple[Right, Any]] = [
         (Right(user_id=who.user.pk, token=who.user.api_tokens.get().pk), who.session.pk) for who in people
     ]

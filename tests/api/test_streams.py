@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import uuid
+from typing import Any
+
 import pytest
 
-from sessions_app.models import Event
+from sessions_app.models import Agent, Event, Lane, Session, SessionType, Turn, TurnInput, TurnKind
+from sessions_app.sessions.open import open_session
 from tests.api.conftest import Stream, Window
 from tests.fleet import until
+from tests.talk import queue_turn
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -29,19 +35,13 @@ def test_a_window_sees_a_turn_from_queue_to_end(window: Window) -> None:
         assert "".join(delta["content"]["text"] for delta in stream.of("delta")) == turn["reply"]
         assert all(delta["event_id"] is None for delta in stream.of("delta"))
         assert {(each["source_type"], each["run_id"]) for each in stream.events} == {("message", None)}
+        expected = {"v": 1, "agent_name": "demo", "session_id": window.session, "scope": "session"}
+        expected |= {"source_type": "message", "run_id": None, "type": "turn_queued"}
+        said = {"turn": turn["id"], "text": "my favourite colour is blue", "kind": "message"}
         first = stream.events[0]
-        assert first | {"timestamp": "", "event_id": ""} == {
-            "v": 1,
-            "event_id": "",
-            "timestamp": "",
-            "agent_name": "demo",
-            "session_id": window.session,
-            "scope": "session",
-            "source_type": "message",
-            "run_id": None,
-            "type": "turn_queued",
-            "content": {"turn": turn["id"], "text": "my favourite colour is blue", "kind": "message"},
-        }
+        assert first.pop("event_id")
+        assert first.pop("timestamp")
+        assert first == expected | {"content": said}
 
 
 def test_a_window_that_comes_back_goes_on_where_it_was(window: Window) -> None:
@@ -88,6 +88,54 @@ def shows(stream: Stream) -> list[str]:
 
 
 WHOLE = ["turn_queued", "turn_start", "message", "message", "turn_end"]
+
+
+AGENT = "/api/agents/demo"
+SECRET = "the words of the background"
+
+
+def job_session() -> Session:
+    """A session that works in the background, of the one agent there is."""
+    session = open_session(Agent.objects.get())
+    Session.objects.filter(pk=session.pk).update(type=SessionType.JOB, key=f"job:{uuid.uuid4()}")
+    return session
+
+
+def step_of_a_job(job: Session) -> Turn:
+    """What a job left itself to do."""
+    about = TurnInput(automation_id="x", automation_name="x", timezone="UTC", next_turn=True).to_json()
+    return Turn(session=job, kind=TurnKind.JOB, lane=Lane.AUTO, content=SECRET, metadata=about)
+
+
+def of_agent(stream: Stream) -> list[dict[str, Any]]:
+    return [event for event in stream.events if event["scope"] == "agent"]
+
+
+def test_every_window_sees_background_status_but_only_its_own_text(window: Window) -> None:
+    job, other = job_session(), another(window)
+    home = Window(site=window.site, token=window.token, session=str(job.pk), http=window.http)
+    with window.stream() as one, other.stream() as two, window.stream(AGENT) as agent, home.stream() as own:
+        turn = queue_turn(step_of_a_job(job)).pk
+        own.wait_for_end(turn)
+        for stream in (one, two, agent):
+            until(lambda: len(of_agent(stream)) == 3, 10, "all are told")  # noqa: B023 - called at once
+            assert [event["type"] for event in stream.events] == ["status"] * 3
+            assert SECRET not in json.dumps(stream.events)
+            began, ended = (event for event in stream.events if "background" in event["content"])
+            [mark] = (event for event in stream.events if "event_id" in event["content"])  # of the result
+            assert mark["content"]["has_unread_background_updates"] is True
+            assert mark["source_type"] == "mailbox"
+            assert began["content"] == {
+                "turn": turn, "background": "turn_start", "kind": "job", "attempt": 1,
+            }  # fmt: skip
+            assert ended["content"] == {
+                "turn": turn, "background": "turn_end", "kind": "job", "state": "succeeded",
+            }  # fmt: skip
+            assert {(each["session_id"], each["agent_name"]) for each in (began, ended)} == {
+                (str(job.pk), "demo")
+            }
+        assert SECRET in json.dumps(own.events)
+        assert len(own.of("turn_end")) == 1
 
 
 @pytest.mark.rule("4.10")

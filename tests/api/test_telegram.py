@@ -37,11 +37,8 @@ def test_a_bot_is_made_shown_switched_and_deleted(bot: TelegramBot, ada: Caller)
     assert (shown["agent"], shown["enabled"], shown["problem"]) == ("demo", True, "")
     assert TOKEN not in answer.content.decode()
     assert ada.patch(BOT, {"enabled": False}).json()["problem"] == "the bot is switched off"
-    problem(
-        ada.patch(BOT, {"enabled": True}, If_Match=answer.headers["ETag"]),
-        412,
-        "revision_conflict",
-    )
+    stale = ada.patch(BOT, {"enabled": True}, If_Match=answer.headers["ETag"])
+    problem(stale, 412, "revision_conflict")
     assert ada.patch(BOT, {"token": TOKEN, "enabled": True}).status_code == 200
     assert ada.delete(BOT).status_code == 204
     problem(ada.get(BOT), 404, "not_found")

@@ -105,12 +105,8 @@ def test_what_is_open_ends_within_a_second_of_the_revocation(window: Window) -> 
 @pytest.mark.long("a token that expires after a second")
 def test_a_stream_ends_when_its_token_expires(window: Window) -> None:
     end = datetime.now(UTC) + timedelta(seconds=2)
-    stream = Open(
-        window.site,
-        new_token(User.objects.get(username="ada"), "read", expires_at=end),
-        "GET",
-        f"{window.address}/events/",
-    )
+    token = new_token(User.objects.get(username="ada"), "read", expires_at=end)
+    stream = Open(window.site, token, "GET", f"{window.address}/events/")
     opened(stream)
     until(lambda: stream.ended, 10, "the stream ends")
     assert (datetime.now(UTC) - end).total_seconds() < SOON + 0.5

@@ -62,29 +62,6 @@ def test_a_token_is_shown_once_and_stored_as_a_hash(ada: Caller) -> None:
     problem(ada.delete(answer.headers["Location"]), 404, "not_found")
 
 
-def test_a_bad_token_is_not_made(ada: Caller) -> None:
-    def check(change: dict[str, Any], status: int, code: str) -> None:
-        problem(ada.post("/api/tokens/", READER | change), status, code)
-        assert ApiToken.objects.count() == 1
-
-    rows: list[Any] = [
-        ({"name": ""}, 400, "bad_input"),
-        ({"name": " "}, 400, "empty_name"),
-        ({"name": "a" * 65}, 400, "bad_input"),
-        ({"name": "a\u2028b"}, 400, "bad_name"),
-        ({"scopes": []}, 400, "bad_input"),
-        ({"scopes": ["root"]}, 400, "bad_input"),
-        ({"scopes": "read"}, 400, "bad_input"),
-        ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "past_time"),
-        ({"expires_at": "2999-01-01T00:00:00Z"}, 400, "bad_expires_at"),
-        ({"expires_at": "tomorrow"}, 400, "bad_input"),
-        ({"agent": "nobody"}, 404, "not_found"),
-        ({"session": "00000000-0000-0000-0000-000000000000"}, 404, "not_found"),
-        ({"token": "chosen-by-me"}, 400, "bad_input"),
-    ]
-    for_each(rows, check)
-
-
 def test_a_user_has_a_bounded_number_of_tokens(ada: Caller, bob: Caller) -> None:
     for number in range(MOST_TOKENS - 1):
         new_token(ada.user, "read", name=str(number))

@@ -1,16 +1,20 @@
-"""Who sees how the server is, and the headers that every answer has."""
+"""Who sees how the server is, the headers that every answer has, and the version of the API."""
 
 from __future__ import annotations
 
+import gzip
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.staticfiles import finders
 from django.test import Client
 
 from config.env import EnvError, load
 from interfaces.http.client_address import network_of
 from interfaces.http.server.headers import ADMIN, DATA, DOCS, PAGES
+from tests.api import contract
 from tests.api.conftest import Caller, for_each, problem
 from tests.config.test_env import REQUIRED
 
@@ -129,3 +133,72 @@ def test_hsts_is_told_over_https_only(nobody: Client, settings: Any) -> None:
 def test_an_address_counts_for_one_customer() -> None:
     found = [network_of(each) for each in ("203.0.113.5", "::ffff:203.0.113.5", "2001:db8:1:2:3::4", "@")]
     assert found == ["203.0.113.5", "203.0.113.5", "2001:db8:1:2::/64", "@"]
+
+
+def test_every_answer_names_the_version(ada: Caller, nobody: Client) -> None:
+    answers = [
+        ada.get("/api/sessions/"),
+        ada.get("/api/sessions/", If_None_Match="*"),
+        ada.get("/api/sessions/", Rondo_Version="1"),
+        ada.get("/api/nowhere/"),
+        ada.post("/api/agents/", b"{"),
+        nobody.get("/api/sessions/"),
+        nobody.get("/api/schema/", headers=JSON),
+    ]
+    assert [each.status_code for each in answers] == [200, 304, 200, 404, 400, 401, 200]
+    assert {each.headers["Rondo-Version"] for each in answers} == {"1"}
+    assert "Rondo-Version" not in nobody.get("/sign-in/").headers
+
+
+def test_a_version_that_is_not_there_is_refused_and_nothing_is_done(ada: Caller) -> None:
+    for version in ("2", "0", "", "1.0", "latest", "x" * 5_000):
+        refused = ada.post("/api/agents/", {"name": "other"}, Rondo_Version=version)
+        body = problem(refused, 400, "unknown_version")
+        assert list(body["errors"]) == ["Rondo-Version"]
+        assert len(refused.content) < 500
+        assert refused.headers["Rondo-Version"] == "1"
+    assert [each["name"] for each in ada.get("/api/agents/").json()["results"]] == ["demo"]
+
+
+def test_nothing_that_clients_rely_on_was_removed_renamed_or_made_necessary(schema: Any) -> None:
+    """A failure here is a new version of the API; before a release, the stored lines may be written again."""
+    stored = set(contract.STORED.read_text().splitlines())
+    demanded = {line for line in stored if " requires " in line}
+    assert not (stored - demanded) - contract.promises(schema)
+    known = {line.partition(" ")[0].partition(".")[0] for line in stored}
+    new = {line for line in contract.demands(schema) - demanded if line.partition(" ")[0] in known}
+    assert not new
+
+
+TAKES = {"Accept-Encoding": "gzip, deflate, br"}
+
+
+def test_pages_are_compressed_for_those_who_take_it(ada: Caller) -> None:
+    ada.client.force_login(ada.user)
+    address = f"/sessions/{ada.session()}/"
+    compressed = ada.client.get(address, headers=TAKES)
+    assert compressed.headers["Content-Encoding"] == "gzip"
+    assert b"<title>" in gzip.decompress(compressed.content)
+    assert "Accept-Encoding" in compressed.headers["Vary"]
+    assert "Content-Encoding" not in ada.client.get(address).headers
+
+
+def test_static_files_are_compressed_whole(client: Client) -> None:
+    found = finders.find("django_htmx/htmx-2.min.js")
+    assert isinstance(found, str)
+    answer = client.get("/static/django_htmx/htmx-2.min.js", headers=TAKES)
+    assert answer.headers["Content-Encoding"] == "gzip"
+    sent = answer.getvalue()
+    assert gzip.decompress(sent) == Path(found).read_bytes()
+    assert len(sent) < 20_000
+
+
+def test_the_api_is_sent_as_it_is(ada: Caller) -> None:
+    answer = ada.client.get("/api/schema/", headers=TAKES)
+    assert "Content-Encoding" not in answer.headers
+    events = ada.client.get(
+        f"/api/sessions/{ada.session()}/events/", headers=TAKES | {"Authorization": f"Token {ada.token}"}
+    )
+    assert events.headers["Content-Type"].startswith("text/event-stream")
+    assert "Content-Encoding" not in events.headers
+    events.close()

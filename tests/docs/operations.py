@@ -82,15 +82,14 @@ class World:
         hook = made(ada.post("/api/agents/demo/hooks/", {"name": "CI"}))
         self.hook_token = hook["token"]
         there = {"provider": "ollama", "base_url": self.model.base_url, "models": ["gpt-5"]}
+        tea = {"title": "Tea", "schedule": "1h"}
         self.ids |= {
             "name": "demo",
             "document": "USER.md",
             "revision": 1,
             "session_id": session,
             "job_id": job,
-            "routine_id": made(ada.post("/api/agents/demo/routines/", {"title": "Tea", "schedule": "1h"}))[
-                "id"
-            ],
+            "routine_id": made(ada.post("/api/agents/demo/routines/", tea))["id"],
             "hook_id": hook["id"],
             "connection": made(ada.post("/api/connections/", there | {"name": "local"}))["name"],
             "message_id": self._scheduled(session),
@@ -116,9 +115,8 @@ class World:
             state="succeeded", attempt=1, claimed_at=Now(), started_at=Now(), finished_at=Now(), model="offline",
             usage={"input_tokens": 412, "output_tokens": 9, "requests": 1}, lock_wait_ms=3,
         )  # fmt: skip
-        for seq, (role, text) in enumerate(
-            [("user", "What is the capital of Portugal?"), ("assistant", "Lisbon.")], start=1
-        ):
+        said = [("user", "What is the capital of Portugal?"), ("assistant", "Lisbon.")]
+        for seq, (role, text) in enumerate(said, start=1):
             Message.objects.create(session_id=session, seq=seq, role=role, content=text, turn_id=first)
         return int(self.ada.post(address, {"content": "And its population?"}).json()["id"])
 
@@ -148,11 +146,8 @@ class World:
             address += "?delete_automations=true"  # without it the answer is the list of those in the way
         if operation.id != "post_hook_message":
             return self.ada(operation.method, address, body)
-        signed = {
-            "Authorization": f"Bearer {self.hook_token}",
-            "Webhook-Id": "build-7",
-            "Webhook-Timestamp": str(int(time.time())),
-        }
+        signed = {"Authorization": f"Bearer {self.hook_token}", "Webhook-Id": "build-7"}
+        signed["Webhook-Timestamp"] = str(int(time.time()))
         return self.ada.client.post(
             address, json.dumps(body), content_type="application/json", headers=signed
         )

@@ -8,17 +8,10 @@ import re
 import pytest
 
 from agent_core.connections import PROVIDERS
-from tests.api.conftest import Caller, made, new_caller
+from tests.api.conftest import Caller, made
 from tests.docs.pages import page, section
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def ada() -> Caller:
-    caller = new_caller("ada")
-    caller.agent()
-    return caller
 
 
 def test_the_servers_on_the_page_of_tools_are_accepted(ada: Caller) -> None:

@@ -6,18 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from interfaces.api.urls import urlpatterns
 from tests.docs.pages import page, section
 
 pytestmark = pytest.mark.django_db
 OF_EACH_LIST = {"order", "cursor", "page_size"}
-
-
-@pytest.fixture
-def schema() -> Any:
-    return Client().get("/api/schema/", headers={"Accept": "application/json"}).json()
 
 
 def table(heading: str) -> list[list[str]]:

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.test import Client
 from jsonschema_rs import Draft202012Validator
 
 from interfaces.http.schema import openapi
 from interfaces.http.schema.openapi import TAGS, answer_of
-from tests.api.conftest import new_caller
+from tests.api.conftest import Caller
 from tests.bot_api import serving_bots
 from tests.docs.operations import Operation, World, operations, without_secrets
 from tests.model_server import ModelServer
@@ -28,15 +27,8 @@ RECORDING = bool(os.environ.get("RONDO_RECORD"))
 
 
 @pytest.fixture
-def schema() -> Any:
-    return Client().get("/api/schema/", headers={"Accept": "application/json"}).json()
-
-
-@pytest.fixture
-def world(settings: Any) -> Iterator[World]:
+def world(settings: Any, ada: Caller) -> Iterator[World]:
     settings.RONDO_CONNECTION_HOSTS = ("127.0.0.1",)
-    ada = new_caller("ada")
-    ada.agent()
     with ModelServer() as model, serving_bots(settings):
         world = World(ada=ada, model=model)
         world.furnish()
@@ -64,15 +56,11 @@ def check(operation: Operation, schema: Any, answer: Any) -> list[str]:
     body = answer.json() if answer.content else None
     described = operation.about["responses"][str(answer.status_code)]
     shapes = described.get("content", {})
-    wrong = [
-        f"the answer: {each}"
-        for content in shapes.values()
-        for each in problems(schema, content["schema"], body)
-    ]
-    # the request's id is added outside of the application; tests/api/test_request_ids.py is about it
-    everywhere = {name for name, header in described["headers"].items() if "$ref" in header} - {
-        "X-Request-Id"
-    }
+    wrong = [each for content in shapes.values() for each in problems(schema, content["schema"], body)]
+    wrong = [f"the answer: {each}" for each in wrong]
+    # the request's id is added outside of the application; tests/api/test_http.py is about it
+    everywhere = {name for name, header in described["headers"].items() if "$ref" in header}
+    everywhere -= {"X-Request-Id"}
     wrong += [f"the answer has no {name}" for name in sorted(everywhere - answer.headers.keys())]
     if isinstance(body, dict) and body.get("results") == []:
         wrong.append("the list is empty, so it is no example")

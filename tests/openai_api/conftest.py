@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import openai
@@ -43,6 +43,18 @@ class Chatter:
         """The text of the answer."""
         return str(self.say(*said, **more).choices[0].message.content)
 
+    @property
+    def once(self) -> Chatter:
+        """With a client that repeats nothing."""
+        return replace(self, client=self.client.with_options(max_retries=0))
+
+    def api(self, method: str, path: str, **more: Any) -> Any:
+        """What our own API answers."""
+        with self.site.client(self.token) as http:
+            answer = http.request(method, f"/api/{path}", **more)
+            assert answer.is_success, answer.text
+            return answer.json() if answer.content else None
+
     def sessions(self) -> list[Session]:
         """The sessions of chats, the oldest first."""
         return list(Session.objects.filter(client_chat__isnull=False).order_by("created_at"))
@@ -67,11 +79,10 @@ def bob(site: Site) -> Iterator[Chatter]:
 def _chatter(site: Site, name: str) -> Iterator[Chatter]:
     user = User.objects.create_user(name)
     token = token_of(user)
-    with site.client(token) as http:
-        made = http.post("/api/agents/", json={"name": "demo", "model": "openai-chat:test"})
-        assert made.status_code == 201, made.text
     with openai.OpenAI(base_url=f"{site.url}/v1", api_key=token, timeout=60) as client:
-        yield Chatter(site=site, user=user, token=token, client=client)
+        chatter = Chatter(site=site, user=user, token=token, client=client)
+        chatter.api("POST", "agents/", json={"name": "demo", "model": "openai-chat:test"})
+        yield chatter
 
 
 def turns() -> int:

@@ -132,6 +132,9 @@ def test_what_is_not_served_is_refused_with_its_name(ada: Chatter) -> None:
         assert refused.value.param == param
         assert turns() == 0
 
+    def said(*messages: Any) -> dict[str, Any]:
+        return {"extra_body": {"messages": messages}}
+
     for_each(
         [
             ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
@@ -141,18 +144,12 @@ def test_what_is_not_served_is_refused_with_its_name(ada: Chatter) -> None:
             ("metadata", {"extra_body": {"metadata": "x"}}),
             ("chat_id", {"extra_body": {"metadata": {"chat_id": 7}}}),
             ("stream_options", {"extra_body": {"stream_options": "x"}}),
-            ("messages", {"extra_body": {"messages": []}}),
-            ("messages", {"extra_body": {"messages": [{"role": "assistant", "content": "x"}]}}),
-            ("messages[0].role", {"extra_body": {"messages": [{"role": "function", "content": "x"}]}}),
-            ("messages", {"extra_body": {"messages": [{"role": "tool", "content": "x"}]}}),
-            (
-                "messages[0].tool_calls",
-                {"extra_body": {"messages": [{"role": "assistant", "tool_calls": [{"function": "x"}]}]}},
-            ),
-            (
-                "messages[0].content",
-                {"extra_body": {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}},
-            ),
+            ("messages", said()),
+            ("messages", said({"role": "assistant", "content": "x"})),
+            ("messages[0].role", said({"role": "function", "content": "x"})),
+            ("messages", said({"role": "tool", "content": "x"})),
+            ("messages[0].tool_calls", said({"role": "assistant", "tool_calls": [{"function": "x"}]})),
+            ("messages[0].content", said({"role": "user", "content": [{"type": "input_audio"}]})),
             ("X-OpenWebUI-Chat-Id", {"chat": "x" * 501}),
         ],
         check,
@@ -172,8 +169,7 @@ def test_what_is_harmless_is_accepted(ada: Chatter) -> None:
 
 
 def test_what_a_model_began_before_it_broke_off_is_sent_to_a_client_that_comes_later(ada: Chatter) -> None:
-    with ada.site.client(ada.token) as http:
-        http.patch("/api/agents/demo/", json={"policy": {"max_attempts": 1}})
+    ada.api("PATCH", "agents/demo/", json={"policy": {"max_attempts": 1}})
     text = "[[hold:it]][[drop]][[reply:Some words and no end.]]hi"
     with ada.say(text, chat="c", stream=True) as stream:
         next(iter(stream))
@@ -207,10 +203,8 @@ def test_a_disconnect_is_no_cancel(ada: Chatter) -> None:
 
 
 def test_a_token_that_is_revoked_while_the_answer_is_awaited_is_refused(ada: Chatter) -> None:
-    client = ada.client.with_options(max_retries=0)
-    said: Any = [{"role": "user", "content": "[[pause:revoked]]hi"}]
     with ThreadPoolExecutor() as others:
-        asked = others.submit(lambda: client.chat.completions.create(model="demo", messages=said))
+        asked = others.submit(ada.once.say, "[[pause:revoked]]hi")
         try:
             until(lambda: Turn.objects.filter(state=TurnState.RUNNING).exists(), 20, "the turn runs")
             revoke_tokens(ApiToken.objects.filter(user=ada.user))
@@ -231,8 +225,7 @@ def test_an_address_that_does_not_exist_is_refused_in_the_form_of_this_api(ada: 
 
 
 def test_a_thread_of_a_unified_agent_streams_the_primary_session(ada: Chatter) -> None:
-    with ada.site.client(ada.token) as http:
-        assert http.patch("/api/agents/demo/", json={"unified_session": True}).status_code == 200
+    ada.api("PATCH", "agents/demo/", json={"unified_session": True})
     with ada.say("[[pause:unified]][[reply:In one conversation.]]hi", chat="c", stream=True) as stream:
         pieces = iter(stream)
         early = next(piece for piece in pieces if piece.choices[0].delta.content)
@@ -355,10 +348,7 @@ def test_a_yes_in_the_chat_is_no_consent_but_one_to_our_own_api_is(ada: Chatter,
     ada.say("Tidy up.", said, chat="c")
     assert plugins.calls(folder, "disk") == before
     model.answer_with(erase("disk"), says("Erased."))
-    with ada.site.client(ada.token) as http:
-        open_ = ConsentQuestion.objects.get(state="open")
-        answered = http.post(
-            f"/api/questions/{open_.pk}/answer/", json={"content": "yes"}, headers={"Prefer": "wait=20"}
-        )
-        assert answered.status_code == 200, answered.text
+    address = f"questions/{ConsentQuestion.objects.get(state='open').pk}/answer/"
+    ended = ada.api("POST", address, json={"content": "yes"}, headers={"Prefer": "wait=20"})
+    assert ended["state"] == "succeeded"
     assert plugins.calls(folder, "disk") == before + 1

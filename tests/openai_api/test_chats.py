@@ -156,14 +156,13 @@ def test_calls_of_a_foreign_history_are_kept_as_texts_of_the_client(ada: Chatter
 def test_an_archived_chat_says_how_it_is_opened_again(ada: Chatter) -> None:
     ada.say("a", chat="c")
     [session] = ada.sessions()
-    address = f"/api/sessions/{session.pk}/"
-    with ada.site.client(ada.token) as http:
-        http.patch(address, json={"archived": True})
-        with pytest.raises(openai.ConflictError) as refused:
-            ada.say("a", "b", chat="c")
-        assert refused.value.code == "session_closed"
-        assert address in refused.value.message
-        http.patch(address, json={"archived": False})
+    address = f"sessions/{session.pk}/"
+    ada.api("PATCH", address, json={"archived": True})
+    with pytest.raises(openai.ConflictError) as refused:
+        ada.say("a", "b", chat="c")
+    assert refused.value.code == "session_closed"
+    assert f"/api/{address}" in refused.value.message
+    ada.api("PATCH", address, json={"archived": False})
     ada.say("a", "b", chat="c")
     assert ada.said(session) == ["a", "b"]
 
@@ -185,12 +184,8 @@ def test_a_message_that_was_refused_does_not_end_its_chat(ada: Chatter) -> None:
 def test_a_failed_turn_does_not_end_its_chat(ada: Chatter) -> None:
     ada.say("[[reply:1]]a", chat="c")
     with pytest.raises(openai.APIStatusError):
-        ada.client.with_options(max_retries=0).chat.completions.create(
-            model="demo",
-            messages=[
-                {"role": "user", "content": "[[reply:1]]a"},
-                {"role": "user", "content": "[[fail:400x1]]b"},
-            ],
+        ada.once.send(
+            [{"role": "user", "content": text} for text in ("[[reply:1]]a", "[[fail:400x1]]b")],
             extra_headers={"X-OpenWebUI-Chat-Id": "c"},
         )
     for said in (["[[fail:400x1]]b", "[[reply:3]]c"], ["[[reply:4]]d"], ["[[reply:4]]d", "e"]):
@@ -210,9 +205,8 @@ def test_two_requests_that_race_are_told(ada: Chatter) -> None:
     ada.say("a", chat="c")
     running = ada.say("a", "[[hold:b]]b", chat="c", stream=True)
     with pytest.raises(openai.ConflictError) as refused:
-        ada.client.with_options(max_retries=0).chat.completions.create(
-            model="demo",
-            messages=[{"role": "user", "content": text} for text in ("a", "[[hold:b]]b", "unknown", "c")],
+        ada.once.send(
+            [{"role": "user", "content": text} for text in ("a", "[[hold:b]]b", "unknown", "c")],
             extra_headers={"X-OpenWebUI-Chat-Id": "c"},
         )
     assert refused.value.code == "session_busy"
@@ -222,8 +216,7 @@ def test_two_requests_that_race_are_told(ada: Chatter) -> None:
 
 
 def test_a_chat_of_unified_mode_is_not_ended_by_what_is_not_known_and_begins_no_branch(ada: Chatter) -> None:
-    with ada.site.client(ada.token) as http:
-        assert http.patch("/api/agents/demo/", json={"unified_session": True}).status_code == 200
+    ada.api("PATCH", "agents/demo/", json={"unified_session": True})
     ada.say("a", chat="c")
     ada.say("a", "refused", "b", chat="c")
     ada.say("never said", "c", chat="c2")

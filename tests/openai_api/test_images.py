@@ -24,10 +24,8 @@ def url(content: bytes, kind: str = "png") -> str:
 
 def shown(text: str, *urls: str) -> list[dict[str, Any]]:
     """A message of parts."""
-    return [
-        {"type": "text", "text": text},
-        *({"type": "image_url", "image_url": {"url": each}} for each in urls),
-    ]
+    images = [{"type": "image_url", "image_url": {"url": each}} for each in urls]
+    return [{"type": "text", "text": text}, *images]
 
 
 def seen_by_the_model(chatter: Chatter) -> list[str]:
@@ -93,8 +91,7 @@ def test_a_model_that_refuses_an_image_is_not_shown_it_again(ada: Chatter) -> No
     "changes", [{"model": "offline"}, {"engine": "planner"}, {"model_settings": {"images": False}}]
 )
 def test_an_agent_that_sees_nothing_refuses_them(ada: Chatter, changes: dict[str, Any]) -> None:
-    with ada.site.client(ada.token) as http:
-        assert http.patch("/api/agents/demo/", json=changes).status_code == 200
+    ada.api("PATCH", "agents/demo/", json=changes)
     with pytest.raises(openai.BadRequestError) as refused:
         ada.say(shown("what is it?", url(PNG)), chat="c")
     assert refused.value.code == "no_images"
@@ -151,6 +148,5 @@ def test_images_of_another_user_are_not_shown(ada: Chatter, bob: Chatter) -> Non
 def test_images_go_with_their_session(ada: Chatter) -> None:
     ada.say(shown("[[reply:x]]what?", url(PNG)), chat="c")
     [session] = ada.sessions()
-    with ada.site.client(ada.token) as http:
-        assert http.delete(f"/api/sessions/{session.pk}/").status_code == 200
+    ada.api("DELETE", f"sessions/{session.pk}/")
     assert not MessageImage.objects.exists()

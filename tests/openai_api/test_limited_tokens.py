@@ -22,15 +22,13 @@ def limited_to(session: Session, ada: Chatter) -> Chatter:
 
 
 def session_of(chatter: Chatter, **fields: Any) -> Session:
-    with chatter.site.client(chatter.token) as http:
-        made = http.post("/api/sessions/", json={"agent": "demo"} | fields)
-    return Session.objects.get(pk=made.json()["id"])
+    made = chatter.api("POST", "sessions/", json={"agent": "demo"} | fields)
+    return Session.objects.get(pk=made["id"])
 
 
 def test_all_chats_of_a_token_of_a_session_are_that_session(ada: Chatter) -> None:
     session = session_of(ada, title="Home")
-    with ada.site.client(ada.token) as http:
-        assert http.post("/api/agents/", json={"name": "other"}).status_code == 201
+    ada.api("POST", "agents/", json={"name": "other"})
     limited = limited_to(session, ada)
     assert [each.id for each in limited.client.models.list()] == ["demo"]
     with pytest.raises(openai.NotFoundError):
@@ -78,10 +76,8 @@ def test_news_come_from_the_session_alone(ada: Chatter) -> None:
 
 def test_a_session_with_a_past_has_no_news(ada: Chatter) -> None:
     session = session_of(ada)
-    with ada.site.client(ada.token) as http:
-        http.post(
-            f"/api/sessions/{session.pk}/messages/", json={"content": "hi"}, headers={"Prefer": "wait=30"}
-        )
+    said = {"json": {"content": "hi"}, "headers": {"Prefer": "wait=30"}}
+    ada.api("POST", f"sessions/{session.pk}/messages/", **said)
     tell(session, "Old news.")
     limited = limited_to(session, ada)
     assert "Old news." not in limited.hear("hello")
