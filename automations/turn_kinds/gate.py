@@ -78,13 +78,14 @@ def _look(turn: Turn, settings: Mapping[str, Any], control: TurnControl) -> Look
         control.tool_deadline = None
 
 
-def _checked(found: Look) -> Look:
+def _checked(found: Any) -> Look:
     """Return what a gate found, as it can be stored. A gate of a plugin may return anything: TypeError, ValueError."""
-    if not isinstance(found, Look) or not isinstance(found.findings, str) or not isinstance(found.seen, dict):
+    findings, seen = (getattr(found, name, None) for name in ("findings", "seen"))
+    if not isinstance(found, Look) or not isinstance(findings, str) or not isinstance(seen, dict):
         raise TypeError
-    seen = clean_value(json.loads(json.dumps(found.seen)))
+    seen = clean_value(json.loads(json.dumps(seen)))
     return replace(
-        found, findings=clean_text(found.findings[:LONGEST_FINDINGS]), reason=str(found.reason), seen=seen
+        found, findings=clean_text(findings[:LONGEST_FINDINGS]), reason=str(found.reason), seen=seen
     )
 
 

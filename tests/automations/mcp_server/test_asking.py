@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from mcp import Client
 

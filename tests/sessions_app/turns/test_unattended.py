@@ -14,7 +14,6 @@ from django.db import IntegrityError
 
 from agent_core import tools
 from agent_core.exceptions import ModelRefused
-from agent_core.llm.protocol import ModelReply
 from agent_core.tools import Effect
 from automations.jobs.failing import try_again
 from automations.models import CronJob, RunRecord
@@ -32,7 +31,7 @@ from tests.automations.jobs.made import at_once
 from tests.automations.turn_kinds.test_isolated import job_of, ran
 from tests.conftest import new_person
 from tests.deletion import caller
-from tests.inside import Inside, call, during, makes
+from tests.inside import Inside, Reply, call, during, makes
 from tests.races import UPDATE, gate
 from tests.sessions_app.test_permits import stop
 from tests.stories.test_main_job import due
@@ -44,7 +43,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.4", 
 ERASE = makes(call("erase", name="disk"))
 
 
-def asked(inside: Inside, session: Session, *replies: ModelReply, **job: Any) -> ConsentQuestion:
+def asked(inside: Inside, session: Session, *replies: Reply, **job: Any) -> ConsentQuestion:
     """The question of an automation that wanted to erase the disk."""
     inside.model.answer_with(*(replies or (ERASE, says("I may not."))))
     due(session, "Tidy up.", **job)
