@@ -10,12 +10,12 @@ from playwright.sync_api import expect
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.models import Attention, RunState
+from automations.models import Attention, CronJob, RunState
 from automations.runs.skips import GapReason
 from sessions_app.models import Agent, Connection
 from tests.admin.conftest import make_turn
 from tests.automations.jobs.made import past_run
-from tests.automations.web.test_appointments import automation, open_panel, panel
+from tests.automations.web.test_appointments import automation, make, open_panel, panel
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.plugins import calls
 from tests.stories.test_main_job import due
@@ -55,6 +55,21 @@ def test_an_automation_gets_caps_model_tools_and_a_gate(visitor: Visitor) -> Non
     assert job.gate == {"kind": "http_changed", "url": "https://example.org/news", "pointer": "/items/0"}
     assert (job.model, job.max_output_tokens) == ("openai-chat:test", 500)
     assert job.allow_tools == ["cron", "current_time"]
+
+
+@pytest.mark.rule("11.8")
+def test_a_second_equal_automation_is_made_only_when_it_is_meant(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    open_panel(page)
+    make(page, "Water the plants", "3", "hours")
+    expect(page.locator(".appointment")).to_have_count(1)
+    make(page, "Water the plants", "3", "hours")
+    meant = page.get_by_label("Create a second one all the same")
+    meant.check()
+    assert serious(page) == []
+    assert CronJob.objects.count() == 1
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator(".appointment")).to_have_count(2)
 
 
 @pytest.mark.rule("11.2", "11.3")
