@@ -12,11 +12,11 @@ from django.http import HttpRequest
 
 from interfaces.admin.agents import ObjectField
 from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm
-from interfaces.admin.panels import Panel, spent_panel, used_panel
+from interfaces.admin.panels import Panel, link, spent_panel, used_panel
 from sessions_app.models import Reservation, Spending, Turn, UserLimits
 from sessions_app.reads.usage import total_of
 from sessions_app.spending.accounts import set_user_caps
-from sessions_app.spending.caps import budget_of, replacing
+from sessions_app.spending.caps import budget_of, caps_text, replacing
 
 
 class UserLimitsForm(VerbForm[UserLimits]):
@@ -26,6 +26,14 @@ class UserLimitsForm(VerbForm[UserLimits]):
 
     class Meta:
         field_classes = {"limits": ObjectField}
+
+
+def panels_of_user(user_id: int) -> Iterable[Panel]:
+    """A user's caps, what is spent of them, and what all agents of the user used."""
+    if (stored := UserLimits.objects.filter(pk=user_id).first()) is not None:
+        yield Panel(title="Caps", headers=["all"], rows=[[link(stored, caps_text(stored.limits) or "none")]])
+        yield from spent_panel(budget_of("user", user_id, stored.limits))
+    yield used_panel(total_of(Turn.objects.filter(owner_id=user_id)).words)
 
 
 @admin.register(UserLimits)
@@ -47,8 +55,7 @@ class UserLimitsAdmin(VerbAdmin[UserLimits]):
         set_user_caps(obj.pk, replacing(obj.limits, form.cleaned_data["limits"] or {}))
 
     def panels(self, obj: UserLimits) -> Iterable[Panel]:
-        yield from spent_panel(budget_of("user", obj.pk, obj.limits))
-        yield used_panel(total_of(Turn.objects.filter(owner_id=obj.pk)).words)
+        return panels_of_user(obj.pk)
 
 
 @admin.register(Spending)

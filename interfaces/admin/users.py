@@ -8,7 +8,7 @@ tokens of staff and superusers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -24,7 +24,8 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 
 from interfaces.admin.base import PageAdmin, ReadOnlyAdmin
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
-from interfaces.admin.panels import link
+from interfaces.admin.panels import Panel, link
+from interfaces.admin.spending import panels_of_user
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent, ApiToken
 from sessions_app.sessions.delete import Deletion
@@ -91,6 +92,9 @@ class UserAdmin(TwoStepDelete[User], DjangoUserAdmin[User]):
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
         fixed = () if is_superuser(request) else RIGHTS
         return [*super().get_readonly_fields(request, obj), *TIMES, *fixed]
+
+    def panels(self, obj: User) -> Iterable[Panel]:
+        return panels_of_user(obj.pk)
 
     def refusal(self, obj: User) -> str:
         names = ", ".join(Agent.objects.filter(owner=obj).order_by("name").values_list("name", flat=True))

@@ -17,6 +17,7 @@ from django.urls import reverse
 from automations.models import JobClock, RunRecord, ScheduledMessage
 from sessions_app.models import Agent, Session
 from sessions_app.sessions.open import primary_session
+from sessions_app.spending.accounts import set_user_caps
 from tests.admin.conftest import act, fill, make_job, make_turn, shown, url
 from tests.conftest import Person, new_person
 from tests.tokens import token_of as api_token_of
@@ -249,3 +250,14 @@ def test_a_thread_page_names_the_shown_session_and_own_automations(staff: Client
     assert own.pk in page
     assert theirs.pk not in page
     assert "its own history" in shown(staff, home)
+
+
+@pytest.mark.rule("11.1")
+def test_the_page_of_a_user_shows_what_they_used_and_their_caps(staff: Client, person: Person) -> None:
+    used = {"requests": 2, "input_tokens": 4_711, "output_tokens": 20}
+    make_turn(person.session(), usage=used, model="openai-chat:gpt-4o", queued_at=datetime.now(UTC))
+    assert "4,711 tokens read" in shown(staff, person.user)
+    caps = set_user_caps(person.user.pk, {"run": {"usd": "0.25"}, "day": {"usd": "12.50"}})
+    page = shown(staff, person.user)
+    assert "$0.25 a run, $12.50 a day" in page
+    assert url(caps, "change") in page

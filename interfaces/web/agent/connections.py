@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest
 
 from agent_core.connections import PROVIDERS, Provider
+from agent_core.prices import ALL
 from agent_core.spending import Budget
 from interfaces.web.agent.spending import CAPS, cap_rows, stored_caps, typed_caps
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
@@ -17,6 +19,7 @@ from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import Agent, Connection
 from sessions_app.spending.caps import caps_in_words
 
+PRICES = {"input": "read", "output": "written"}  # the fields `price_input` and `price_output`, in words
 SHOWN = (
     "name",
     "provider",
@@ -24,6 +27,7 @@ SHOWN = (
     "models",
     "requests_per_minute",
     *CAPS,
+    *(f"price_{name}" for name in PRICES),
 )  # the secret is never shown again
 LONGEST_FIELD = 40_000  # characters of the names of models
 MOST_NAMED = 12  # models of a connection that its line names
@@ -31,13 +35,13 @@ MOST_NAMED = 12  # models of a connection that its line names
 
 def add_connection(request: HttpRequest, _agent: Agent) -> None:
     """Add a connection of one's own."""
-    edit.add_connection(person(request), request.POST.get("name", "").strip(), _settings(request))
+    edit.add_connection(person(request), request.POST.get("name", "").strip(), _settings(request, {}))
 
 
 def change_connection(request: HttpRequest, _agent: Agent, connection: str) -> None:
     """Change a connection of one's own. An empty key keeps the stored one."""
     row = reads.own_connection(person(request), connection)
-    edit.update_connection(row.pk, _settings(request), revision=given_revision(request))
+    edit.update_connection(row.pk, _settings(request, row.prices), revision=given_revision(request))
 
 
 def delete_connection(request: HttpRequest, _agent: Agent, connection: str) -> None:
@@ -53,8 +57,8 @@ def try_connection(request: HttpRequest, _agent: Agent, connection: str) -> dict
     return {"test": call_once(row, request.POST.get("model", "").strip())}
 
 
-def _settings(request: HttpRequest) -> dict[str, Any]:
-    """The settings of a form as `add_connection` and `update_connection` take them. BadInput."""
+def _settings(request: HttpRequest, prices: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a form as `add_connection` and `update_connection` take them. `prices`: as stored. BadInput."""
     given = {field: request.POST.get(field, "").strip() for field in (*SHOWN, "secret")}
     limit = whole_number(given["requests_per_minute"] or "0")
     if limit is None:
@@ -65,7 +69,16 @@ def _settings(request: HttpRequest) -> dict[str, Any]:
         "base_url": given["base_url"],
         "models": given["models"].replace(",", " ").split(),
         "limits": {"requests_per_minute": limit, **typed_caps(request)},
+        "prices": _typed_prices(request, prices),
     }
+
+
+def _typed_prices(request: HttpRequest, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The prices as stored, with those of the form for all models that have none of their own."""
+    fields = {name: request.POST.get(f"price_{name}", stored.get(ALL, {}).get(name, "")) for name in PRICES}
+    typed = {name: text.strip() for name, text in fields.items()}
+    single = {model: price for model, price in stored.items() if model != ALL}
+    return {**single, ALL: typed} if any(typed.values()) else single
 
 
 def connections(request: HttpRequest, _agent: Agent, outcome: FormResult) -> dict[str, Any]:
@@ -84,6 +97,7 @@ def connections(request: HttpRequest, _agent: Agent, outcome: FormResult) -> dic
         ],
         "new": {} if meant else typed,
         "new_caps": cap_rows({} if meant else typed, {}),
+        "new_price": _price_fields({} if meant else typed),
         "is_adding": bool(typed) and not meant,
         "providers": [name for name, provider in PROVIDERS.items() if not provider.missing],
         "longest_secret": edit.LONGEST_SECRET,
@@ -98,6 +112,7 @@ def _line(row: Connection, typed: dict[str, str], test: Any) -> dict[str, Any]:
         "models": " ".join(models),
         "requests_per_minute": str(row.requests_per_minute or ""),
         **stored_caps(row.limits),
+        **{f"price_{name}": text for name, text in row.prices.get(ALL, {}).items()},
     }
     is_own = row.owner_id is not None
     budget = Budget(scope="connection", subject=str(row.pk), name="", limits=row.limits if is_own else {})
@@ -106,10 +121,29 @@ def _line(row: Connection, typed: dict[str, str], test: Any) -> dict[str, Any]:
         "form": typed or stored,
         "caps": cap_rows(typed or stored, {}),
         "spent": list(caps_in_words(budget).values()),
-        "prices": is_own and row.prices,
+        "price": _price_fields(typed or stored),
+        "has_prices": is_own and row.prices,
+        "single_prices": _in_words(row.prices),
         "is_own": is_own,
         "is_open": bool(typed),
         "address": row.base_url or PROVIDERS.get(row.provider, Provider()).base_url,
         "models": ", ".join(models[:MOST_NAMED]) + (" and more" if len(models) > MOST_NAMED else ""),
         "test": test,
     }
+
+
+def _price_fields(shown: Mapping[str, str]) -> list[dict[str, str]]:
+    return [
+        {"name": f"price_{name}", "words": words, "usd": shown.get(f"price_{name}", "")}
+        for name, words in PRICES.items()
+    ]
+
+
+def _in_words(prices: Mapping[str, Any]) -> str:
+    """The prices of single models, such as `gpt-5: $1.25 read, $10 written`."""
+    single = [
+        f"{model}: {', '.join(f'${price[name]} {words}' for name, words in PRICES.items())}"
+        for model, price in prices.items()
+        if model != ALL
+    ]
+    return "; ".join(single[:MOST_NAMED]) + (" and more" if len(single) > MOST_NAMED else "")

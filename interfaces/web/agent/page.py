@@ -65,7 +65,7 @@ def agent_page(request: HttpRequest, name: str) -> HttpResponse:
 def section_form(anchor: str, change: Change) -> View:
     """Return the view of a section's form. A refused form is shown again in its section, as it was typed."""
 
-    @sensitive_post_parameters("secret", "token")
+    @sensitive_post_parameters("secret", "token", "url", "headers")
     @person_page("POST")
     def view(request: HttpRequest, name: str, **named: Any) -> HttpResponse:
         agent = selectors.agent(person(request), name)

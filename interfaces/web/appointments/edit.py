@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 
 from automations import selectors
 from automations.appointments.jobs import Kind
-from automations.exceptions import BadJob
+from automations.exceptions import BadJob, DuplicateJob
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule, update_job
 from automations.models import CronJob
 from automations.routines import reads as routine_reads
@@ -49,9 +49,10 @@ def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     zone = session.agent.timezone
     start = {"timezone": zone, "at": _next_hour(zone), "message": request.GET.get("message", "")[:1000]}
     form = AutomationForm(_sent(request), initial=start)
+    is_meant = request.POST.get("allow_duplicate") == "yes"
 
     def store() -> object:
-        return bind_job(NewJob(session_id=session_id, allow_duplicate=False, **form.values()))
+        return bind_job(NewJob(session_id=session_id, allow_duplicate=is_meant, **form.values()))
 
     return _answer(request, session, form, store, "form.html")
 
@@ -148,6 +149,7 @@ def _answer(
         "job": job,
         "zone": session.agent.timezone,
         "zones": sorted(known_zones()),
+        "is_duplicate": form.has_error(NON_FIELD_ERRORS, DuplicateJob.code),
     }
     if job:
         # what the person has seen: the stored values, also when told that these were changed meanwhile
@@ -171,7 +173,7 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
         field = name if name in form.fields else None
         if text.startswith(f"{field} "):  # the API's name of the field, which the form shows with a label
             text = f"it{text.removeprefix(name)}"
-        form.add_error(field, text[:1].upper() + text[1:])
+        form.add_error(field, ValidationError(text[:1].upper() + text[1:], code=error.code))
         return False
     return True
 

@@ -10,13 +10,12 @@ from playwright.sync_api import expect
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.models import Attention, RunState
+from automations.models import Attention, CronJob, RunState
 from automations.runs.skips import GapReason
-from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Connection
 from tests.admin.conftest import make_turn
 from tests.automations.jobs.made import past_run
-from tests.automations.web.test_appointments import automation, open_panel, panel
+from tests.automations.web.test_appointments import automation, make, open_panel, panel
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.plugins import calls
 from tests.stories.test_main_job import due
@@ -58,6 +57,21 @@ def test_an_automation_gets_caps_model_tools_and_a_gate(visitor: Visitor) -> Non
     assert job.allow_tools == ["cron", "current_time"]
 
 
+@pytest.mark.rule("11.8")
+def test_a_second_equal_automation_is_made_only_when_it_is_meant(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    open_panel(page)
+    make(page, "Water the plants", "3", "hours")
+    expect(page.locator(".appointment")).to_have_count(1)
+    make(page, "Water the plants", "3", "hours")
+    meant = page.get_by_label("Create a second one all the same")
+    meant.check()
+    assert serious(page) == []
+    assert CronJob.objects.count() == 1
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator(".appointment")).to_have_count(2)
+
+
 @pytest.mark.rule("11.2", "11.3")
 def test_marks_are_small_and_a_failed_slot_is_tried_again_though_others_were_skipped(
     visitor: Visitor,
@@ -81,27 +95,54 @@ def test_marks_are_small_and_a_failed_slot_is_tried_again_though_others_were_ski
     assert (run.state, run.attempt) == (RunState.QUEUED, 2)
 
 
-@pytest.mark.rule("11.1", "3.5")
-def test_a_server_is_marked_as_own_data_and_a_connection_gets_a_cap(visitor: Visitor) -> None:
-    servers = {"calendar": {"url": "https://calendar.example.org/mcp", "headers": {"X-Key": "4711"}}}
-    update_agent(visitor.person.agent.pk, {"mcp_servers": servers})
-    before = Agent.objects.get().mcp_servers["calendar"]
+@pytest.mark.rule("3.5")
+def test_a_server_is_added_marked_as_own_data_and_deleted(visitor: Visitor) -> None:
     page = visitor.window()
     page.goto("/agents/demo/")
-    tools, connections = page.locator("#tools"), page.locator("#connections")
-    tools.get_by_label("Its answers are my own data").check()
-    tools.get_by_role("button", name="Save calendar").click()
-    expect(tools.locator(".chip", has_text="Own data")).to_be_visible()
+    tools = page.locator("#tools")
+    tools.get_by_text("Add an MCP server").click()
+    for label, value in {
+        "Name": "calendar",
+        "Address": "https://calendar.example.org/mcp",
+        "Headers, one in a line": "X-Key: calendar-4711",
+    }.items():
+        tools.get_by_label(label, exact=True).fill(value)
+    tools.get_by_role("button", name="Add").click()
+    expect(tools.locator(".server .name")).to_have_text("calendar")
+    before = Agent.objects.get().mcp_servers["calendar"]
+    tools.get_by_text("Change calendar").click()
+    assert serious(page) == []
+    server = tools.locator(".server")
+    server.get_by_label("Its answers are my own data").check()
+    server.get_by_role("button", name="Save calendar").click()
+    expect(server.locator(".chip")).to_have_text("Own data")
     assert Agent.objects.get().mcp_servers["calendar"] == before | {"own": True}
+    tools.get_by_text("Delete calendar").first.click()
+    tools.get_by_role("button", name="Delete calendar").click()
+    expect(server).to_have_count(0)
+    assert Agent.objects.get().mcp_servers == {}
+
+
+@pytest.mark.rule("11.1")
+def test_a_connection_gets_a_cap_and_prices(visitor: Visitor) -> None:
+    page = visitor.window()
+    page.goto("/agents/demo/")
+    connections = page.locator("#connections")
     for label, value in {
         "Name": "work",
         "Address": "https://llm.example.org/v1",
         "US dollars a day": "5",
+        "US dollars for a million tokens read": "0.40",
+        "US dollars for a million tokens written": "1.60",
     }.items():
         connections.get_by_label(label, exact=True).fill(value)
     connections.get_by_role("button", name="Add").click()
     expect(connections).to_contain_text("$0.00 of $5.00")
-    assert Connection.objects.get().limits == {"day": {"usd": "5.00"}}
+    expect(connections.locator(".server")).to_contain_text("own prices")
+    row = Connection.objects.get()
+    assert row.limits == {"day": {"usd": "5.00"}}
+    assert row.prices == {"*": {"input": "0.40", "output": "1.60"}}
+    connections.get_by_text("Change work").click()
     assert serious(page) == []
 
 

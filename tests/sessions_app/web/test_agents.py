@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_nobody_sees_an_agent_of_somebody_else(client: Client) -> None:
     session = Session.objects.get(agent=eve.agent, type="primary")
     for path in ("", "documents/USER.md/"):
         assert client.get(f"/agents/hers/{path}").status_code == 404
-    forms = ("model/", "tools/", "heartbeat/", "preferences/", "documents/USER.md/", "mcp/test/")
+    forms = ("model/", "tools/", "heartbeat/", "preferences/", "documents/USER.md/", "mcp/", "mcp/test/")
     tests = [f"{name}/channels/{session.pk}/test/" for name in ("hers", "demo")]
     for path in (*(f"hers/{each}" for each in forms), *tests):
         assert client.post(f"/agents/{path}", {"revision": "0"}).status_code == 404, path
@@ -172,6 +173,58 @@ def test_tools_are_allowed_by_name(client: Client, person: Person) -> None:
     assert [each["name"] for each in part["tools"] if each["is_allowed"]] == ["cron"]
     post(client, "tools", 303)
     assert Agent.objects.get().allow_tools == []
+
+
+def test_servers_are_added_and_changed_and_hidden_values_are_kept(client: Client) -> None:
+    def send(path: str, status: int, **fields: str) -> str:
+        answer = post(client, f"mcp{path}", status, **{"server": "notes", "url": address} | fields)
+        page: str = (answer if status == 400 else client.get("/agents/demo/")).content.decode()
+        assert SECRET not in page
+        return page
+
+    address, hidden = "https://notes.example.org/mcp", "Authorization: ***\nX-Team: ***"
+    Agent.objects.update(allow_tools=["cron"])
+    refused = send("", 400, server="Notes of mine", headers=SECRET, trusted="yes", new="yes")
+    assert f'value="{address}"' in refused, "what was typed is kept"
+    assert re.search(r'value="cron" checked', refused), "ticks of the other form are as stored"
+    headers = f"Authorization: Bearer {SECRET}\n\n X-Team :blue"
+    assert hidden in send("", 303, headers=headers, new="yes")
+    stored = Agent.objects.get().mcp_servers["notes"]
+    assert stored["headers"] == {"Authorization": f"Bearer {SECRET}", "X-Team": "blue"}
+    assert "already an MCP server" in send("", 400, new="yes")
+    send("/change", 303, headers=hidden, trusted="yes")
+    assert Agent.objects.get().mcp_servers["notes"] == stored | {"trusted": True}
+    elsewhere = send("/change", 400, headers=hidden, url="https://elsewhere.example.org/mcp")
+    assert 'value="https://elsewhere.example.org/mcp"' in elsewhere
+    for path in ("change", "delete"):
+        post(client, f"mcp/{path}", 404, server="other", url=address)
+    send("/delete", 303)
+    assert Agent.objects.get().mcp_servers == {}
+
+
+@pytest.mark.rule("11.1")
+def test_prices_of_all_other_models_are_changed_and_those_of_single_ones_stay(
+    client: Client, person: Person
+) -> None:
+    single = {"large": {"input": "3", "output": "9.5"}}
+    given = {"provider": "openai-chat", "base_url": "https://models.invalid/v1", "prices": single}
+    add_connection(person.user, "mine", given)
+    page = client.get("/agents/demo/").content.decode()
+    assert "large: $3 read, $9.5 written" in page
+    fields = {"provider": "openai-chat", "base_url": given["base_url"]}
+    for status, price in (
+        (303, {"price_input": " 0.5 ", "price_output": "2"}),
+        (400, {"price_input": "0.5", "price_output": ""}),
+        (400, {"price_input": "much", "price_output": "2"}),
+        (303, {}),
+    ):
+        revision = Connection.objects.get().revision
+        page = post(client, "connections/mine", status, revision=revision, **fields, **price).content.decode()
+        assert Connection.objects.get().prices == single | {"*": {"input": "0.5", "output": "2"}}, price
+        assert status == 303 or f'value="{price["price_input"]}"' in page, "what was typed is kept"
+    empty = {"price_input": "", "price_output": ""}
+    post(client, "connections/mine", 303, revision=Connection.objects.get().revision, **fields, **empty)
+    assert Connection.objects.get().prices == single
 
 
 @pytest.mark.rule("3.5")
