@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,10 @@ from mcp_types import ElicitResult, EmptyResult
 from agent_core.llm.protocol import ModelReply
 from agent_core.text.formats import utc_text
 from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, Turn
-from tests.api.conftest import Site, start_web
+from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Human, McpCaller, TasksOfClient, task_request
 from tests.automations.mcp_server.test_questions import COLOUR, accept, erase, erased, will_erase
-from tests.conftest import Person
-from tests.fleet import Fleet, Process, until
-from tests.tokens import token_of
+from tests.fleet import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -164,31 +161,3 @@ def test_tasks_need_the_extension(ada: McpCaller) -> None:
     assert refusal(ada, "get", task_id, tasks=False) == -32021
     assert refusal(ada, "get", task_id, tasks=False, mode="legacy") == -32601
     finish(ada, task_id)
-
-
-def opened(person: Person, fleet: Fleet, name: str) -> tuple[McpCaller, Process]:
-    """A web process of this test, and its MCP server."""
-    folder: Path = fleet.folder / name
-    folder.mkdir()
-    url, web = start_web(folder)
-    fleet.processes.append(web)
-    return McpCaller(url=url, token=token_of(person.user), user=person.user), web
-
-
-@pytest.mark.full
-def test_a_task_outlives_its_worker_and_every_web_process(
-    person_with_server: Person, model_server: Any, fleet: Fleet
-) -> None:
-    caller, web = opened(person_with_server, fleet, "first")
-    dying = fleet.worker()
-    task_id = begin(caller, "[[hold:long]] [[reply:After all]]")
-    until(lambda: model_server.held.get("long"))
-    dying.kill()
-    assert get(caller, task_id).status == "working"
-    web.kill()
-    caller, _web = opened(person_with_server, fleet, "again")
-    assert get(caller, task_id).status == "working"
-    model_server.release("long")
-    fleet.worker()
-    assert finish(caller, task_id).content[0].text == "After all"
-    assert Turn.objects.get().attempt == 2
