@@ -21,6 +21,7 @@ from automations.firing.fire_jobs import BATCH, fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.retries import queue_due_retries
+from sessions_app import metrics
 from sessions_app.models import Agent, Engine, OnBusy, Session, Turn, TurnInput, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.claim import claim_next
@@ -157,6 +158,7 @@ class Inside:
 
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, person: Person | None = None) -> Inside:
     """Someone whose agent's turns run here, with the tools of `tests/plugins.py`."""
+    metrics._gathered.reset()  # what earlier tests counted in this process
     model = Script()
     models.register(MODEL, lambda: model)
     monkeypatch.setenv("TEST_TOOLS_FOLDER", str(folder))
