@@ -10,7 +10,7 @@ from typing import Final
 _INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U000e0100-\U000e01ef]"
 )
-_TAG: Final = re.compile(r"</?[a-z]+\d?\s*/?>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+_TAG: Final = re.compile(r"</?[a-z]+\d?\s*/?>|<!--[^<>]*-->", re.IGNORECASE)  # linear in time
 _MARKS: Final = re.compile("[*_`~#>|=-]")  # of Markdown
 
 
