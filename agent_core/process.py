@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+CLOSED_AFTER = 1.0  # seconds; a collection of garbage takes less
 
 
 class PerProcess(Generic[T]):
@@ -50,5 +53,22 @@ def submit(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
 
 def _start() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
+    loop.call_soon(_close_abandoned_later, loop)
     threading.Thread(target=loop.run_forever, name="rondo-loop", daemon=True).start()
     return loop
+
+
+def _close_abandoned_later(loop: asyncio.AbstractEventLoop) -> None:
+    """Close async generators that were not read to their end a moment after they were collected.
+
+    Any thread may collect them, one after the other. asyncio closes the first one at once, and with it the inner ones:
+    while they run in the loop's thread the other one would collect them, too ("async generator already executing").
+    """
+
+    def collected(generator: AsyncGenerator[Any, Any]) -> None:
+        loop.call_soon_threadsafe(loop.call_later, CLOSED_AFTER, close, generator)
+
+    def close(generator: AsyncGenerator[Any, Any]) -> None:
+        loop.create_task(generator.aclose())
+
+    sys.set_asyncgen_hooks(finalizer=collected)

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import sys
 import threading
+import time
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
 
 from agent_core import models, process
 
@@ -47,3 +54,56 @@ def test_a_forked_child_gets_its_own_loop_and_models() -> None:
         os._exit(0 if fine else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+class Abandoned:
+    """A stream that is read no further, in a cycle of references as the models' clients have them."""
+
+    def __init__(self, closed: threading.Event) -> None:
+        self.outer = self._outer()
+        self.slow = Slow()
+        self.closed = closed
+
+    async def _outer(self) -> AsyncGenerator[int, None]:
+        self.inner = self._inner()
+        try:
+            async for each in self.inner:
+                yield each
+        finally:
+            await self.inner.aclose()
+            self.closed.set()
+
+    async def _inner(self) -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+        finally:
+            time.sleep(0.3)  # noqa: ASYNC251 - it is being closed for so long
+
+
+class Slow:
+    """The collection takes long enough for the other thread to go on."""
+
+    def __del__(self) -> None:
+        time.sleep(0.1)
+
+
+def test_an_abandoned_stream_is_closed_after_another_thread_has_collected_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    closed = threading.Event()
+
+    async def begin() -> int:
+        return await anext(Abandoned(closed).outer)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert process.submit(begin()).result(5) == 1
+        process.submit(where()).result(5)  # the loop holds the first one no more
+        gc.collect()
+    finally:
+        gc.enable()
+    assert closed.wait(5)
+    assert [str(each.exc_value) for each in ignored] == []
