@@ -14,6 +14,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 
 from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
@@ -149,7 +150,7 @@ def _updates(rows: Sequence[Any]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     shown = MailboxEvent.objects.filter(acknowledged_by__in={row.turn_id for row in rows if row.turn_id})
     for turn_id, summary in shown.order_by("id").values_list("acknowledged_by", "summary")[:MOST_UPDATES]:
-        found.setdefault(turn_id, []).append(f"Background update: {one_line(summary, LONGEST_CHIP)}")
+        found.setdefault(turn_id, []).append(f"Background update: {_short(summary)}")
     return {turn_id: texts[:MOST_CHIPS] for turn_id, texts in found.items()}
 
 
@@ -160,9 +161,13 @@ def _made(rows: Sequence[Any]) -> dict[int, list[str]]:
         return {}
     made = appointments_made({row.session_id for row in answers}, {row.turn_id for row in answers})
     return {
-        turn_id: [f"Scheduled: {one_line(name, LONGEST_CHIP)}, {at}" for name, at in found[:MOST_CHIPS]]
+        turn_id: [f"Scheduled: {_short(name)}, {at}" for name, at in found[:MOST_CHIPS]]
         for turn_id, found in made.items()
     }
+
+
+def _short(text: str) -> str:
+    return Truncator(one_line(text, LONGEST_CHIP + 1)).chars(LONGEST_CHIP)
 
 
 def _turns(rows: Sequence[Any]) -> dict[int, Turn]:
