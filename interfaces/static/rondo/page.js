@@ -89,6 +89,7 @@ document.addEventListener("htmx:afterRequest", () => {
   places = [];
 });
 document.addEventListener("htmx:afterSettle", (event) => showTimes(event.target)); // each new element, not the whole page
+document.addEventListener("htmx:afterSettle", (event) => event.target.querySelector?.("[role=alert]")?.scrollIntoView({ block: "nearest" }));
 document.addEventListener("htmx:oobAfterSwap", (event) => showTimes(event.detail.target ?? document));
 document.addEventListener("htmx:responseError", (event) => {
   const { status, responseText } = event.detail.xhr;
