@@ -42,7 +42,11 @@ ENDED = {  # chips of answers that are not whole
     "filter": "Stopped by the content filter",
     "refusal": "Refused by the model",
 }
-SETTLED = {ConsentState.GRANTED: "Allowed", ConsentState.REFUSED: "Refused", ConsentState.CLOSED: "Closed"}
+SETTLED: dict[str, str] = {
+    ConsentState.GRANTED: "Allowed",
+    ConsentState.REFUSED: "Refused",
+    ConsentState.CLOSED: "Closed",
+}
 _QUESTION_ID = re.compile(r"\(#(\w+)\)")
 MARKS = {"scheduled_message_id": "Scheduled message", BY_CLIENT: "By the client", "injected": "Taken along"}
 STOPPED = "Stopped."  # the closure of a turn that a person stopped
