@@ -6,7 +6,7 @@ Reads only, each limited to the user who asks.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -192,13 +192,14 @@ class Notice(About):
     """Something that needs a person. `what`: question, disabled, preflight, failing or undeliverable.
 
     `kind`, `id`, `name`: the appointment; empty for a question and for deliveries. `at`: since when, if known.
-    `question`: the id of one for consent, which can be answered until `expires_at`; None: at any time.
+    `question`: the id of one for consent to `calls`, which can be answered until `expires_at`; None: at any time.
     """
 
     what: str
     text: str
     at: datetime | None
     question: str = ""
+    calls: Sequence[Mapping[str, Any]] = ()
     expires_at: datetime | None = None
 
 
@@ -279,11 +280,9 @@ def _questions(sessions: list[uuid.UUID]) -> Iterator[Notice]:
     chats = ConsentQuestion.objects.filter(mine, execution="", state=ConsentState.OPEN)
     chats = chats.annotate(question=F("pk"), **shown)
     fields = ("text", "at", "session_id", "title", "agent")
-    for rows, more in ((plans, ()), (chats, ("question", "expires_at"))):
+    for rows, more in ((plans, ()), (chats, ("question", "calls", "expires_at"))):
         for row in rows.order_by("-asked_at").values(*fields, *more)[:MOST]:
-            # how to answer in words stands last; whoever reads the notice has buttons
-            text = row["text"].rpartition("\n\n")[0] or row["text"] if more else row["text"]
-            yield Notice(what="question", **row | {"text": one_line(text, LONGEST_TEXT)})
+            yield Notice(what="question", **row | {"text": one_line(row["text"], LONGEST_TEXT)})
 
 
 def _undelivered(sessions: list[uuid.UUID]) -> Iterator[Notice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from automations.appointments.calendar import Entry, upcoming, worst_state
 from automations.appointments.panel import attention
 from automations.schedules.zone_files import zone_or_utc
+from interfaces.web.conversation import to_the_letter
 from interfaces.web.pages import page, person, person_page
 from sessions_app.reads import selectors
 
@@ -33,7 +35,7 @@ def week(request: HttpRequest) -> HttpResponse:
     entries = upcoming(user, _midnight(first, zone), _midnight(end, zone), zone=zone)
     days = [_day(first + timedelta(days=number), entries, now) for number in range(DAYS)]
     context: dict[str, Any] = {
-        "attention": attention(user),
+        "attention": [replace(each, calls=to_the_letter(each.calls)) for each in attention(user)],
         "days": days,
         "is_empty": not entries,
         "zone": str(zone),

@@ -38,9 +38,10 @@ def test_a_question_is_answered_on_the_page_of_what_comes(inside: Inside) -> Non
     question = asked(inside, session)
     [notice] = [each for each in client.get("/upcoming/").context["attention"] if each.question]
     assert (notice.question, notice.expires_at) == (question.pk, question.expires_at)
-    assert question.pk not in notice.text
     address = reverse("answer-consent", args=[question.pk])
-    assert address in client.get("/upcoming/").content.decode()
+    shown = client.get("/upcoming/").content.decode()
+    assert (address in shown, f"#{question.pk}" in shown) == (True, False)
+    assert notice.calls[0]["arguments"] == [("name", '"disk"')]
     assert client.post(address, {"answer": "yes"}).status_code == 303
     inside.model.answer_with(says("It is gone."))
     inside.run(session)
