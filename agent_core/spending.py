@@ -16,6 +16,12 @@ def usd_text(micro: int) -> str:
     return f"{Decimal(micro) / MICRO:.6f}"
 
 
+def dollars_text(dollars: Decimal) -> str:
+    """Return US dollars for people: with two decimal places, or up to four for less than a dollar."""
+    whole, _, part = f"{dollars:,.{2 if dollars >= 1 else 4}f}".partition(".")
+    return f"{whole}.{part[:2]}{part[2:].rstrip('0')}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
     """US dollars for one token that is read, and for one that is written."""

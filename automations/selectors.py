@@ -332,7 +332,9 @@ class RunsUsage:
         """Such as `20 runs that asked the model, 6,612 tokens read, 199 written, $0.42, $0.021 a run`."""
         tokens = f"{self.input_tokens:,} tokens read, {self.output_tokens:,} written"
         cost, each = (Cost(dollars=Decimal(usd), is_partial=False) for usd in (self.usd, self.usd_per_run))
-        return f"{self.runs:,} runs that asked the model, {tokens}, {cost}, {each} a run"
+        return (
+            f"{self.runs:,} run{'s' * (self.runs != 1)} that asked the model, {tokens}, {cost}, {each} a run"
+        )
 
 
 def usage_of_runs(job_id: str) -> RunsUsage:

@@ -6,7 +6,7 @@ Reads only, each limited to the user who asks.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -192,11 +192,15 @@ class Notice(About):
     """Something that needs a person. `what`: question, disabled, preflight, failing or undeliverable.
 
     `kind`, `id`, `name`: the appointment; empty for a question and for deliveries. `at`: since when, if known.
+    `question`: the id of one for consent to `calls`, which can be answered until `expires_at`; None: at any time.
     """
 
     what: str
     text: str
     at: datetime | None
+    question: str = ""
+    calls: Sequence[Mapping[str, Any]] = ()
+    expires_at: datetime | None = None
 
 
 def attention(user: AbstractBaseUser) -> list[Notice]:
@@ -271,14 +275,14 @@ def _latest(user: AbstractBaseUser) -> list[uuid.UUID]:
 
 def _questions(sessions: list[uuid.UUID]) -> Iterator[Notice]:
     mine = Q(session__in=sessions)
-    shown = {"title": F("session__title"), "agent": F("session__agent__name")}
+    shown = {"title": F("session__title"), "agent": F("session__agent__name"), "at": F("asked_at")}
     plans = ExecutionState.objects.filter(mine, status__in=WAITING).annotate(text=F("question"), **shown)
-    chats = ConsentQuestion.objects.filter(mine, execution="", state=ConsentState.OPEN).annotate(**shown)
-    for rows in (plans, chats):
-        fields = ("text", "asked_at", "session_id", "title", "agent")
-        for text, at, session_id, title, agent in rows.order_by("-asked_at").values_list(*fields)[:MOST]:
-            words = one_line(text, LONGEST_TEXT)
-            yield Notice(what="question", text=words, at=at, session_id=session_id, title=title, agent=agent)
+    chats = ConsentQuestion.objects.filter(mine, execution="", state=ConsentState.OPEN)
+    chats = chats.annotate(question=F("pk"), **shown)
+    fields = ("text", "at", "session_id", "title", "agent")
+    for rows, more in ((plans, ()), (chats, ("question", "calls", "expires_at"))):
+        for row in rows.order_by("-asked_at").values(*fields, *more)[:MOST]:
+            yield Notice(what="question", **row | {"text": one_line(row["text"], LONGEST_TEXT)})
 
 
 def _undelivered(sessions: list[uuid.UUID]) -> Iterator[Notice]:

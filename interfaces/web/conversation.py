@@ -166,17 +166,24 @@ def _questions(shown: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Those of scheduled turns also with who asked, and until when they can be answered.
     """
-    found = [
-        asked | {"calls": [call | {"arguments": _shown(call["arguments"])} for call in asked["calls"] or ()]}
-        for asked in shown
-    ]
+    found = [asked | {"calls": to_the_letter(asked["calls"] or ())} for asked in shown]
     ids = [asked["question_id"] for asked in found if asked["calls"] and not asked["execution"]]
     scheduled = question_reads.scheduled(ids)
     return [asked | scheduled.get(asked["question_id"], {}) for asked in found]
 
 
-def _shown(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(shown_value(name)[1:-1], shown_value(value)) for name, value in sorted(arguments.items())]
+def to_the_letter(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The calls that a question is about, each argument as a pair of its name and its value."""
+    return [
+        {
+            **call,
+            "arguments": [
+                (shown_value(name)[1:-1], shown_value(value))
+                for name, value in sorted(call["arguments"].items())
+            ],
+        }
+        for call in calls
+    ]
 
 
 def _done(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:

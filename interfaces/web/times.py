@@ -14,33 +14,38 @@ from automations.schedules.zone_files import zone_or_utc
 register = template.Library()
 NEAR = {-1: "yesterday", 0: "today", 1: "tomorrow"}
 # how sentences of `automations` write an instant
-_IN_TEXT = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d(?::\d\d)?)\b")
+_IN_TEXT = re.compile(r"(\bat )?\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d(?::\d\d)?)\b")
 
 
-def words(at: datetime, now: datetime) -> str:
-    """The instant in words, on the clock of its own zone; the year only if it is another than that of `now`."""
+def words(at: datetime, now: datetime, *, exact: bool = False) -> str:
+    """The instant in words, on the clock of its own zone; the year only if it is another than that of `now`.
+
+    `exact`: with seconds unless they are 0.
+    """
     here = now.astimezone(at.tzinfo)
+    time = f"{at:%H:%M:%S}" if exact and at.second else f"{at:%H:%M}"
     if near := NEAR.get((at.date() - here.date()).days):
-        return f"{near} {at:%H:%M}"
+        return f"{near} {time}"
     year = "" if at.year == here.year else f" {at.year}"
-    return f"{at:%a} {at.day} {at:%b}{year} {at:%H:%M}"
+    return f"{at:%a} {at.day} {at:%b}{year} {time}"
 
 
 @register.simple_tag
-def when(at: datetime, zone: str = "") -> SafeString:
+def when(at: datetime, zone: str = "", *, exact: bool = False) -> SafeString:
     """The instant on the clock of this zone, which is named. Without a zone: UTC, which page.js makes the browser's."""
-    return _element(at.astimezone(zone_or_utc(str(zone))), zone)
+    return _element(at.astimezone(zone_or_utc(str(zone))), zone, exact=exact)
 
 
-def _element(at: datetime, zone: str, *, named: bool = True) -> SafeString:
+def _element(at: datetime, zone: str, *, named: bool = True, exact: bool = False) -> SafeString:
     iso = at.isoformat(timespec="seconds")
     return format_html(
-        '<time datetime="{}" title="{} {}"{}>{}{}</time>',
+        '<time datetime="{}" title="{} {}"{}{}>{}{}</time>',
         iso,
         iso,
         zone or "UTC",
         format_html(' data-zone="{}"', zone) if zone else "",
-        words(at, datetime.now(UTC)),
+        mark_safe(" data-exact") if exact else "",
+        words(at, datetime.now(UTC), exact=exact),
         format_html(' <span class="zone">{}</span>', zone or "UTC") if named else "",
     )
 
@@ -61,11 +66,13 @@ def with_times(text: str, zone: str) -> SafeString:
     parts, end = [], 0
     for found in _IN_TEXT.finditer(text):
         try:
-            at = datetime.fromisoformat(f"{found[1]} {found[2]}").replace(tzinfo=place)
+            at = datetime.fromisoformat(f"{found[2]} {found[3]}").replace(tzinfo=place)
         except ValueError:  # something that only looks like one
             continue
+        is_near = words(at, datetime.now(UTC))[0].islower()  # such as "today"
         parts += [
             escape(text[end : found.start()]),
+            "on " if found[1] and not is_near else "",
             _element(at, zone, named=bool(zone) and zone not in text),
         ]
         end = found.end()

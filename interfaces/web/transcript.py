@@ -6,6 +6,7 @@ Everything here is data for the templates. Only `content` is shown: what the mod
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +15,14 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 
 from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
 from automations.appointments.made import appointments_made
 from interfaces.web.rendering import render
 from sessions_app.connections.prices import used_text
-from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
+from sessions_app.models import ConsentQuestion, ConsentState, MailboxEvent, Turn, TurnKind, TurnState
 from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT, ENDED_KEY
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.reads.selectors import owned
@@ -40,6 +42,12 @@ ENDED = {  # chips of answers that are not whole
     "filter": "Stopped by the content filter",
     "refusal": "Refused by the model",
 }
+SETTLED: dict[str, str] = {
+    ConsentState.GRANTED: "Allowed",
+    ConsentState.REFUSED: "Refused",
+    ConsentState.CLOSED: "Closed",
+}
+_QUESTION_ID = re.compile(r"\(#(\w+)\)")
 MARKS = {"scheduled_message_id": "Scheduled message", BY_CLIENT: "By the client", "injected": "Taken along"}
 STOPPED = "Stopped."  # the closure of a turn that a person stopped
 
@@ -126,12 +134,13 @@ def open_turns(user: User, session_id: uuid.UUID) -> list[OpenTurn]:
 def _page(rows: Sequence[Any], before: str | None = None) -> MessagePage:
     results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
-    told, turns, made = _updates(rows), _turns(rows), _made(rows)
+    told, turns, made, settled = _updates(rows), _turns(rows), _made(rows), _settled(rows)
     left, entries = RENDERED, []
     for row in reversed(rows):
         # the updates of a turn, what it scheduled and what it used stand at its last answer
         is_last = row.role == Role.ASSISTANT and bool(row.content)
         more = [*told.pop(row.turn_id, []), *made.pop(row.turn_id, [])] if is_last else []
+        more += settled.get(row.pk, [])
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
         if is_last and (turn := turns.pop(row.turn_id, None)):
             said = turn.provider_message if entry.is_failure else ""
@@ -149,7 +158,7 @@ def _updates(rows: Sequence[Any]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     shown = MailboxEvent.objects.filter(acknowledged_by__in={row.turn_id for row in rows if row.turn_id})
     for turn_id, summary in shown.order_by("id").values_list("acknowledged_by", "summary")[:MOST_UPDATES]:
-        found.setdefault(turn_id, []).append(f"Background update: {one_line(summary, LONGEST_CHIP)}")
+        found.setdefault(turn_id, []).append(f"Background update: {_short(summary)}")
     return {turn_id: texts[:MOST_CHIPS] for turn_id, texts in found.items()}
 
 
@@ -160,9 +169,27 @@ def _made(rows: Sequence[Any]) -> dict[int, list[str]]:
         return {}
     made = appointments_made({row.session_id for row in answers}, {row.turn_id for row in answers})
     return {
-        turn_id: [f"Scheduled: {one_line(name, LONGEST_CHIP)}, {at}" for name, at in found[:MOST_CHIPS]]
+        turn_id: [f"Scheduled: {_short(name)}, {at}" for name, at in found[:MOST_CHIPS]]
         for turn_id, found in made.items()
     }
+
+
+def _settled(rows: Sequence[Any]) -> dict[int, list[str]]:
+    """By message: a chip if it asks for consent and waits for no answer any more."""
+    asked = {row.pk: row.content[row.metadata[ASKED_FROM] :] for row in rows if ASKED_FROM in row.metadata}
+    ids = {pk: _QUESTION_ID.findall(text) for pk, text in asked.items()}
+    here = ConsentQuestion.objects.filter(session__in={row.session_id for row in rows if row.pk in asked})
+    known = here.in_bulk({each for found in ids.values() for each in found}) if asked else {}
+    states = {pk: {known[each].state for each in found if each in known} for pk, found in ids.items()}
+    return {
+        pk: [SETTLED[found.pop()]]
+        for pk, found in states.items()
+        if len(found) == 1 and found < SETTLED.keys()
+    }
+
+
+def _short(text: str) -> str:
+    return Truncator(one_line(text, LONGEST_CHIP + 1)).chars(LONGEST_CHIP)
 
 
 def _turns(rows: Sequence[Any]) -> dict[int, Turn]:

@@ -10,7 +10,7 @@ from typing import Any
 from agent_core.connections import Connection as Known
 from agent_core.connections import prefix_of
 from agent_core.prices import FREE, price_of_call
-from agent_core.spending import MICRO, read_prices
+from agent_core.spending import MICRO, dollars_text, read_prices
 from agent_core.types import Usage
 from sessions_app.connections.usable import names_connection
 from sessions_app.models import Connection
@@ -44,8 +44,7 @@ class Cost:
         """`$0.42`; `at least $0.42` when some has no price, and `unknown` when nothing has one."""
         if self.is_partial and not self.dollars:
             return "unknown"
-        places = 2 if self.dollars >= 1 or not self.dollars else 4
-        return f"{'at least ' if self.is_partial else ''}${self.dollars:,.{places}f}"
+        return f"{'at least ' if self.is_partial else ''}${dollars_text(self.dollars)}"
 
 
 NO_COST = Cost(dollars=Decimal(0), is_partial=False)

@@ -82,7 +82,7 @@ class UsageRow:
     def words(self) -> str:
         """Such as `12 calls, 6,612 tokens read, 199 written, $0.42`."""
         tokens = f"{self.input_tokens:,} tokens read, {self.output_tokens:,} written"
-        return f"{self.calls:,} calls, {tokens}, {self.cost}"
+        return f"{self.calls:,} call{'s' * (self.calls != 1)}, {tokens}, {self.cost}"
 
     @property
     def unpriced_tokens(self) -> int:

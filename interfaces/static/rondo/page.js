@@ -16,10 +16,11 @@ function fieldsOf(at, zone) {
 }
 
 // as interfaces/web/times.py: "today 14:05", "Thu 27 Nov 14:05", with the year if it is another
-function inWords(then, now) {
+function inWords(then, now, exact) {
   const near = NEAR.get(then.number - now.number);
   const year = then.year === now.year ? "" : ` ${then.year}`;
-  return `${near ?? `${then.weekday} ${then.day} ${then.month}${year}`} ${then.hour}:${then.minute}`;
+  const seconds = exact && then.second !== "00" ? `:${then.second}` : "";
+  return `${near ?? `${then.weekday} ${then.day} ${then.month}${year}`} ${then.hour}:${then.minute}${seconds}`;
 }
 
 function iso({ year, month, day, hour, minute, second, timeZoneName }) {
@@ -33,7 +34,7 @@ export function showTimes(root = document) {
     const zone = each.dataset.zone || HERE;
     const [then, now] = [fieldsOf(new Date(each.dateTime), zone), fieldsOf(new Date(), zone)];
     const name = each.querySelector(".zone");
-    each.replaceChildren(inWords(then, now));
+    each.replaceChildren(inWords(then, now, "exact" in each.dataset));
     if (name && zone !== HERE) each.append(" ", name);
     each.title = `${iso(then)} ${zone}`;
     each.dataset.shown = "";
@@ -88,6 +89,7 @@ document.addEventListener("htmx:afterRequest", () => {
   places = [];
 });
 document.addEventListener("htmx:afterSettle", (event) => showTimes(event.target)); // each new element, not the whole page
+document.addEventListener("htmx:afterSettle", (event) => event.target.querySelector?.("[role=alert]")?.scrollIntoView({ block: "nearest" }));
 document.addEventListener("htmx:oobAfterSwap", (event) => showTimes(event.detail.target ?? document));
 document.addEventListener("htmx:responseError", (event) => {
   const { status, responseText } = event.detail.xhr;

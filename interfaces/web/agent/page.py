@@ -12,6 +12,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from interfaces.web.agent import channels, connections, documents, heartbeat, settings, spending, tools
 from interfaces.web.pages import FormResult, View, leave_to, page, person, person_page
+from interfaces.web.refusals import in_words
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionsError, TooSoon
 from sessions_app.models import Agent
 from sessions_app.reads import selectors
@@ -79,7 +80,7 @@ def section_form(anchor: str, change: Change) -> View:
             outcome = FormResult(typed=typed, is_conflict=True, found=named)
             return _page(request, stored, anchor, outcome, status=412)
         except SessionsError as error:
-            outcome = FormResult(typed=typed, problem=str(error), found=named)
+            outcome = FormResult(typed=typed, problem=in_words(str(error)), found=named)
             return _page(request, agent, anchor, outcome, status=400)
         if found is None:
             address = reverse("agent", args=[agent.name], query={"saved": anchor}, fragment=anchor)

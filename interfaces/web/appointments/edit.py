@@ -32,13 +32,16 @@ from interfaces.web.appointments.forms import (
 )
 from interfaces.web.appointments.panel import changed, session_with, show_part
 from interfaces.web.pages import fragment, given_revision, person, person_page
+from interfaces.web.refusals import beside_field, in_words
 from sessions_app.agents.edit import known_zones
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
 
 CONFLICT = "It was changed meanwhile. Save again to replace that by what stands here, or cancel to see it."
-_CAP = re.compile(r"limits\.(?P<period>\w+)\.(?P<amount>\w+) ")  # as the API names it
+# as the API names fields of an object
+_PART = re.compile(r"(?P<whole>\w+)\.(?P<part>(?P<period>\w+)(\.(?P<amount>\w+))?):? ")
+FIELDS = {"url": "gate", "pointer": "gate_pointer"}
 COMING = 5  # times that are shown while one types
 
 
@@ -167,13 +170,13 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
         return False
     except SessionsError as error:
         name, text = error.code.removeprefix("bad_"), str(error)
-        if (cap := _CAP.match(text)) and name == "limits":
-            name = f"{cap['amount']}_{cap['period']}"
-            text = text.removeprefix(cap[0])
-        field = name if name in form.fields else None
-        if text.startswith(f"{field} "):  # the API's name of the field, which the form shows with a label
-            text = f"it{text.removeprefix(name)}"
-        form.add_error(field, ValidationError(text[:1].upper() + text[1:], code=error.code))
+        field = name
+        if (found := _PART.match(text)) and found["whole"] == name:
+            field = FIELDS.get(found["part"], f"{found['amount']}_{found['period']}")
+        if field in form.fields:
+            form.add_error(field, ValidationError(beside_field(text, name), code=error.code))
+        else:
+            form.add_error(None, ValidationError(in_words(text), code=error.code))
         return False
     return True
 

@@ -4,8 +4,9 @@ back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, time
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
@@ -65,6 +66,11 @@ SAME = (  # fields of an automation that are stored as they are in the form
     *("ping_url", "model", "fallback_model", "max_output_tokens"),
 )
 WHEN_EMPTY = {"overlap": Overlap.SKIP, "catch_up": CatchUp.ONE, "max_retry": 0, "jitter_seconds": 0}
+USUALLY_EMPTY = {  # fields under "More"; a name is not among them, as each automation has one
+    *("instructions", "ends_at", "paused_until", "max_runs", "timeout_seconds", "ping_url"),
+    *("model", "fallback_model", "max_output_tokens", "allow_tools", "gate", "gate_pointer"),
+    *(f"{amount}_{period}" for amount in ("usd", "tokens") for period in PERIODS),
+}
 
 
 def wall_time(at: datetime) -> str:
@@ -213,7 +219,12 @@ def _cron_fields(expr: str) -> dict[str, Any]:
 
 
 class CappedForm(ScheduleForm):
-    """The fields that automations and routines share: caps, and a gate that watches an address."""
+    """The fields that automations and routines share: caps, and a gate that watches an address.
+
+    `usual`: the values of other fields that show as if nothing was set.
+    """
+
+    usual: ClassVar[Mapping[str, Any]] = {}
 
     usd_run, usd_day, usd_month = (
         _line(f"US dollars {WORDS[period]}", 20, {"placeholder": "no cap", "inputmode": "decimal"})
@@ -234,6 +245,17 @@ class CappedForm(ScheduleForm):
     def is_more_wrong(self) -> bool:
         """Whether a field under "More" is wrong."""
         return not self.errors.keys() <= {NON_FIELD_ERRORS, *ScheduleForm.base_fields, *ALWAYS_SHOWN}
+
+    @property
+    def is_more_open(self) -> bool:
+        """Whether a field under "More" is wrong, or a setting there is not the usual one."""
+        shown = {name: self[name].value() for name in self.fields}
+        is_set = any(shown.get(name) not in (None, "") for name in USUALLY_EMPTY)
+        return (
+            self.is_more_wrong
+            or is_set
+            or any(str(shown[name]) != str(self.usual[name]) for name in self.usual)
+        )
 
     def shared_values(self) -> dict[str, Any]:
         """The caps and the gate."""
@@ -267,6 +289,8 @@ class CappedForm(ScheduleForm):
 
 class AutomationForm(CappedForm):
     """The form of an automation: what it does and when. The functions that store it check the values once more."""
+
+    usual = WHEN_EMPTY
 
     message = _text("What should the agent do?", LONGEST_MESSAGE, "Summarise the news of the night")
     name = _line("Name", LONGEST_NAME, {"placeholder": "The first words of the text"})

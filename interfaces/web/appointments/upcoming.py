@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,12 +14,14 @@ from django.http import HttpRequest, HttpResponse
 from automations.appointments.calendar import Entry, upcoming, worst_state
 from automations.appointments.panel import attention
 from automations.schedules.zone_files import zone_or_utc
+from interfaces.web.conversation import to_the_letter
 from interfaces.web.pages import page, person, person_page
 from sessions_app.reads import selectors
 
 DAYS = 7  # that are shown; the first is yesterday
 FARTHEST = timedelta(days=366)  # from now
 HALF = 480  # width of half a day on the lane of today, in its own units: 40 for each hour
+COUNT_WIDTH = 20  # that a count beside a mark takes, in the same units
 
 
 @person_page("GET", "HEAD")
@@ -32,7 +35,7 @@ def week(request: HttpRequest) -> HttpResponse:
     entries = upcoming(user, _midnight(first, zone), _midnight(end, zone), zone=zone)
     days = [_day(first + timedelta(days=number), entries, now) for number in range(DAYS)]
     context: dict[str, Any] = {
-        "attention": attention(user),
+        "attention": [replace(each, calls=to_the_letter(each.calls)) for each in attention(user)],
         "days": days,
         "is_empty": not entries,
         "zone": str(zone),
@@ -56,21 +59,27 @@ def _half(today: Sequence[Entry], now: datetime, number: int) -> dict[str, Any]:
     """The morning (0) or the rest of the day (1): a phone shows one below the other. `x`, `end`: from the left."""
     begin = 12 * number
     hours = range(begin, begin + 12 + number, 3)  # noon is written once
+    here = (each for each in today if each.at.hour // 12 == number)
+    now_at = _x_of(now) if now.hour // 12 == number else None
     return {
         "hours": [{"x": (hour - begin) * HALF // 12, "hour": hour} for hour in hours],
-        "marks": list(_marks(each for each in today if each.at.hour // 12 == number)),
+        "marks": list(_marks(here, -HALF if now_at is None else now_at)),
         "spans": list(_spans(today, number)),
-        "now_at": _x_of(now) if now.hour // 12 == number else None,
+        "now_at": now_at,
     }
 
 
-def _marks(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
-    """The marks of the time line: slots at one place share a mark."""
+def _marks(entries: Iterable[Entry], now_at: int) -> Iterator[dict[str, Any]]:
+    """The marks of the time line: slots at one place share a mark. A count that would lie on another is left out."""
     places: dict[int, list[Entry]] = {}
     for entry in entries:
         places.setdefault(_x_of(entry.at), []).append(entry)
-    for x, found in places.items():
-        yield {"x": x, "state": worst_state(each.state for each in found), "entries": found}
+    counted = -COUNT_WIDTH
+    for x, found in sorted(places.items()):
+        has_count = len(found) > 1 and x - counted >= COUNT_WIDTH and abs(x - now_at) >= COUNT_WIDTH
+        counted = x if has_count else counted
+        state = worst_state(each.state for each in found)
+        yield {"x": x, "state": state, "entries": found, "has_count": has_count}
 
 
 def _spans(today: Iterable[Entry], number: int) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 from automations.models import CronJob
 from automations.schedules.plan import schedule_columns
 from automations.schedules.schedule import parse_schedule
-from interfaces.web.appointments.forms import ChangeForm, ScheduleForm, schedule_fields
+from interfaces.web.appointments.forms import ChangeForm, RoutineForm, ScheduleForm, schedule_fields
 from sessions_app.models import Agent
 
 NOW = datetime(2026, 11, 24, 8, tzinfo=UTC)
@@ -87,3 +87,12 @@ def test_only_what_differs_is_changed() -> None:
         form = ChangeForm(sent | given, initial=initial | {"name": "Hi"})
         assert form.is_valid(), form.errors
         assert form.changes() == changes
+
+
+@pytest.mark.parametrize(
+    "set_up", [{}, {"model": "offline"}, {"gate": "https://example.org/"}, {"max_retry": 2}]
+)
+def test_what_is_set_under_more_is_shown_at_once(set_up: dict[str, Any]) -> None:
+    stored = {"name": "News", "overlap": "skip", "catch_up": "one", "max_retry": 0, "jitter_seconds": 0}
+    assert ChangeForm(initial=stored | set_up).is_more_open == bool(set_up)
+    assert not RoutineForm(initial={"title": "News", "max_retry": 3}).is_more_open

@@ -55,6 +55,7 @@ def test_a_model_of_a_connection_has_the_price_of_its_provider() -> None:
         (Cost(dollars=Decimal(0), is_partial=False), "$0.00"),
         (Cost(dollars=Decimal(0), is_partial=True), "unknown"),
         (Cost(dollars=Decimal("0.01234"), is_partial=False), "$0.0123"),
+        (Cost(dollars=Decimal("0.12"), is_partial=False), "$0.12"),
         (Cost(dollars=Decimal("1234.5"), is_partial=True), "at least $1,234.50"),
     ],
 )

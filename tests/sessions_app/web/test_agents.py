@@ -111,7 +111,7 @@ def test_connections_are_added_tested_changed_and_deleted_and_their_key_is_shown
     assert "already a connection named" in again
     assert f'value="{address}"' in again, "what was typed is kept"
     tested = send("/mine/test", 200)
-    assert "small did not answer:" in tested
+    assert "The test of small failed:" in tested
     assert "Last call failed" in tested
     post(client, "model", 303, model="mine:small", engine="chat", timezone="UTC")
     assert "demo" in send("/mine/delete", 400), "an agent uses it"

@@ -44,6 +44,9 @@ def test_a_sentence_keeps_all_but_its_instants() -> None:
         "data-zone", ""
     )
     assert 'title="2019-02-03T04:05:06+09:00 Asia/Tokyo"' in said
+    assert with_times("starts at 2019-02-03 04:05", "UTC").startswith("starts on <time ")
+    today = datetime.now(UTC)
+    assert with_times(f"starts at {today:%Y-%m-%d %H:%M}", "UTC").startswith("starts <time ")
     assert with_times('"><script>', '"><script>') == "&quot;&gt;&lt;script&gt;"
 
 
@@ -51,6 +54,8 @@ def test_a_zone_is_named_and_escaped() -> None:
     shown = when(datetime(2019, 2, 3, 4, 5, tzinfo=UTC), "Asia/Tokyo")
     assert 'datetime="2019-02-03T13:05:00+09:00"' in shown
     assert '>Sun 3 Feb 2019 13:05 <span class="zone">Asia/Tokyo</span></time>' in shown
+    close = datetime(2019, 2, 3, 4, 5, 6, tzinfo=UTC)
+    assert (">Sun 3 Feb 2019 04:05:06 <" in when(close, exact=True), ":06 <" in when(close)) == (True, False)
     assert "<script>" not in when(datetime(2019, 2, 3, 4, 5, tzinfo=UTC), "<script>")
 
 

@@ -1,0 +1,48 @@
+"""Questions of runs on the pages: answered on `/upcoming/`, and marked in the conversation once they are closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from interfaces.web.transcript import SETTLED, newest
+from sessions_app.models import ConsentQuestion, ConsentState
+from tests.agent_core.planner.plans import says
+from tests.automations.web.test_addresses import signed_in
+from tests.inside import Inside
+from tests.sessions_app.turns.test_unattended import asked
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.4")]
+
+
+def marks(inside: Inside, session: Any) -> list[set[str]]:
+    """Of each message that asks, what a chip says of its question."""
+    entries = newest(inside.person.user, session.pk).entries
+    return [set(each.chips) & set(SETTLED.values()) for each in entries if each.asked]
+
+
+def test_a_closed_question_says_so_in_the_conversation(inside: Inside) -> None:
+    session = inside.person.session()
+    asked(inside, session)
+    assert marks(inside, session) == [set()]
+    asked(inside, session)
+    assert marks(inside, session) == [{SETTLED[ConsentState.CLOSED]}, set()]
+    inside.say(session, f"no #{ConsentQuestion.objects.latest('asked_at').pk}", says("Then not."))
+    assert marks(inside, session) == [{SETTLED[ConsentState.CLOSED]}, {SETTLED[ConsentState.REFUSED]}]
+
+
+def test_a_question_is_answered_on_the_page_of_what_comes(inside: Inside) -> None:
+    session, client = inside.person.session(), signed_in(inside.person)
+    question = asked(inside, session)
+    [notice] = [each for each in client.get("/upcoming/").context["attention"] if each.question]
+    assert (notice.question, notice.expires_at) == (question.pk, question.expires_at)
+    address = reverse("answer-consent", args=[question.pk])
+    shown = client.get("/upcoming/").content.decode()
+    assert (address in shown, f"#{question.pk}" in shown) == (True, False)
+    assert notice.calls[0]["arguments"] == [("name", '"disk"')]
+    assert client.post(address, {"answer": "yes"}).status_code == 303
+    inside.model.answer_with(says("It is gone."))
+    inside.run(session)
+    assert inside.did("disk") == 1
