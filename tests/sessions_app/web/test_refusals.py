@@ -1,4 +1,4 @@
-"""What a page says of a refused form: it names the field as the form does."""
+"""What a page says of a refused form, by the labels of its fields, and where a failed run is cured."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from automations.models import RunState
 from interfaces.web.appointments.forms import AutomationForm
 from interfaces.web.refusals import LABELS
 from sessions_app.models import Agent
-from tests.automations.jobs.made import new
+from tests.automations.jobs.made import new, past_run
 from tests.automations.web.test_addresses import signed_in
 from tests.automations.web.test_stale_forms import as_sent
 from tests.conftest import Person
@@ -72,3 +73,17 @@ def test_a_refused_field_of_an_automation_says_why_beside_it(person: Person, fie
     said = refused.errors[field][0]
     assert not said.lower().startswith(("gate.", "limits.", f"{field}:"))
     assert field in AutomationForm.base_fields
+
+
+def test_a_failed_run_leads_to_the_section_that_cures_it(person: Person) -> None:
+    session = person.session()
+    job, client = new(session, message="news", name="News"), signed_in(person)
+    for number, reason, place in (
+        (1, "model_auth", "connections"),
+        (2, "model_not_found", "model"),
+        (3, "tool_hung", ""),
+    ):
+        run = past_run(job, number, RunState.FAILED, reason)
+        page = client.get(reverse("run", args=[session.pk, run.pk])).content.decode()
+        found = [each for each in ("connections", "model") if f'href="/agents/demo/#{each}"' in page]
+        assert found == [place] * bool(place)
