@@ -1,0 +1,126 @@
+"""What turns used is what the caps counted: each model call that was made for a turn is in its usage (rule 11.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import Ended, Usage
+from automations.models import RunRecord
+from sessions_app.models import Message, Turn
+from sessions_app.reads.usage import usage_of
+from tests.agent_core.planner.plans import RESPOND, plan
+from tests.automations.turn_kinds.test_heartbeat import awake, beat, inside
+from tests.automations.turn_kinds.test_legacy import legacy_job
+from tests.inside import Inside, during
+from tests.sessions_app.spending.test_calls import FREE, USED, cap, priced, says, today
+from tests.sessions_app.test_permits import stop
+from tests.sessions_app.turns.test_compression import long_session
+
+__all__ = ["awake", "inside", "priced"]  # fixtures
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.rule("11.1"),
+    pytest.mark.usefixtures("priced"),
+]
+
+PLAIN = {"day": {"tokens": 10**9, "usd": "100.00"}}  # stops nothing, and counts
+NOT_WHOLE = replace(says("I think that"), ended_by=Ended.LENGTH)
+
+
+def reported(inside: Inside) -> int:
+    """The micro-dollars of all turns, which are as many as the caps counted, and as many calls as were made."""
+    turns = [Usage.from_json(turn.usage) for turn in Turn.objects.all()]
+    assert sum(used.requests for used in turns) == len(inside.model.calls)
+    assert sum(used.micro_usd for used in turns) == today(inside).spent_micro_usd
+    until = datetime.now(UTC) + timedelta(minutes=1)
+    [row], _ = usage_of(inside.person.user, "agent", until - timedelta(days=1), until)
+    assert (row.calls, row.usd) == (len(inside.model.calls), f"{today(inside).spent_micro_usd / 10**6:.6f}")
+    return len(inside.model.calls)
+
+
+@pytest.mark.parametrize("answer", [says("no JSON"), NOT_WHOLE], ids=["unreadable", "cut"])
+def test_a_turn_used_the_summaries_that_nobody_could_use(
+    inside: Inside, settings: Any, answer: ModelReply
+) -> None:
+    settings.RONDO_CONTEXT_TOKENS, settings.RONDO_WINDOW_MESSAGES = 6000, 10
+    cap(inside, **PLAIN)
+    inside.say(long_session(inside.person), "hi", says("Hello."), answer)
+    assert reported(inside) == 2
+
+
+def test_a_heartbeat_used_the_summaries_that_nobody_could_use_and_asks_once(
+    inside: Inside, settings: Any
+) -> None:
+    settings.RONDO_WINDOW_MESSAGES = 8
+    cap(inside, **PLAIN)
+    chats = [inside.person.session() for _ in range(2)]
+    for chat in chats:
+        inside.say(chat, "hello", says("Hello."))
+    inside.model.answer_with(says("no JSON"), NOT_WHOLE, says("HEARTBEAT_OK"))
+    beat(inside)
+    assert reported(inside) == 5
+    inside.model.answer_with(says("HEARTBEAT_OK"))
+    beat(inside)
+    assert reported(inside) == 6, "the same messages are not summarised again"
+    inside.say(chats[0], "more", says("Well."))
+    inside.model.answer_with(says("HEARTBEAT_OK"))
+    beat(inside)
+    inside.say(chats[0], "and more", says("Well."))
+    inside.model.answer_with(says("no JSON"), says("HEARTBEAT_OK"))
+    beat(inside)
+    assert reported(inside) == 11, "it is asked again after half a window of new messages"
+
+
+def test_a_summary_that_reached_no_model_is_asked_for_at_the_next_heartbeat(inside: Inside) -> None:
+    cap(inside, **PLAIN)
+    inside.say(inside.person.session(), "hello", says("Hello."))
+    for calls in (1, 2):
+        inside.model.answer_with(FREE, says("HEARTBEAT_OK"))
+        beat(inside)
+        assert len(inside.model.calls) == 1 + 2 * calls
+
+
+def test_a_run_used_its_judge_though_it_was_cut(inside: Inside) -> None:
+    cap(inside, **PLAIN)
+    legacy_job(inside.person)
+    inside.model.answer_with(says("The sky is blue."), NOT_WHOLE)
+    inside.beat()
+    assert reported(inside) == 2
+    assert RunRecord.objects.get().usage["requests"] == 2
+
+
+def test_a_run_used_the_answer_that_a_stopping_worker_gave_back(inside: Inside) -> None:
+    legacy_job(inside.person)
+    answer = says("The sky is blue.")
+    inside.model.answer_with(answer, during(partial(stop, inside), says("yes")), answer, says("yes"))
+    inside.beat()
+    assert (len(inside.model.calls), RunRecord.objects.get().usage["requests"]) == (4, 3)
+
+
+@pytest.mark.parametrize("plans", [False, True], ids=["plain", "planned"])
+def test_a_turn_whose_answer_could_not_be_stored_used_it(inside: Inside, plans: bool) -> None:
+    if plans:
+        inside.planner()
+        inside.model.answer_with(replace(plan(RESPOND), usage=USED))
+    cap(inside, **PLAIN)
+    inside.model.replies.append(says("Unstorable."))
+    with connection.cursor() as cursor:
+        table = Message._meta.db_table
+        cursor.execute(
+            f"ALTER TABLE {table} ADD CONSTRAINT no_word CHECK (content <> 'Unstorable.') NOT VALID"
+        )
+    try:
+        turn = inside.say(inside.person.session(), "hello")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE {table} DROP CONSTRAINT no_word")
+    assert turn.state == "failed"
+    assert reported(inside) == 1 + plans
