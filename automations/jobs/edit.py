@@ -53,7 +53,7 @@ from sessions_app import flags, hints
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Session, SessionType
 from sessions_app.queue.threads import find_target, must_be_open
-from sessions_app.spending.accounts import forget_stopped
+from sessions_app.spending.accounts import forget_stopped, tell_anew
 from sessions_app.spending.caps import merge_caps
 
 _KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -181,6 +181,8 @@ def update_job(
             _change(clock, job, plain, changes)
             _request_preflight(job)
             forget_stopped(job.agent.owner_id)
+            if "limits" in changes:
+                tell_anew("automation", job_id)
             transaction.on_commit(notify_beats, robust=True)
     job.clock = clock
     return job

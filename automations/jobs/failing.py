@@ -71,7 +71,7 @@ def _open_session(run: RunRecord) -> None:
     locked = Session.objects.select_for_update(no_key=True)
     session = locked.filter(pk=run.session_id).first() if run.session_id and run.turn_id else None
     if session is None:
-        raise SessionClosed("the session of the run was deleted")
+        raise SessionClosed("the session of the run, or its turn in it, was deleted")
     if has_own_session(run):
         Session.objects.filter(pk=session.pk).unarchive()
     elif session.state != SessionState.OPEN:

@@ -46,7 +46,7 @@ from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.postgres.rows import existing
 from sessions_app.queue.threads import find_target
-from sessions_app.spending.accounts import forget_stopped
+from sessions_app.spending.accounts import forget_stopped, tell_anew
 from sessions_app.spending.caps import merge_caps
 
 _SETTINGS = (
@@ -163,6 +163,8 @@ def _update(
             return job
         _change(job, columns, first, now)
         forget_stopped(job.owner_id)
+        if "limits" in columns:
+            tell_anew("automation", job.pk)
         transaction.on_commit(notify_beats, robust=True)
     return job
 

@@ -223,7 +223,9 @@ def _tell_owner(agent: int, state: CapState) -> None:
     cap, event = state.cap, _EVENTS[state.percent == REACHED]
     said = "is reached" if state.percent == REACHED else f"is nearly reached ({state.percent} %)"
     said = said if state.needs is None else "does not allow another call"
-    summary, of = f"The cap of {subject_of(cap)} {said}.", f"{cap['key']}:{state.percent}:{agent}"
+    summary = f"The cap of {subject_of(cap)} {said}."
+    # of these amounts: after a change of the cap it is told anew
+    of = f"{cap['key']}:{cap['tokens']}:{cap['micro_usd']}:{state.percent}:{agent}"
     update = NewUpdate(
         event_id=uuid.uuid5(NAMESPACE, of),
         event_type=str(event).replace(".", "_"),

@@ -110,6 +110,8 @@ def update_agent(
             announce_change()
         _notify_dependents(agent, zone, heartbeat)
         accounts.forget_stopped(agent.owner_id)
+        if "limits" in columns:
+            accounts.tell_anew("agent", agent_id)
     return agent
 
 

@@ -27,7 +27,7 @@ from sessions_app.exceptions import (
     UnreadableSecret,
 )
 from sessions_app.models import Agent, Connection
-from sessions_app.spending.accounts import forget_stopped
+from sessions_app.spending.accounts import forget_stopped, tell_anew
 from sessions_app.spending.caps import PERIODS, merge_caps
 
 MOST_CONNECTIONS = 50  # of one owner
@@ -95,6 +95,8 @@ def update_connection(pk: int, changes: Mapping[str, Any], *, revision: int | No
         row.revision += 1
         row.save()
         forget_stopped(row.owner_id)
+        if "limits" in changes:
+            tell_anew("connection", pk)
     return row
 
 

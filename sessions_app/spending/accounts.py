@@ -15,7 +15,7 @@ from django.db.models import CharField, Exists, OuterRef, Q, QuerySet, Subquery,
 from django.db.models.functions import Cast, Concat, Now
 
 from agent_core.spending import Account, Amount
-from sessions_app.models import Allowance, Reservation, Turn, TurnState, UserLimits
+from sessions_app.models import Allowance, Reservation, Spending, Turn, TurnState, UserLimits
 from sessions_app.models.spending import REACHED
 from sessions_app.spending.caps import budget_of, caps_in_words, merge_caps
 
@@ -115,6 +115,11 @@ def forget_stopped(owner_id: int | None) -> None:
     ).delete()
 
 
+def tell_anew(scope: str, subject: object) -> None:
+    """Have owners told of this subject's caps anew: they were changed."""
+    Spending.objects.filter(key__startswith=f"{scope}:{subject}:", told__gt=0).update(told=0)
+
+
 def caps_of_user(user_id: int) -> dict[str, str]:
     """Return the caps of a user as `caps_in_words` does."""
     stored = UserLimits.objects.filter(pk=user_id).first()
@@ -128,4 +133,5 @@ def set_user_caps(user_id: int, limits: object) -> UserLimits:
         stored.limits = merge_caps(stored.limits, limits)
         stored.save(update_fields=["limits"])
         forget_stopped(user_id)
+        tell_anew("user", user_id)
     return stored

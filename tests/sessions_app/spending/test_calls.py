@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -36,6 +36,7 @@ from sessions_app.models import (
     TurnState,
     UserLimits,
 )
+from sessions_app.spending.accounts import set_user_caps
 from sessions_app.spending.caps import period_of
 from tests.automations.web.test_addresses import signed_in
 from tests.conftest import new_person
@@ -264,6 +265,24 @@ def test_a_cap_in_a_zone_whose_data_are_gone_counts_by_utc_and_costs_no_answer(i
     assert (refused.error_code, "UTC" in refused.error) == ("budget", True)
     page = signed_in(inside.person).get(f"/agents/{inside.person.agent.name}/")
     assert page.status_code == 200
+
+
+def test_a_cap_that_was_changed_is_told_of_anew(inside: Inside) -> None:
+    """It is set, set to the same, and raised."""
+    changes: list[Callable[[Any], object]] = [
+        lambda limits: update_agent(inside.person.agent.pk, {"limits": limits}),
+        lambda limits: set_user_caps(inside.person.user.pk, limits),
+    ]
+    session, used = inside.person.session(), Usage(input_tokens=100_000, output_tokens=1)
+    for change in changes:
+        before, told = MailboxEvent.objects.count(), []
+        for most in (100_000, 100_000, 200_000):
+            change({"day": {"tokens": most}})
+            inside.say(session, "hello", says("Hello.", used))
+            inside.model.replies.clear()
+            told.append(MailboxEvent.objects.count() - before)
+        assert told == [1, 1, 2]
+        change({"day": None})
 
 
 @contextmanager
