@@ -9,16 +9,24 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.urls import reverse
 
 from agent_core.llm.protocol import ModelReply
+from agent_core.prices import use_own_prices
 from agent_core.types import Ended, Usage
-from automations.models import RunRecord
+from automations.jobs.explain import explain
+from automations.models import CronJob, RunRecord
+from automations.selectors import usage_of_runs
+from sessions_app.connections.edit import add_connection
+from sessions_app.connections.usable import model_warnings, unpriced_models
 from sessions_app.models import Message, Turn
 from sessions_app.reads.usage import usage_of
 from tests.agent_core.planner.plans import RESPOND, plan
+from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.turn_kinds.test_heartbeat import awake, beat, inside
 from tests.automations.turn_kinds.test_legacy import legacy_job
-from tests.inside import Inside, during
+from tests.automations.web.test_addresses import signed_in
+from tests.inside import MODEL, Inside, during
 from tests.sessions_app.spending.test_calls import FREE, USED, cap, priced, says, today
 from tests.sessions_app.test_permits import stop
 from tests.sessions_app.turns.test_compression import long_session
@@ -124,3 +132,48 @@ def test_a_turn_whose_answer_could_not_be_stored_used_it(inside: Inside, plans: 
             cursor.execute(f"ALTER TABLE {table} DROP CONSTRAINT no_word")
     assert turn.state == "failed"
     assert reported(inside) == 1 + plans
+
+
+def test_a_cap_in_dollars_says_that_it_does_not_stop_a_model_without_a_price(inside: Inside) -> None:
+    """And what such a model used is of unknown cost."""
+    person = inside.person
+    job = due_job(person.session(), limits={"run": {"usd": "0.10"}})
+    client = signed_in(person)
+
+    def said() -> dict[str, bool]:
+        agent, url = person.agent, reverse("why", args=[job.session_id, "automation", job.pk])
+        person.agent.refresh_from_db()
+        shown: dict[str, Any] = {
+            "automation": explain(person.user, job.pk).warnings,
+            "agent": model_warnings(agent).unpriced,
+            "agent's page": client.get(f"/agents/{agent.name}/").content.decode(),
+            "its own page": client.get(url).content.decode(),
+        }
+        return {where: MODEL in str(text) and "no price" in str(text) for where, text in shown.items()}
+
+    assert not any(said().values()), "it has a price"
+    use_own_prices({})
+    assert said() == {"automation": True, "agent": False, "agent's page": False, "its own page": True}
+    inside.model.answer_with(says("Done."))
+    inside.beat()
+    used = usage_of_runs(job.pk)
+    assert (used.runs, used.unpriced_tokens, used.is_unknown, "$" in used.words) == (1, 100, True, False)
+    cap(inside, day={"usd": "1.00"})
+    assert all(said().values())
+    CronJob.objects.filter(pk=job.pk).update(limits={"run": {"tokens": 1000}})
+    cap(inside, day={"tokens": 1000})
+    assert not any(said().values()), "tokens are counted"
+
+
+def test_a_connection_says_which_of_its_models_its_cap_in_dollars_does_not_stop(inside: Inside) -> None:
+    given: dict[str, Any] = {"provider": "openai-chat", "secret": "sk-12345", "models": ["good", "dear"]}
+    given |= {"limits": {"day": {"usd": "1.00"}}, "prices": {"dear": {"input": "1", "output": "2"}}}
+    row = add_connection(inside.person.user, "work", given)
+    page = signed_in(inside.person).get(f"/agents/{inside.person.agent.name}/").content.decode()
+    [text] = unpriced_models(row)
+    assert "work:good" in text
+    assert text in page
+    row.allowed_models = []
+    assert len(unpriced_models(row)) == 1
+    row.prices["*"] = row.prices["dear"]
+    assert unpriced_models(row) == []
