@@ -258,6 +258,14 @@ class Usage:
             micro_usd=self.micro_usd + other.micro_usd,
         )
 
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens - other.input_tokens,
+            output_tokens=self.output_tokens - other.output_tokens,
+            requests=self.requests - other.requests,
+            micro_usd=self.micro_usd - other.micro_usd,
+        )
+
     def to_json(self) -> JSON:
         """Return the three counts by name and, if it cost something, ``usd`` as a text with six decimal places."""
         counts = {name: getattr(self, name) for name in ("input_tokens", "output_tokens", "requests")}

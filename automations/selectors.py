@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -31,7 +31,9 @@ from django.db.models import (
 )
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Coalesce, Now
+from django.db.models.lookups import IsNull
 
+from agent_core.spending import MICRO
 from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob
 from automations.models import (
     CronJob,
@@ -45,7 +47,7 @@ from automations.models import (
 from automations.models.health import health_of
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import ScheduleError
-from sessions_app.connections.prices import Cost
+from sessions_app.connections.prices import NO_COST, Cost, Used, costs_of
 from sessions_app.exceptions import NotFound
 from sessions_app.models.session import NOBODY
 from sessions_app.postgres.notify import JOBS
@@ -324,36 +326,70 @@ class RunsUsage:
     runs: int
     input_tokens: int
     output_tokens: int
-    usd: str
-    usd_per_run: str
+    cost: Cost = NO_COST
+
+    @property
+    def usd(self) -> str:
+        """US dollars of what has a price."""
+        return f"{self.cost.dollars:.6f}"
+
+    @property
+    def usd_per_run(self) -> str:
+        """The same of one run on average."""
+        return f"{self.cost.dollars / max(self.runs, 1):.6f}"
+
+    @property
+    def unpriced_tokens(self) -> int:
+        """Tokens of models without a price."""
+        return self.cost.unpriced_tokens
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing of it has a price."""
+        return self.cost.is_partial and not self.cost.dollars
 
     @property
     def words(self) -> str:
         """Such as `20 runs that asked the model, 6,612 tokens read, 199 written, $0.42, $0.021 a run`."""
         tokens = f"{self.input_tokens:,} tokens read, {self.output_tokens:,} written"
-        cost, each = (Cost(dollars=Decimal(usd), is_partial=False) for usd in (self.usd, self.usd_per_run))
-        return (
-            f"{self.runs:,} run{'s' * (self.runs != 1)} that asked the model, {tokens}, {cost}, {each} a run"
-        )
+        each = replace(self.cost, dollars=self.cost.dollars / max(self.runs, 1))
+        cost = "cost unknown" if self.is_unknown else f"{self.cost}, {each} a run"
+        return f"{self.runs:,} run{'s' * (self.runs != 1)} that asked the model, {tokens}, {cost}"
 
 
 def usage_of_runs(job_id: str) -> RunsUsage:
     """Sum the usage of a job's runs in the last 30 days that asked a model, of at most the newest MOST_COUNTED runs."""
     rows = RunRecord.objects.filter(job=job_id, scheduled_for__gte=Now() - timedelta(days=30))
     newest = rows.order_by("-scheduled_for").values("pk")[:MOST_COUNTED]
-    found = RunRecord.objects.filter(pk__in=newest, usage__requests__gt=0).aggregate(
-        runs=Count("pk"),
-        read=Sum(Cast(KT("usage__input_tokens"), BigIntegerField()), default=0),
-        written=Sum(Cast(KT("usage__output_tokens"), BigIntegerField()), default=0),
-        usd=Sum(Cast(KT("usage__usd"), DecimalField(max_digits=20, decimal_places=6)), default=0),
+    asked = RunRecord.objects.filter(pk__in=newest, usage__requests__gt=0)
+    found = (
+        asked.annotate(is_unpriced=IsNull(KT("usage__usd"), True))
+        .values("is_unpriced", "turn__model", "job__agent__owner")
+        .annotate(
+            runs=Count("pk"),
+            read=Sum(Cast(KT("usage__input_tokens"), BigIntegerField()), default=0),
+            written=Sum(Cast(KT("usage__output_tokens"), BigIntegerField()), default=0),
+            usd=Sum(Cast(KT("usage__usd"), DecimalField(max_digits=20, decimal_places=6)), default=0),
+        )
     )
-    usd, runs = Decimal(found["usd"]), found["runs"]
+    groups = list(found.order_by())
+    [cost] = costs_of([map(_used, groups)])
     return RunsUsage(
-        runs=runs,
-        input_tokens=found["read"],
-        output_tokens=found["written"],
-        usd=f"{usd:.6f}",
-        usd_per_run=f"{usd / max(runs, 1):.6f}",
+        runs=sum(each["runs"] for each in groups),
+        input_tokens=sum(each["read"] for each in groups),
+        output_tokens=sum(each["written"] for each in groups),
+        cost=cost,
+    )
+
+
+def _used(group: dict[str, Any]) -> Used:
+    """What runs used that one model answered; none is known of turns that are not kept."""
+    return Used(
+        owner_id=group["job__agent__owner"],
+        model=group["turn__model"] or "",
+        input_tokens=group["read"],
+        output_tokens=group["written"],
+        micro_usd=int(Decimal(group["usd"]) * MICRO),
     )
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from typing import Final
 
 from agent_core import prompts
-from agent_core.exceptions import ModelError, Stale
+from agent_core.exceptions import AgentCoreError, CapReached, ModelError, Stale
 from agent_core.llm import tokens
 from agent_core.memory import task_state
 from agent_core.memory.lasting_facts import FactFilter
@@ -24,7 +24,7 @@ from agent_core.turn import exchange, request_size
 from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import log_failed_call
 from agent_core.turn.exchange import Watch
-from agent_core.types import TurnRequest, Usage
+from agent_core.types import TurnRequest
 
 PROMPT: Final = "memory.compress"
 LONGEST_SECONDS: Final = 30.0  # for the model call with its retries; the turn's commit waits for it
@@ -35,12 +35,8 @@ _CUT = " [...] "
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compressed:
-    """The new task state, and the tokens used for it."""
-
-    held: TaskStateData
-    usage: Usage
+class Unasked(AgentCoreError):
+    """No model was reached, so the next try costs no more than this one."""
 
 
 def compress(
@@ -50,11 +46,11 @@ def compress(
     lasting: FactFilter,
     request: TurnRequest,
     control: TurnControl,
-) -> Compressed | None:
-    """Ask the turn's model to summarize `older`, as many messages as fit. None: it failed, and nothing changes.
+) -> TaskStateData | None:
+    """Ask the turn's model to summarize `older`, as many messages as fit, and return the new task state.
 
-    `lasting` has the words of live state. Raises Stale. A signal to stop or cancel also returns None at once, because
-    the turn already has its answer.
+    None: it failed, and nothing changes. `lasting` has the words of live state. Raises Stale and Unasked. A signal to
+    stop or cancel also returns None at once, because the turn already has its answer.
     """
     watch = Watch(control, min(LONGEST_SECONDS, request.policy.timeout_seconds))
     variables = {"most": task_state.MOST_ITEMS, "data_rule": prompts.data_rule()}
@@ -69,17 +65,17 @@ def compress(
         reply = exchange.ask_once(request, watch, system_prompt=system_prompt, message=message)
     except Stale:
         raise
-    except Exception as error:  # noqa: BLE001 - after any error the conversation stays as it is
+    except Exception as error:  # after any error the conversation stays as it is
         why = error.reason if isinstance(error, ModelError) else ""
         log_failed_call(log, "not_compressed", error, {"why": why or type(error).__name__})
+        if isinstance(error, CapReached) or (isinstance(error, ModelError) and error.is_free):
+            raise Unasked from error
         return None
     answer = task_state.read_reply(reply.text)
     if answer is None:
         log.warning("not_compressed", extra={"why": "its answer cannot be read"})
         return None
-    return Compressed(
-        held=_durable(answer, held, older, _knowing(lasting, older, request)), usage=reply.usage
-    )
+    return _durable(answer, held, older, _knowing(lasting, older, request))
 
 
 def _knowing(lasting: FactFilter, older: Sequence[SaidMessage], request: TurnRequest) -> FactFilter:

@@ -28,6 +28,7 @@ class TurnControl:
     ``deadline_seconds`` bounds the turn from now on, in addition to the policy's timeout; None: no bound.
     ``tool_deadline`` is the instant (``time.monotonic`` seconds) by which the current tool call must end, None between
     calls. The worker's watchdog reads it (rule 1.12).
+    ``used`` is the usage of all model replies under this control, also of those that nobody could use.
     """
 
     def __init__(self, deadline_seconds: float | None = None) -> None:
@@ -35,6 +36,7 @@ class TurnControl:
             None if deadline_seconds is None else time.monotonic() + deadline_seconds
         )
         self.tool_deadline: float | None = None
+        self.used = Usage()
         self._lock = threading.Lock()
         self._signal: Signal | None = None
         self._listeners: list[Callable[[], None]] = []

@@ -227,7 +227,9 @@ class Exchange:
                     item = self._next(items)
                     charge.is_heard = True
                     if isinstance(item, ModelReply):
-                        return charge.took(clean_reply(item))
+                        reply = charge.took(clean_reply(item))
+                        self.watch.control.used += reply.usage
+                        return reply
                     if isinstance(item, str) and item:
                         self._pieces.append(clean_text(item))
                         yield self._piece(TurnEventType.LLM_DELTA, self._pieces[-1])

@@ -116,7 +116,7 @@ log = logging.getLogger(__name__)
 def evaluate_response(
     result: TurnResult, *, task: str, request: TurnRequest, control: TurnControl
 ) -> TurnResult:
-    """Return the result with a verdict on its reply and the tokens used for it.
+    """Return the result with a verdict on its reply. The tokens used for it are in ``control.used``.
 
     An error, a timeout or an unreadable answer means: notify. A signal counts as during the turn: the result is
     cancelled or handed back, or Stale is raised.
@@ -134,7 +134,7 @@ def evaluate_response(
         why = error.reason if isinstance(error, ModelError) else ""
         return replace(result, verdict=_unjudged(why or type(error).__name__, error, error))
     verdict = read_verdict(answer.text) or _unjudged("its answer cannot be read", answer.text)
-    return replace(result, verdict=verdict, usage=result.usage + answer.usage)
+    return replace(result, verdict=verdict)
 
 
 def _ask(task: str, reply: str, request: TurnRequest, watch: Watch) -> ModelReply:

@@ -108,6 +108,19 @@ def said_so_far(steps: Iterable[Step]) -> tuple[tuple[Entry, ...], Usage]:
     return tuple(transcript.entries), transcript.usage
 
 
+def used_in(steps: Iterable[Step]) -> Usage:
+    """Return what a turn's journaled model calls used. Each checkpoint of a plan has the sum up to it."""
+    used, planned = Usage(), Usage()
+    for step in sorted(steps, key=lambda step: step.n):
+        if step.kind is StepKind.CHECKPOINT:
+            planned = Usage.from_json(step.data["usage"])
+        elif step.kind is StepKind.RESPONSE:
+            used += Usage.from_json(step.data.get("usage") or {})
+        elif step.kind is StepKind.PROMPT:
+            used += Usage.from_json(step.data.get("used_before") or {})
+    return used + planned
+
+
 def _replay(transcript: Transcript, step: Step, specs: dict[str, ToolSpec]) -> None:
     if step.kind is StepKind.RESPONSE:
         _close_earlier(transcript, specs)

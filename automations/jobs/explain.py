@@ -41,7 +41,7 @@ from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from automations.selectors import automations, held_until, paused_until, problems_of, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
-from sessions_app.connections.usable import models_of, warnings_of
+from sessions_app.connections.usable import ModelWarnings, Wanted, models_of, warnings_of
 from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
@@ -68,8 +68,7 @@ class JobFacts:
     """A row of `selectors.with_runs`, and what was read about it at `now`.
 
     `runs`: the last ones as rows with RUN_COLUMNS, newest first. `open_run`: the running one, else the first queued.
-    `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it. `model_warnings`: why
-    its models cannot be called.
+    `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it.
     """
 
     job: Any
@@ -78,7 +77,7 @@ class JobFacts:
     open_run: Any = None
     waiting: QueueWait = field(default_factory=QueueWait)
     held_by: str = ""
-    model_warnings: Sequence[str] = ()
+    of_models: ModelWarnings = field(default_factory=lambda: ModelWarnings([], []))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +126,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
 def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows of `selectors.with_runs`, in their order."""
     now, waiting = database_now(), _waiting(jobs)
-    models = [(job.agent.owner_id, models_of(job.agent, job.model, job.fallback_model)) for job in jobs]
-    warnings = warnings_of(models)
+    warnings = warnings_of([_models(job) for job in jobs])
     of_job = RunRecord.objects.filter(job=OuterRef("pk"))
     running_first = Case(When(state=RunState.RUNNING, then=Value(0)), default=Value(1))
     ids = CronJob.objects.filter(pk__in=[job.pk for job in jobs]).annotate(
@@ -151,10 +149,15 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
                 runs=[runs[pk] for pk in last if pk in runs],
                 open_run=runs.get(open_run),
                 waiting=waiting.get(job.pk, QueueWait()),
-                model_warnings=of_models,
+                of_models=of_models,
             )
         )
     return facts
+
+
+def _models(job: Any) -> Wanted:
+    models = models_of(job.agent, job.model, job.fallback_model)
+    return Wanted(job.agent.owner_id, models, [job.agent.limits, job.limits])
 
 
 def _waiting(jobs: Iterable[Any]) -> dict[str, QueueWait]:
@@ -305,7 +308,8 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
     found = [
         *undeliverable(job.session),
         *_failing(job),
-        *(facts.model_warnings or _model_failed(facts)),
+        *(facts.of_models.uncallable or _model_failed(facts)),
+        *facts.of_models.unpriced,
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
         *_dense(job, facts.runs, coming),

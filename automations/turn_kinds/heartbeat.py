@@ -20,7 +20,7 @@ from agent_core import prompts
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.turn.judge import read_heartbeat_reply
-from agent_core.types import Ended, Ending, TurnResult, Usage, with_note
+from agent_core.types import Ended, Ending, TurnResult, with_note
 from automations.heartbeats.briefing import briefing_of, briefing_rows, json_rows
 from automations.heartbeats.readiness import answer_without_model
 from automations.jobs.removed_routines import latest_removed
@@ -58,11 +58,12 @@ class HeartbeatKind(SlotKind):
     may_plan = False
     keeps = HISTORY
 
-    def before(self, turn: Turn, journal: Journal, control: TurnControl) -> Usage:
+    def before(self, turn: Turn, journal: Journal, control: TurnControl) -> None:
         """Before a reflection, bring the conversations' task states up to date."""
         reflects = not turn.input.tasks and flags.reflects()
         was_shown = turn.attempt > 1 and TurnStep.objects.filter(turn=turn).exists()
-        return bring_up_to_date(turn, journal, control) if reflects and not was_shown else Usage()
+        if reflects and not was_shown:
+            bring_up_to_date(turn, journal, control)
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """The due tasks, or the state to reflect on."""

@@ -17,9 +17,9 @@ from agent_core import tools
 from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.task_state import SaidMessage, TaskStateData
 from agent_core.planner import live
-from agent_core.turn.compress import compress, fitting
+from agent_core.turn.compress import Unasked, compress, fitting
 from agent_core.turn.control import TurnControl
-from agent_core.types import Role, TurnRequest, Usage
+from agent_core.types import Role, TurnRequest
 from automations.heartbeats.briefing import of_conversation
 from sessions_app.agents.budgets import account_of
 from sessions_app.connections.usable import model_choice
@@ -27,7 +27,7 @@ from sessions_app.journal import Journal
 from sessions_app.limits.policies import policy_of
 from sessions_app.memory import task_state
 from sessions_app.models import Agent, Message, Session, SessionState, TaskState, Turn, TurnKind
-from sessions_app.turns.compression import spoken_messages
+from sessions_app.turns.compression import failed_lately, note_failure, spoken_messages
 
 MOST_CONVERSATIONS = 3  # read before one heartbeat; the others are left for the next
 MOST_LOOKED_AT = 10  # conversations, as many as in a briefing
@@ -36,22 +36,22 @@ MOST_MESSAGES = 200  # of one conversation at a time
 log = structlog.get_logger(__name__)
 
 
-def bring_up_to_date(turn: Turn, journal: Journal, control: TurnControl) -> Usage:
-    """Merge the newest messages of a few conversations into their task states. Returns the usage. Stale.
+def bring_up_to_date(turn: Turn, journal: Journal, control: TurnControl) -> None:
+    """Merge the newest messages of a few conversations into their task states. Stale.
 
-    A conversation whose model call fails is left for the next heartbeat.
+    A conversation whose model call fails is left until it has half a window of new messages; until the next heartbeat
+    if the call cost nothing.
     """
-    used, asked = Usage(), 0
+    asked = 0
     for session in _with_news(turn):
         if control.signal is not None or asked == MOST_CONVERSATIONS:
             break
         words = _new_words(session, _known_to(session))
         if any(row.turn is not None and row.turn.kind == TurnKind.MESSAGE for row in words):
-            used += _read(session, words, journal, control)
+            _read(session, words, journal, control)
             asked += 1
         elif words:
             _note(session, words[-1].seq, journal)  # no message by a person
-    return used
 
 
 def _with_news(turn: Turn) -> list[Session]:
@@ -63,7 +63,8 @@ def _with_news(turn: Turn) -> list[Session]:
             :MOST_LOOKED_AT
         ]
     )
-    return sorted((row for row in latest if row.last_seq > _known_to(row)), key=_age)
+    news = (row for row in latest if row.last_seq > _known_to(row) and not failed_lately(row))
+    return sorted(news, key=_age)
 
 
 def _known_to(session: Session) -> int:
@@ -83,24 +84,29 @@ def _state_of(session: Session) -> TaskState | None:
     return getattr(session, "task_state", None)
 
 
-def _read(session: Session, words: Sequence[Any], journal: Journal, control: TurnControl) -> Usage:
+def _read(session: Session, words: Sequence[Any], journal: Journal, control: TurnControl) -> None:
     state = _state_of(session)
     said, to_seq = _whole_turns(session, words)
     if not said:
         _note(session, to_seq, journal)
-        return Usage()
+        return
     connection.close()  # back to the pool during the model call
-    made = compress(
-        said,
-        task_state.task_state_of(state),
-        lasting=FactFilter(live=live.all_words(), things=live.all_things()),
-        request=_request(session.agent, journal.turn),
-        control=control,
-    )
-    if made is None:
-        return Usage()
-    _keep(session, made.held, to_seq, journal)
-    return made.usage
+    try:
+        held = compress(
+            said,
+            task_state.task_state_of(state),
+            lasting=FactFilter(live=live.all_words(), things=live.all_things()),
+            request=_request(session.agent, journal.turn),
+            control=control,
+        )
+    except Unasked:
+        return
+    if held is not None:
+        _keep(session, held, to_seq, journal)
+    elif control.signal is None:
+        with transaction.atomic():
+            note_failure(session)  # before the fence, as everywhere
+            journal.fence()
 
 
 def _whole_turns(session: Session, rows: Sequence[Any]) -> tuple[list[SaidMessage], int]:

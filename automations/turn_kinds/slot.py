@@ -11,7 +11,7 @@ from agent_core import prompts
 from agent_core.text import fence
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
-from agent_core.types import Ending, ToolCall, TurnResult, Usage
+from agent_core.types import Ending, ToolCall, TurnResult
 from automations.jobs.provenance import provenance_of
 from automations.models import CronJob
 from automations.runs import record, report
@@ -38,10 +38,9 @@ def with_warning(turn: Turn, task: str) -> str:
 class SlotKind(Kind):
     """A slot's turn; each kind adds its name and its trigger."""
 
-    def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
+    def before(self, turn: Turn, journal: Any, control: TurnControl) -> None:  # noqa: ARG002 - every kind is asked alike
         """Run the gate of the job, if it has one."""
         check_gate(turn, control)
-        return Usage()
 
     def started(self, turn: Turn) -> None:
         """Start the run, too, or the runs that share the turn."""

@@ -195,6 +195,7 @@ class RunsUsage(Result):
     output_tokens: int
     usd: str = Field(description="US dollars, as far as there was a price.")
     usd_per_run: str
+    unpriced_tokens: int = Field(description="Tokens of models without a price.")
 
 
 class Explanation(Result):

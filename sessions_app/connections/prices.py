@@ -60,7 +60,7 @@ def used_text(usage: Mapping[str, Any]) -> str:
 
 def costs_of(groups: Iterable[Iterable[Used]]) -> list[Cost]:
     """Return the cost of each group, with one query in all."""
-    given = [[each for each in group if each.input_tokens or each.output_tokens] for group in groups]
+    given = [[each for each in group if _tokens(each) or each.micro_usd] for group in groups]
     known = _connections({each.owner_id for group in given for each in group if _is_of_connection(each)})
     return [_cost(group, known) for group in given]
 

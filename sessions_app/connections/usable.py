@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
@@ -14,6 +14,7 @@ from agent_core.addresses import Reach
 from agent_core.connections import PREFIXES, REJECTED, CallSettings, concerns, connection_of, prefix_of
 from agent_core.connections import Connection as Usable
 from agent_core.models import is_registered
+from agent_core.prices import ALL, price_of_call
 from agent_core.spending import read_prices
 from sessions_app import encryption
 from sessions_app.exceptions import UnreadableSecret
@@ -154,23 +155,64 @@ def is_model_name(name: str) -> bool:
     return bool(_MODEL.fullmatch(name)) and ".." not in name and "//" not in name
 
 
-def model_warnings(agent: Agent) -> list[str]:
-    """Why the agent's models cannot be called, as far as it is known here."""
-    return warnings_of([(agent.owner_id, models_of(agent))])[0]
+class ModelWarnings(NamedTuple):
+    """Why models cannot be called, as far as it is known here, and which ones no cap in US dollars stops."""
+
+    uncallable: list[str]
+    unpriced: list[str]
 
 
-def warnings_of(wanted: Sequence[tuple[int, Sequence[str]]]) -> list[list[str]]:
-    """Do what `model_warnings` does for many lists of models, each with its owner; one statement for each owner at
-    most.
-    """
+class Wanted(NamedTuple):
+    """Models with their owner, and the caps of whom they are called for."""
+
+    owner_id: int
+    models: Sequence[str]
+    limits: Sequence[Mapping[str, Any]]
+
+
+def model_warnings(agent: Agent) -> ModelWarnings:
+    """The warnings about the agent's models."""
+    return warnings_of([Wanted(agent.owner_id, models_of(agent), [agent.limits])])[0]
+
+
+def warnings_of(wanted: Sequence[Wanted]) -> list[ModelWarnings]:
+    """Do what `model_warnings` does for many lists of models; one statement for each owner at most."""
     named: dict[int, set[str]] = {}
-    for owner_id, models in wanted:
-        named.setdefault(owner_id, set()).update(filter(None, models))
+    for each in wanted:
+        named.setdefault(each.owner_id, set()).update(filter(None, each.models))
     usables = {owner_id: usable_connections(owner_id, sorted(models)) for owner_id, models in named.items()}
-    return [
-        [text for model in models if model and (text := _warning(owner_id, model, usables[owner_id]))]
-        for owner_id, models in wanted
-    ]
+    return [_warnings(each, usables[each.owner_id]) for each in wanted]
+
+
+def _warnings(wanted: Wanted, usables: tuple[Usable, ...]) -> ModelWarnings:
+    found = ModelWarnings([], [])
+    for model in filter(None, wanted.models):
+        if text := _warning(wanted.owner_id, model, usables):
+            found.uncallable.append(text)
+        connection, _ = connection_of(model, usables)
+        if text := unpriced(model, connection, wanted.limits):
+            found.unpriced.append(text)
+    return found
+
+
+def unpriced(model: str, connection: Usable | None, limits: Iterable[Mapping[str, Any]]) -> str:
+    """Say that a model has no price for the caps in US dollars; empty if it has one, or if there is no such cap."""
+    of_connection = connection.budget.limits if connection and connection.budget else {}
+    caps = (cap for each in (*limits, of_connection) for cap in each.values())
+    if not any("usd" in cap for cap in caps) or price_of_call(model, connection):
+        return ""
+    cure = "set caps in tokens, or give the model a price"
+    return f"The model {model} has no price, so caps in US dollars do not stop it: {cure}."
+
+
+def unpriced_models(row: Connection) -> list[str]:
+    """Say of a connection's models which ones its caps in US dollars do not stop."""
+    known = usable(row)
+    if not row.allowed_models and unpriced(f"{row.name}:{ALL}", known, ()):
+        cure = "set caps in tokens, or give such a model a price"
+        return [f"Models of {row.name} without a price are not stopped by its caps in US dollars: {cure}."]
+    named = [f"{row.name}:{each}" for each in row.allowed_models]
+    return [text for model in named if (text := unpriced(model, known, ()))]
 
 
 def _warning(owner_id: int, model: str, usables: tuple[Usable, ...]) -> str:

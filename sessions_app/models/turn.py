@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -122,9 +122,12 @@ class TurnTransitions(models.QuerySet["Turn"]):
         """RUNNING, own claim → the same, with the mark that its result could not be stored."""
         return bool(self._mine(turn).update(error_code="commit_failed"))
 
-    def hand_back(self, turn: Turn) -> bool:
-        """RUNNING, own claim → RUNNING without a claim: the next worker resumes it, without counting a rescue."""
-        return bool(self._mine(turn).update(claim=None, worker=None))
+    def hand_back(self, turn: Turn, unwritten: Mapping[str, Any] | None = None) -> bool:
+        """RUNNING, own claim → RUNNING without a claim: the next worker resumes it, without counting a rescue.
+
+        `unwritten`: the usage of model calls that no journal step tells of.
+        """
+        return bool(self._mine(turn).update(claim=None, worker=None, usage=unwritten or {}))
 
     def _mine(self, turn: Turn) -> Self:
         return self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING)

@@ -15,7 +15,7 @@ from typing import Any
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ERROR_TEXTS
-from agent_core.types import EMPTY, Ending, ToolCall, TurnResult, Usage
+from agent_core.types import EMPTY, Ending, ToolCall, TurnResult
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.memory import task_state
 from sessions_app.models import Session, Turn, TurnKind
@@ -68,9 +68,8 @@ class Kind:
     def started(self, turn: Turn) -> None:
         """A worker has claimed the turn; called in the transaction of its claim."""
 
-    def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
-        """Do work before the turn is prepared; returns its usage. No transaction is open. NothingToDo, Stale."""
-        return Usage()
+    def before(self, turn: Turn, journal: Any, control: TurnControl) -> None:
+        """Do work before the turn is prepared. No transaction is open. NothingToDo, Stale."""
 
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """Return the turn's input. It only reads. `session`: as the turn was prepared, with its agent."""

@@ -7,7 +7,7 @@ commit. If it fails nothing changes; requests stay short enough anyway (`history
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
@@ -19,7 +19,7 @@ from agent_core.llm import tokens
 from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.task_state import SaidMessage, Speaker, TaskStateData
 from agent_core.planner import live
-from agent_core.turn.compress import compress, fitting
+from agent_core.turn.compress import Unasked, compress, fitting
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, Role, StepKind, TurnResult
 from sessions_app.memory import history, task_state
@@ -61,50 +61,52 @@ class CompressedHistory:
 
 def compress_history(
     prepared: Prepared, result: TurnResult, control: TurnControl
-) -> tuple[TurnResult, CompressedHistory | None]:
-    """Compress the history if it is too long. Returns the result with the usage added, and the compression or None."""
+) -> CompressedHistory | None:
+    """Compress the history if it is too long."""
     if result.ending is not Ending.SUCCEEDED or not _is_long(prepared):
-        return result, None
+        return None
     done = next((step for step in prepared.request.steps if step.kind is StepKind.MEMORY), None)
     if done is not None:
-        return result, CompressedHistory.from_json(done.data) if "held" in done.data else None
+        return CompressedHistory.from_json(done.data) if "held" in done.data else None
     begin, older = _older_messages(prepared)
-    if not older or _failed_lately(prepared.session):
-        return result, None
+    if not older or failed_lately(prepared.session):
+        return None
     state = task_state.stored_state(prepared.session.pk)
     connection.close()  # back to the pool during the model call
-    made = compress(
-        older,
-        task_state.task_state_of(state),
-        lasting=FactFilter(live=live.all_words(), things=live.all_things()),
-        request=prepared.request,
-        control=control,
-    )
-    if made is None:
+    try:
+        held = compress(
+            older,
+            task_state.task_state_of(state),
+            lasting=FactFilter(live=live.all_words(), things=live.all_things()),
+            request=prepared.request,
+            control=control,
+        )
+    except Unasked:
+        return None
+    if held is None:
         if control.signal is None:
-            _note_failure(prepared)
-        return result, None
-    short = CompressedHistory(
-        held=made.held, instead_of=state.revision if state else 0, window_from_seq=begin
-    )
+            with transaction.atomic():
+                # fenced; a rescue does not try again
+                prepared.journal.record(StepKind.MEMORY, {"failed": True})
+                note_failure(prepared.session)
+        return None
+    short = CompressedHistory(held=held, instead_of=state.revision if state else 0, window_from_seq=begin)
     prepared.journal.record(StepKind.MEMORY, short.to_json())
-    return replace(result, usage=result.usage + made.usage), short
+    return short
 
 
-def _failed_lately(session: Session) -> bool:
+def failed_lately(session: Session) -> bool:
     """Whether a try failed within the last half window of messages. Each try costs a model call."""
     failed = session.variables.get(FAILED_AT)
     return failed is not None and session.last_seq - failed < settings.RONDO_WINDOW_MESSAGES // 2
 
 
-def _note_failure(prepared: Prepared) -> None:
-    session = prepared.session
+def note_failure(session: Session) -> None:
+    """Store that a try failed now. It runs in a transaction that is fenced."""
     failed = Value({FAILED_AT: session.last_seq}, output_field=JSONField())
-    with transaction.atomic():
-        prepared.journal.record(StepKind.MEMORY, {"failed": True})  # fenced; a rescue does not try again
-        Session.objects.filter(pk=session.pk).update(
-            variables=Func(F("variables"), failed, template="(%(expressions)s)", arg_joiner=" || ")
-        )
+    Session.objects.filter(pk=session.pk).update(
+        variables=Func(F("variables"), failed, template="(%(expressions)s)", arg_joiner=" || ")
+    )
 
 
 def _is_long(prepared: Prepared) -> bool:

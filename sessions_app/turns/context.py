@@ -25,7 +25,7 @@ from agent_core.strategies import STRATEGIES, ContextInput, DueTask
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn import request_size
 from agent_core.turn.endings import error_detail_for
-from agent_core.turn.transcript import said_so_far
+from agent_core.turn.transcript import said_so_far, used_in
 from agent_core.types import Ending, Entry, Role, Step, StepKind, TurnRequest, TurnResult, Usage
 from sessions_app.agents import mcp_servers
 from sessions_app.agents.budgets import account_of
@@ -75,7 +75,6 @@ class Prepared:
     request: TurnRequest
     tool_context: ToolContext
     offer: Offer = NOTHING  # tools of MCP servers
-    used_before: Usage = NO_USAGE
     permit: Permit = UNBOUND
     room: int = 0  # tokens of a request that are left for the history
     answer: str | None = None  # the answer of a turn that needs no model
@@ -117,7 +116,7 @@ class PromptStep:
 
 
 def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) -> Prepared:
-    """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
+    """Read what the turn needs and record step 0, which keeps what was used before it. Stale."""
     kind = kind_of(turn)
     read = _read_for(turn, kind)
     session = turn.session = read.session
@@ -138,7 +137,6 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
         session=session,
         trigger=shown.trigger,
         event_ids=shown.event_ids,
-        used_before=shown.used_before,
         tool_context=tool_context,
         offer=offer,
         permit=permit,
@@ -173,16 +171,17 @@ def _model_choice(turn: Turn, read: Context) -> dict[str, Any]:
 
 
 def prepare_failure(
-    turn: Turn, journal: Journal, error: Exception, *, plain: bool = False
+    turn: Turn, journal: Journal, error: Exception, *, plain: bool = False, used: Usage | None = None
 ) -> tuple[Prepared, TurnResult]:
     """Make what `commit` needs to end a turn as FAILED, from its journal alone.
 
-    `plain`: leave out its input and the answer so far, because storing them failed.
+    `plain`: leave out its input and the answer so far, because storing them failed. `used`: what its model calls used;
+    None: those of its journal.
     """
-    steps = () if plain else journal.steps(of_this_attempt=True)
-    entries, usage = said_so_far(steps[1:])
+    journaled = journal.steps(of_this_attempt=True)
+    steps = () if plain else journaled
+    entries, _ = said_so_far(steps[1:])
     shown = PromptStep.from_json(steps[0].data) if steps else None
-    usage += shown.used_before if shown else NO_USAGE
     kind = kind_of(turn)
     session = turn.session = Session.objects.select_related("agent").get(pk=turn.session_id)
     trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn, session)
@@ -192,7 +191,7 @@ def prepare_failure(
     result = TurnResult(
         ending=Ending.FAILED,
         entries=entries,
-        usage=usage,
+        usage=used_in(journaled) if used is None else used,
         error_code=getattr(error, "code", "internal_error"),
         error_text=getattr(error, "text", "Something went wrong."),
         error_detail=error_detail_for(error),

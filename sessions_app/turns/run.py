@@ -18,8 +18,8 @@ from agent_core.exceptions import Stale
 from agent_core.text.redact import hiding
 from agent_core.turn.control import Signal
 from agent_core.turn.judge import evaluate_response
-from agent_core.turn.transcript import said_so_far
-from agent_core.types import Ending, Entry, Role, TurnEvent, TurnEventType, TurnResult
+from agent_core.turn.transcript import said_so_far, used_in
+from agent_core.types import Ending, Entry, Role, TurnEvent, TurnEventType, TurnResult, Usage
 from sessions_app import metrics
 from sessions_app.hints import wake
 from sessions_app.journal import Journal
@@ -97,12 +97,13 @@ def _run(runner: Runner, handle: Handle, turn: Turn) -> None:
 
 def _finish(handle: Handle, turn: Turn) -> None:
     journal, began = Journal(turn), time.monotonic()
+    handle.control.used = Usage.from_json(turn.usage) + used_in(journal.steps())  # by earlier attempts
     if turn.error_code == UNSTORED:  # an earlier attempt could not store its end
-        _fail(turn, journal, CommitRefused(UNSTORED, UNSTORED_TEXT))
+        _fail(handle, turn, journal, CommitRefused(UNSTORED, UNSTORED_TEXT))
         return
     try:
-        used_before = kind_of(turn).before(turn, journal, handle.control)
-        prepared = prepare_turn(turn, journal, used_before)
+        kind_of(turn).before(turn, journal, handle.control)
+        prepared = prepare_turn(turn, journal, handle.control.used)
         with hiding(secret for each in prepared.request.connections for secret in each.secrets):
             result = (
                 _too_many_rescues(prepared)
@@ -111,34 +112,39 @@ def _finish(handle: Handle, turn: Turn) -> None:
             )
             result = _judged(handle, prepared, result)
             if result.ending is Ending.HANDED_BACK:
-                if Turn.objects.hand_back(turn):
-                    log.info("turn_handed_back")
+                _hand_back(handle, turn, journal)
                 return
-            result = replace(result, usage=result.usage + prepared.used_before)
-            result, short = compress_history(prepared, result, handle.control)
-        commit(prepared, result, short)
+            short = compress_history(prepared, result, handle.control)
+        commit(prepared, replace(result, usage=handle.control.used), short)
     except (Stale, OperationalError, InterfaceError):
         raise
     except NothingToDo as skip:
         commit(*prepare_skip(turn, journal, skip))
     except CommitRefused as refusal:
         log.warning("result_not_kept", code=refusal.code)
-        _fail(turn, journal, refusal)
+        _fail(handle, turn, journal, refusal)
     except Exception as error:  # a bug must end this turn visibly, not be retried for ever
         log.exception("turn_broke")
-        _fail(turn, journal, error)
+        _fail(handle, turn, journal, error)
     log.info("turn_end", state=turn.state, code=turn.error_code)
     metrics.count_turn(turn.lane, turn.state, turn.error_code, time.monotonic() - began, turn.usage)
 
 
-def _fail(turn: Turn, journal: Journal, error: Exception) -> None:
+def _hand_back(handle: Handle, turn: Turn, journal: Journal) -> None:
+    """Hand the turn back, with the usage of replies that no step of its journal tells of."""
+    unwritten = handle.control.used - used_in(journal.steps(of_this_attempt=True))
+    if Turn.objects.hand_back(turn, unwritten.to_json() if unwritten.requests else {}):
+        log.info("turn_handed_back")
+
+
+def _fail(handle: Handle, turn: Turn, journal: Journal, error: Exception) -> None:
     """End the turn as FAILED with its answer so far, or with its closure alone if that cannot be stored.
 
     If that fails too, the turn stays RUNNING and is marked; the sweep hints again until the closure is stored.
     """
     for plain, why in ((False, error), (True, CommitRefused(UNSTORED, UNSTORED_TEXT))):
         try:
-            commit(*prepare_failure(turn, journal, why, plain=plain))
+            commit(*prepare_failure(turn, journal, why, plain=plain, used=handle.control.used))
         except (Stale, OperationalError, InterfaceError):
             raise
         except Exception:

@@ -126,12 +126,13 @@ class AgentOut(Revised):
     allow_tools = Texts(help_text=ALLOW_TOOLS)
     primary_session = serializers.UUIDField()
     warnings = serializers.SerializerMethodField(
-        help_text="Why its models cannot be called; empty as far as that is known."
+        help_text="Why its models cannot be called, as far as that is known, and which ones no cap in US dollars stops."
     )
 
     @extend_schema_field(Texts())
     def get_warnings(self, agent: Agent) -> list[str]:
-        return model_warnings(agent)
+        found = model_warnings(agent)
+        return [*found.uncallable, *found.unpriced]
 
     @extend_schema_field(serializers.DictField(child=McpServerOut()))
     def get_mcp_servers(self, agent: Agent) -> dict[str, Any]:

@@ -294,6 +294,7 @@ class RunsUsageOut(Output):
     output_tokens = serializers.IntegerField()
     usd = serializers.CharField(help_text="US dollars, as far as there was a price.")
     usd_per_run = serializers.CharField()
+    unpriced_tokens = serializers.IntegerField(help_text="Tokens of models without a price.")
 
 
 class ExplanationOut(Output):

@@ -150,8 +150,10 @@ def _chosen(job: CronJob) -> str:
 def _money(job: CronJob, used: selectors.RunsUsage) -> str:
     """The automation's caps, and the cost of its runs in the last 30 days."""
     caps = f"; limits: {caps_text(job.limits)}" if job.limits else ""
-    cost = f"; runs in 30 days: {used.runs}, ${used.usd}, ${used.usd_per_run} a run" if used.runs else ""
-    return caps + cost
+    if not used.runs:
+        return caps
+    cost = "cost unknown" if used.is_unknown else f"${used.usd}, ${used.usd_per_run} a run"
+    return f"{caps}; runs in 30 days: {used.runs}, {cost}"
 
 
 def _add(options: dict[str, Any]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from interfaces.web.agent.spending import CAPS, cap_rows, stored_caps, typed_cap
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once
+from sessions_app.connections.usable import unpriced_models
 from sessions_app.exceptions import BadInput, TooSoon
 from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import Agent, Connection
@@ -120,7 +121,7 @@ def _line(row: Connection, typed: dict[str, str], test: Any) -> dict[str, Any]:
         "row": row,
         "form": typed or stored,
         "caps": cap_rows(typed or stored, {}),
-        "spent": list(caps_in_words(budget).values()),
+        "spent": [*caps_in_words(budget).values(), *(unpriced_models(row) if is_own else ())],
         "price": _price_fields(typed or stored),
         "has_prices": is_own and row.prices,
         "single_prices": _in_words(row.prices),

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 
 from interfaces.web.pages import FormResult, given_revision, person
 from sessions_app.agents.edit import update_agent
+from sessions_app.connections.usable import model_warnings
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, Turn
 from sessions_app.reads.usage import total_of
@@ -78,5 +79,6 @@ def spending(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[st
     budget = budget_of("agent", agent.pk, agent.limits, zone=agent.timezone)
     return {
         "caps": cap_rows(outcome.shown(stored_caps(agent.limits)), caps_in_words(budget)),
+        "warnings": model_warnings(agent).unpriced,
         "total": total_of(Turn.objects.filter(owner_id=person(request).pk, session__agent=agent)),
     }

@@ -82,13 +82,14 @@ def test_an_error_or_an_unreadable_answer_means_yes() -> None:
 def test_the_judge_sees_only_task_and_reply_and_tokens_count() -> None:
     model = script(says('{"notify": false, "reason": "old"}'))
     given = request(history=(user("secret"),))
-    result = evaluate_response(said("as before"), task="go and look", request=given, control=TurnControl())
+    control = TurnControl()
+    result = evaluate_response(said("as before"), task="go and look", request=given, control=control)
     assert result.verdict == Verdict(notify=False, reason="old")
     [call] = model.calls
     assert call.tools == ()
     task, answer = fence.fenced("task", "go and look"), fence.fenced("answer", "as before")
     assert [entry.content for entry in call.entries] == [f"## Task\n\n{task}\n\n## Answer\n\n{answer}"]
-    assert result.usage == TALK + Usage(input_tokens=10, output_tokens=2, requests=1)
+    assert control.used == Usage(input_tokens=10, output_tokens=2, requests=1)
 
 
 @pytest.mark.parametrize("network", [False, True], ids=["offline", "over the network"])

@@ -140,12 +140,12 @@ def test_a_model_that_does_not_exist_is_no_warning_of_another(inside: Inside, se
     other = new_agent(inside.person.user, "second", {"model": "work:there"})
     server.fail_with(404, {"error": {"message": "no such model", "code": "model_not_found"}})
     inside.say(inside.person.session(), "hello")
-    [warning] = model_warnings(inside.person.agent)
+    [warning] = model_warnings(inside.person.agent).uncallable
     assert "'gone'" in warning
-    assert model_warnings(other) == []
+    assert model_warnings(other).uncallable == []
     server.fail_with(401, {"error": {"message": "no"}})
     inside.say(inside.person.session(), "hello")
-    assert len(model_warnings(inside.person.agent)) == len(model_warnings(other)) == 1
+    assert len(model_warnings(inside.person.agent).uncallable) == len(model_warnings(other).uncallable) == 1
 
 
 def test_anothers_connection_can_be_neither_used_nor_found(person: Person, server: ModelServer) -> None:
@@ -269,7 +269,7 @@ def test_users_name_only_the_models_that_the_server_offers(inside: Inside, setti
     assert (turn.error_code, "RONDO_MODELS" in turn.error) == ("model_not_configured", True)
     Agent.objects.update(model="openai-chat:house", fallback_model="openai-chat:other")
     agent = Agent.objects.get()
-    assert "openai-chat:other" in "".join(model_warnings(agent))
+    assert "openai-chat:other" in "".join(model_warnings(agent).uncallable)
     choice = model_choice(agent)
     assert (choice["model"], choice["fallback_model"], choice["connections"]) == (agent.model, "", ())
 
@@ -309,7 +309,9 @@ def test_an_agent_whose_connection_is_gone_fails_with_the_reason(inside: Inside,
     Connection.objects.all().delete()  # as by two requests at once
     turn = inside.say(inside.person.session(), "hello")
     assert (turn.error_code, turn.error) == ("model_not_configured", "There is no connection 'work'.")
-    assert model_warnings(agent) == ["The model work:m cannot be called: there is no connection 'work'."]
+    assert model_warnings(agent).uncallable == [
+        "The model work:m cannot be called: there is no connection 'work'."
+    ]
 
 
 def test_after_a_change_of_the_servers_key_the_secret_must_be_entered_again(
