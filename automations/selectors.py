@@ -372,7 +372,7 @@ def usage_of_runs(job_id: str) -> RunsUsage:
             usd=Sum(Cast(KT("usage__usd"), DecimalField(max_digits=20, decimal_places=6)), default=0),
         )
     )
-    groups = list(found.order_by())
+    groups: list[Any] = list(found.order_by())
     [cost] = costs_of([map(_used, groups)])
     return RunsUsage(
         runs=sum(each["runs"] for each in groups),
