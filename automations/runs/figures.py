@@ -14,7 +14,8 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import JSONObject
 from django.utils import timezone
 
-from automations.models import CronJob, JobClock, RunRecord, RunState, ScheduledMessage
+from automations.models import Attention, CronJob, JobClock, JobHealth, RunRecord, RunState, ScheduledMessage
+from automations.models.health import FAILING_AFTER
 from automations.models.run import CANCELLED_BY_ERROR, OPEN_RUNS
 
 NEWEST = 20_000  # runs of the last 24 hours that are counted
@@ -65,7 +66,7 @@ def _lateness(lags: list[int]) -> tuple[float, float, float] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class FailingJobs:
-    """Jobs whose last run failed within 24 hours: `count` in all, and the newest with the number of their failures.
+    """Jobs that fail now: `count` in all, and the newest last runs with the number of failures within 24 hours.
 
     `cut`: there were more failures than are looked at, so `count` may be too small.
     """
@@ -78,15 +79,20 @@ class FailingJobs:
 def failing_jobs(shown: int) -> FailingJobs:
     """The jobs that fail now, with up to `shown` of their last runs.
 
-    A job fails if its last run that was not skipped failed, or was cancelled while it waited for another attempt.
+    A job fails if its last run that was not skipped failed, or was cancelled while it waited for another attempt; or if
+    that run needs attention, as do at least two before it.
     """
+    doubtful = _recent_doubts()
     failures = _recent_failures()
+    failures.update(doubtful)
     ended = RunRecord.objects.filter(job=OuterRef("pk"), state__in=_ENDED).order_by("-scheduled_for")
     jobs = CronJob.objects.filter(pk__in=failures).annotate(last_run=Subquery(ended.values("pk")[:1]))
     last = dict(jobs.values_list("pk", "last_run"))
-    failed = RunRecord.objects.filter(_HAS_FAILED, pk__in=last.values())
+    lacking = ~Q(attention=Attention.NONE) & Q(state=RunState.SUCCEEDED, job__in=doubtful)
+    failed = RunRecord.objects.filter(_HAS_FAILED | lacking, pk__in=last.values())
     runs = failed.select_related("job__agent__owner").in_bulk()
     newest = [(runs[last[job]], count) for job, count in failures.items() if last.get(job) in runs]
+    newest.sort(key=lambda each: each[0].created_at, reverse=True)
     cut = failures.total() >= MOST_FAILURES
     return FailingJobs(count=len(newest), cut=cut, newest=newest[:shown])
 
@@ -96,6 +102,16 @@ def _recent_failures() -> Counter[str]:
     failed = RunRecord.objects.filter(_HAS_FAILED, job__isnull=False, created_at__gt=timezone.now() - _DAY)
     jobs = failed.order_by("-created_at", "-run_id").values_list("job_id", flat=True)
     return Counter(jobs[:MOST_FAILURES])
+
+
+def _recent_doubts() -> Counter[str]:
+    """The number of runs within 24 hours that need attention, of each job for which these count as failures."""
+    since = timezone.now() - _DAY
+    failing = JobHealth.objects.filter(failures_in_a_row__gte=FAILING_AFTER, failed_last__gt=since)
+    jobs = list(failing.order_by("-failed_last").values_list("pk", flat=True)[:MOST_FAILURES])
+    runs = RunRecord.objects.filter(job__in=jobs, state=RunState.SUCCEEDED, created_at__gt=since)
+    lacking = runs.exclude(attention=Attention.NONE).values_list("job_id", flat=True)
+    return Counter(lacking[:MOST_FAILURES])
 
 
 def jobs_failing_in_a_row() -> int:
@@ -138,7 +154,7 @@ def next_slots(count: int) -> list[tuple[datetime, CronJob | ScheduledMessage]]:
     messages = ScheduledMessage.objects.waiting().order_by("send_at", "id").select_related("session__agent")
     found: list[tuple[datetime, CronJob | ScheduledMessage]] = [
         (clock.next_run_at, clock.job)
-        for clock in clocks.select_related("job__agent")[:count]
+        for clock in clocks.select_related("job__agent", "job__health")[:count]
         if clock.next_run_at is not None
     ]
     found += [(message.send_at, message) for message in messages[:count]]

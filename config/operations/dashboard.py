@@ -17,12 +17,13 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from agent_core.execution import WAITING
-from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
+from automations.models import Attention, CronJob, RunRecord, RunState, ScheduledMessage
+from automations.models.health import health_of
 from automations.runs import figures as runs
-from automations.runs.describe import FAILED, span, why_failed
+from automations.runs.describe import FAILED, NEEDS_LOOK, span, why_failed
 from automations.schedules.describe import describe_job
 from config.operations.status import LaneNow, lane_now
-from interfaces.admin.panels import Panel, label, link, link_to, list_url
+from interfaces.admin.panels import Panel, instant, label, link, link_to, list_url, outcome
 from sessions_app.mailbox import updates
 from sessions_app.models import (
     Agent,
@@ -94,7 +95,7 @@ def workers() -> Iterator[Part]:
 
 
 def failing_automations() -> Iterator[Part]:
-    """Automations whose last run failed, or that an error disabled."""
+    """Automations whose last run failed, whose last runs need attention, or that an error disabled."""
     found = runs.failing_jobs(SHOWN)
     aside = runs.set_aside_jobs()
     disabled = aside[:MOST_COUNTED].count()
@@ -102,7 +103,9 @@ def failing_automations() -> Iterator[Part]:
     yield Tile(
         label="Failing automations",
         value=f"{count:,}{' or more' if found.cut else ''}",
-        note=f"{disabled:,} of them disabled by an error" if disabled else "the last run failed, in 24 h",
+        note=f"{disabled:,} of them disabled by an error"
+        if disabled
+        else "the last run failed, or three needed attention",
         url=list_url(CronJob, fault__isempty="0") if disabled else runs_url(RunState.FAILED),
         tone="bad" if count else "good",
     )
@@ -114,9 +117,9 @@ def failing_automations() -> Iterator[Part]:
         [
             link(run.of_job),
             str(run.of_job.agent),
-            label(run.state),
-            why_failed(run),
-            link_to(list_url(RunRecord, job__id__exact=run.job_id, state__exact=RunState.FAILED), failures),
+            outcome(run.state, run.attention),
+            NEEDS_LOOK[Attention(run.attention)] if run.attention else why_failed(run),
+            link_to(list_url(RunRecord, job__id__exact=run.job_id), failures),
             link(run, run.finished_at),
         ]
         for run, failures in found.newest
@@ -305,6 +308,9 @@ def next_slots() -> Iterator[Part]:
         else:
             agent, what = thing.session.agent, "scheduled message"
         wait = f"in {span(at - now)}" if at > now else f"overdue for {span(now - at)}"
+        until = health_of(thing).backoff_until
+        if until is not None and until > max(at, now):
+            wait = f"skipped: slowed down until {instant(until)}"
         rows.append([at, wait, link(thing), what, str(agent)])
     headers = ["slot (UTC)", "when", "what", "schedule", "agent"]
     more = list_url(CronJob, enabled__exact=1)

@@ -55,6 +55,12 @@ class StrictJSONField(forms.JSONField):
         return super().bound_data(data, initial)
 
 
+CAPS_HELP = (
+    'Such as <code>{"run": {"tokens": 20000}, "day": {"usd": "1.00", "tokens": 200000}}</code>: caps of a run, a day '
+    "or a month, in US dollars or tokens. Empty: none."
+)
+
+
 class ObjectField(StrictJSONField):
     """A JSON object, or None for an empty text."""
 
@@ -70,6 +76,7 @@ class AgentForm(VerbForm[Agent]):
 
     class Meta:
         field_classes = dict.fromkeys(("heartbeat", *MERGED), ObjectField)
+        help_texts = {"limits": CAPS_HELP}
 
     field_of = {
         "agent_exists": "name",

@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from agent_core.connections import PROVIDERS
-from interfaces.admin.agents import ObjectField
+from interfaces.admin.agents import CAPS_HELP, ObjectField
 from interfaces.admin.base import VerbAdmin, VerbForm
 from interfaces.admin.panels import Panel, spent_panel
 from sessions_app.connections.check import call_once
@@ -31,6 +31,10 @@ from sessions_app.spending.caps import budget_of, replacing
 
 MOST_TESTS = 3  # of one request; each may take 30 s
 KEPT = "Empty keeps the stored one."
+PRICES_HELP = (
+    'US dollars for a million tokens by model, such as <code>{"gpt-5": {"input": "1.25", "output": "10"}}</code>; '
+    "<code>*</code> is for all others. Empty: list prices."
+)
 
 
 class ConnectionForm(VerbForm[Connection]):
@@ -38,6 +42,7 @@ class ConnectionForm(VerbForm[Connection]):
 
     class Meta:
         field_classes = dict.fromkeys(("limits", "prices"), ObjectField)
+        help_texts = {"limits": CAPS_HELP, "prices": PRICES_HELP}
 
     field_of = {
         "connection_exists": "name",

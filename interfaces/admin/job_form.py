@@ -15,7 +15,7 @@ from unfold.widgets import (
 from automations.jobs.choices import CHOICES
 from automations.models import CronJob, ScheduleKind
 from automations.schedules.schedule import AtSchedule
-from interfaces.admin.agents import ObjectField
+from interfaces.admin.agents import CAPS_HELP, ObjectField
 from interfaces.admin.base import VerbForm, clean_line
 from sessions_app.spending.caps import replacing
 
@@ -40,6 +40,7 @@ class JobForm(VerbForm[CronJob]):
 
     class Meta:
         field_classes = {"limits": ObjectField}
+        help_texts = {"limits": CAPS_HELP}
 
     field_of = {
         "bad_cron": "cron",

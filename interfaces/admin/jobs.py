@@ -26,7 +26,17 @@ from automations.selectors import paused_until, state_of, usage_of_runs
 from interfaces.admin.base import VerbAdmin, row_action
 from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.job_form import JobForm
-from interfaces.admin.panels import Panel, cell, instant, label, link, list_url, spent_panel, used_panel
+from interfaces.admin.panels import (
+    Panel,
+    cell,
+    instant,
+    label,
+    link,
+    list_url,
+    outcome,
+    spent_panel,
+    used_panel,
+)
 from sessions_app.sessions.delete import Deletion
 from sessions_app.spending.caps import budget_of
 
@@ -110,12 +120,14 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[CronJob]:
         runs = RunRecord.objects.filter(job=OuterRef("pk"))
         ended = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
+        last = runs.order_by("-scheduled_for")[:1]
         return (
             super()
             .get_queryset(request)
             .annotate(
                 last_status=Subquery(ended),
-                _last_run=Subquery(runs.order_by("-scheduled_for").values("state")[:1]),
+                newest_state=Subquery(last.values("state")),
+                newest_attention=Subquery(last.values("attention")),
                 runs_now=Exists(runs.filter(state=RunState.RUNNING)),
                 pending=Exists(runs.filter(state=RunState.QUEUED)),
             )
@@ -185,9 +197,8 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
         return label("paused" if now == "scheduled" and not obj.enabled else now)
 
     @admin.display(description="last run")
-    def last_run(self, obj: CronJob) -> str:
-        state = getattr(obj, "_last_run", None)
-        return label(state) if state else "-"
+    def last_run(self, obj: Any) -> str:
+        return outcome(obj.newest_state, obj.newest_attention) if obj.newest_state else "-"
 
     def create(self, request: HttpRequest, form: Any) -> CronJob:
         given = form.cleaned_data
@@ -232,7 +243,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
             rows=[
                 [
                     link(run, run.scheduled_for),
-                    label(run.state),
+                    outcome(run.state, run.attention),
                     sentence_of(run, explanation),
                     link(run.turn),
                     run.lag_ms,

@@ -112,9 +112,9 @@ def beginning(field: str, length: int, title: str) -> Callable[[Any], str]:
     return column
 
 
-def label(state: str) -> SafeString:
+def label(state: str, colour: str | None = None) -> SafeString:
     """A state as a coloured label with its name."""
-    shown = {"text": state, "type": LABELS.get(state), "size": "md"}
+    shown = {"text": state, "type": colour or LABELS.get(state), "size": "md"}
     return mark_safe(render_to_string("unfold/helpers/label.html", shown))  # noqa: S308 - it escapes the text
 
 
@@ -122,6 +122,11 @@ def label(state: str) -> SafeString:
 def state_label(row: Any) -> SafeString:
     """A column with the row's state as a coloured label."""
     return label(row.state)
+
+
+def outcome(state: str, attention: str) -> SafeString:
+    """A run's state as a coloured label, with why it needs attention: then it is not shown as a success."""
+    return label(f"{state}: {attention.replace('_', ' ')}", "warning") if attention else label(state)
 
 
 @admin.display(description="delivery")

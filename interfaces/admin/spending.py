@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from interfaces.admin.agents import ObjectField
+from interfaces.admin.agents import CAPS_HELP, ObjectField
 from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm
 from interfaces.admin.panels import Panel, link, spent_panel, used_panel
 from sessions_app.models import Reservation, Spending, Turn, UserLimits
@@ -26,6 +26,7 @@ class UserLimitsForm(VerbForm[UserLimits]):
 
     class Meta:
         field_classes = {"limits": ObjectField}
+        help_texts = {"limits": CAPS_HELP}
 
 
 def panels_of_user(user_id: int) -> Iterable[Panel]:

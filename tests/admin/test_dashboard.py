@@ -14,9 +14,11 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
-from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.models import Attention, CronJob, JobClock, JobHealth, RunRecord, RunState
+from automations.runs.describe import NEEDS_LOOK
 from automations.runs.figures import failing_jobs, recent_runs
 from config.operations.dashboard import GROUPS, dashboard, sidebar
+from interfaces.admin.panels import instant
 from sessions_app.models import Delivery, DeliveryState, Session, Turn, TurnState
 from sessions_app.operations.figures import tokens_by_agent
 from tests.admin.conftest import make_job, make_turn
@@ -73,6 +75,40 @@ def test_an_automation_fails_until_a_later_run_succeeds(person: Person) -> None:
     assert [(run.job, failures) for run, failures in found.newest] == [(failing, 2), (skipping, 1)]
     assert (found.count, found.cut) == (2, False)
     assert failing_jobs(1).count == 2
+
+
+def empty_runs(job: CronJob, failures: int) -> None:
+    """Runs that succeeded without an answer, of which so many count as failures."""
+    for minutes in range(failures, 0, -1):
+        add_run(job, RunState.SUCCEEDED, minutes, attention=Attention.EMPTY)
+    now = timezone.now()
+    JobHealth.objects.create(job=job, failures_in_a_row=failures, failing_since=now, failed_last=now)
+
+
+def test_an_automation_fails_after_three_runs_that_need_attention(
+    staff: Client, person: Person, request_of_root: Any
+) -> None:
+    session = person.session()
+    silent, twice = make_job(session, "silent"), make_job(session, "twice")
+    empty_runs(silent, 3)
+    add_run(twice, RunState.SUCCEEDED, attention=Attention.NEEDS_CONSENT)
+    assert [(run.job, failures) for run, failures in failing_jobs(10).newest] == [(silent, 3)]
+    (row,) = panel(request_of_root, "Automations that fail now").rows
+    assert NEEDS_LOOK[Attention.EMPTY] in row
+    listed = found(staff, "admin:automations_cronjob_changelist")
+    assert "succeeded: needs consent" in listed
+    add_run(silent, RunState.SUCCEEDED, 0.1)
+    assert failing_jobs(10).count == 0
+
+
+def test_a_slowed_down_automation_is_not_announced_for_its_next_slot(
+    person: Person, request_of_root: Any
+) -> None:
+    job = make_job(person.session(), "soon")
+    JobClock.objects.filter(pk=job.pk).update(next_run_at=timezone.now() + timedelta(minutes=2))
+    empty_runs(job, 5)
+    until = JobHealth.objects.get(pk=job.pk).backoff_until
+    assert instant(until) in panel(request_of_root, "Next slots").rows[0][1]
 
 
 def test_the_page_says_what_fails_and_why(staff: Client, rows: dict[str, Any], person: Person) -> None:

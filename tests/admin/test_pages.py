@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from automations.models import JobClock, RunRecord, ScheduledMessage
+from interfaces.admin.agents import CAPS_HELP
 from sessions_app.models import Agent, Session
 from sessions_app.sessions.open import primary_session
 from sessions_app.spending.accounts import set_user_caps
@@ -261,3 +262,9 @@ def test_the_page_of_a_user_shows_what_they_used_and_their_caps(staff: Client, p
     page = shown(staff, person.user)
     assert "$0.25 a run, $12.50 a day" in page
     assert url(caps, "change") in page
+
+
+@pytest.mark.parametrize("name", ["userlimits", "agent", "cronjob", "connection"])
+def test_a_form_shows_how_caps_are_written(staff: Client, rows: dict[str, Any], name: str) -> None:
+    form = staff.get(url(rows[name], "add")).context["adminform"].form
+    assert form.fields["limits"].help_text == CAPS_HELP
