@@ -48,7 +48,7 @@ class HealthChanges(models.QuerySet["JobHealth"]):
         return self.select_for_update(no_key=True).get(pk=job_id)
 
     def set_failures(self, job_id: str, failed: Sequence[datetime]) -> int:
-        """Any number of failures → these, by their slots. Without failures nothing was told since the job was resumed."""
+        """Any number of failures → these, by their slots. Without failures nothing was told since a resume."""
         told: dict[str, Any] = {}
         if not failed:
             resumed = Case(When(told=Told.RESUMED, then="told"), default=Value(Told.NOTHING))
