@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                 ('failures_in_a_row', models.PositiveIntegerField(db_default=0, default=0)),
                 ('failing_since', models.DateTimeField(blank=True, help_text='The slot of the first of these runs.', null=True)),
                 ('failed_last', models.DateTimeField(blank=True, help_text='The slot of the last of them.', null=True)),
-                ('told', models.CharField(blank=True, choices=[('', 'Nothing'), ('refused', 'Refused'), ('slowed', 'Slowed'), ('paused', 'Paused')], db_default='', default='', max_length=16)),
+                ('told', models.CharField(blank=True, choices=[('', 'Nothing'), ('resumed', 'Resumed'), ('refused', 'Refused'), ('slowed', 'Slowed'), ('paused', 'Paused')], db_default='', default='', max_length=16)),
                 ('paused_reason', models.CharField(blank=True, choices=[('', 'None'), ('failing', 'Failing')], db_default='', default='', max_length=16)),
                 ('counts_from', models.DateTimeField(blank=True, help_text='Runs before this slot do not count: a person has resumed the job.', null=True)),
             ],
@@ -48,7 +48,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='jobhealth',
-            constraint=models.CheckConstraint(condition=models.Q(('told__in', ['', 'refused', 'slowed', 'paused'])), name='jobhealth_told_known'),
+            constraint=models.CheckConstraint(condition=models.Q(('told__in', ['', 'resumed', 'refused', 'slowed', 'paused'])), name='jobhealth_told_known'),
         ),
         migrations.AddConstraint(
             model_name='jobhealth',
@@ -56,7 +56,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='jobhealth',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('failed_last__isnull', True), ('failing_since__isnull', True), ('failures_in_a_row', 0), ('paused_reason', ''), ('told', '')), models.Q(('failed_last__isnull', False), ('failing_since__isnull', False), ('failures_in_a_row__gt', 0)), _connector='OR'), name='jobhealth_failing_since_its_failures'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('failed_last__isnull', True), ('failing_since__isnull', True), ('failures_in_a_row', 0), ('paused_reason', ''), ('told__in', ['', 'resumed'])), models.Q(('failed_last__isnull', False), ('failing_since__isnull', False), ('failures_in_a_row__gt', 0)), _connector='OR'), name='jobhealth_failing_since_its_failures'),
         ),
         migrations.AddConstraint(
             model_name='jobhealth',

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 
 from automations.models.job import CronJob
 from automations.models.times import readable
@@ -20,9 +20,13 @@ SLOW_INTERVAL = timedelta(hours=1)  # between the slots of a job that is slowed 
 
 
 class Told(models.TextChoices):
-    """The last thing that the owner was told of a row of failed runs. Each is told once."""
+    """The last thing that the owner was told of a row of failed runs. Each is told once.
+
+    RESUMED: a person has resumed a job of whose failures the owner was told, and no run was done since.
+    """
 
     NOTHING = ""
+    RESUMED = "resumed"
     REFUSED = "refused"
     SLOWED = "slowed"
     PAUSED = "paused"
@@ -44,10 +48,17 @@ class HealthChanges(models.QuerySet["JobHealth"]):
         return self.select_for_update(no_key=True).get(pk=job_id)
 
     def set_failures(self, job_id: str, failed: Sequence[datetime]) -> int:
-        """Any number of failures → these, by their slots. Without failures nothing was told."""
-        told = {} if failed else {"told": Told.NOTHING, "paused_reason": PausedReason.NONE}
+        """Any number of failures → these, by their slots. Without failures nothing was told since a resume."""
+        told: dict[str, Any] = {}
+        if not failed:
+            resumed = Case(When(told=Told.RESUMED, then="told"), default=Value(Told.NOTHING))
+            told = {"told": resumed, "paused_reason": PausedReason.NONE}
         slots = {"failing_since": min(failed, default=None), "failed_last": max(failed, default=None)}
         return self.filter(pk=job_id).update(failures_in_a_row=len(failed), **slots, **told)
+
+    def set_well(self, job_id: str) -> int:
+        """A run was done, and the owner is told so if need be."""
+        return self.filter(pk=job_id).update(told=Told.NOTHING)
 
     def tell(self, job_id: str, what: Told, **changes: Any) -> bool:
         """The owner is told this. False: it was told this already, or something that includes it."""
@@ -56,13 +67,20 @@ class HealthChanges(models.QuerySet["JobHealth"]):
         return bool(rows.update(told=what, **changes))
 
     def restart(self, job_id: str, now: datetime) -> None:
-        """A person resumes the job: runs that were due before now do not count any more."""
+        """A person resumes the job: runs that were due before now do not count any more. An owner who heard of
+        failures is told when a run is done.
+        """
+        heard = self.filter(pk=job_id).exclude(told=Told.NOTHING)
         self.filter(pk=job_id).update(counts_from=now)
+        resumed = heard.exists()
         self.set_failures(job_id, ())
+        if resumed:
+            self.filter(pk=job_id).update(told=Told.RESUMED)
 
 
 class JobHealth(models.Model):
-    """A job that has failed lately. A job without a row, or with no failures in its row, is well.
+    """A job that has failed lately. A job without a row, or with no failures in its row, is well; of one that was
+    resumed its owner is told so when a run is done.
 
     `failures_in_a_row` is counted from the runs whenever one ends badly, so that nothing is counted twice.
     """
@@ -105,7 +123,7 @@ class JobHealth(models.Model):
                     failures_in_a_row=0,
                     failing_since__isnull=True,
                     failed_last__isnull=True,
-                    told="",
+                    told__in=[Told.NOTHING, Told.RESUMED],
                     paused_reason="",
                 )
                 | Q(failures_in_a_row__gt=0, failing_since__isnull=False, failed_last__isnull=False),

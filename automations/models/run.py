@@ -163,10 +163,10 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         return done
 
     def of_well_jobs(self) -> RunTransitions:
-        """Runs of scheduled messages, and of jobs without a failed run since their last good one."""
+        """Runs of scheduled messages, and of jobs of which neither failures are counted nor good news awaited."""
         # a scalar: for NOT EXISTS PostgreSQL may plan a join that reads other runs of the job
-        failures = JobHealth.objects.filter(pk=OuterRef("job_id")).values("failures_in_a_row")
-        return self.alias(failures=Coalesce(Subquery(failures), 0)).filter(failures=0)
+        well = JobHealth.objects.filter(pk=OuterRef("job_id")).values(is_well=Q(failures_in_a_row=0, told=""))
+        return self.alias(is_well=Coalesce(Subquery(well), True)).filter(is_well=True)
 
     def undelivered(self, turn_id: int) -> int:
         """SUCCEEDED → the same: the answer of this turn did not leave the server."""

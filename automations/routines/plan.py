@@ -184,7 +184,10 @@ def check_mode(execution_mode: str, task_type: str, gate: object) -> None:
     BadJob also for a gate of an inline routine, because other routines share its turn.
     """
     if gate is not None and execution_mode != ExecutionMode.ISOLATED:
-        raise BadJob("a gate needs execution_mode isolated", code="bad_gate")
+        raise BadJob(
+            "a gate cannot be used in a routine that runs inside the heartbeat; make it isolated",
+            code="bad_gate",
+        )
     if task_type and execution_mode != ExecutionMode.INLINE:
         raise BadJob(f"task_type {task_type} needs execution_mode inline", code="bad_task_type")
 

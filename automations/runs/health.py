@@ -106,9 +106,13 @@ def count_done(job_ids: Iterable[str]) -> None:
     """
     for job in CronJob.objects.filter(pk__in=job_ids).order_by("pk"):
         before = JobHealth.objects.lock(job.pk)
-        if before.paused_reason or _recount(before).failures_in_a_row or before.told == Told.NOTHING:
+        if before.paused_reason or _recount(before).failures_in_a_row:
             continue
-        text = f'"{job.name}" works again. Before, {before.failed_text}.'
+        JobHealth.objects.set_well(job.pk)
+        if before.told == Told.NOTHING:
+            continue
+        past = before.failed_text if before.failures_in_a_row else "its runs failed until it was resumed"
+        text = f'"{job.name}" works again. Before, {past}.'
         tell(job, "works_again", text, priority=Priority.NORMAL)
 
 
@@ -191,5 +195,6 @@ def apply_delivery_result(delivery: Delivery) -> None:
         return
     if delivery.handed_over_at > delivery.created_at:
         RunRecord.objects.delivered(turn.pk, _lacks(delivery.message))
-    done = runs.filter(state=RunState.SUCCEEDED, job__health__failures_in_a_row__gt=0)
+    is_unwell = Q(job__health__failures_in_a_row__gt=0) | Q(job__health__told=Told.RESUMED)
+    done = runs.filter(is_unwell, state=RunState.SUCCEEDED)
     count_done([str(run.job_id) for run in done.select_for_update(no_key=True, of=("self",))])

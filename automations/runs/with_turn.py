@@ -48,8 +48,11 @@ def _prompted() -> Any:
 
 
 def _ended_well() -> Any:
-    failures = sa.select(_health.c.failures_in_a_row).where(_health.c.job_id == _run.c.job_id)
-    is_well = sa.func.coalesce(failures.scalar_subquery(), 0) == sa.literal_column("0")
+    nothing_wrong = sa.and_(
+        _health.c.failures_in_a_row == sa.literal_column("0"), _health.c.told == sa.literal_column("''")
+    )
+    well = sa.select(nothing_wrong).where(_health.c.job_id == _run.c.job_id)
+    is_well = sa.func.coalesce(well.scalar_subquery(), sa.true())
     has_used_nothing = _run.c.usage == sa.literal_column("'{}'::jsonb")
     now = sa.func.statement_timestamp()
     blank = ("reason", "error", "provider_message", "error_detail", "attention")

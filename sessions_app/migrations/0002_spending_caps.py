@@ -42,7 +42,7 @@ BEGIN
   RETURN NEXT;
 END $$"""
 # null instead of what was used: all that was reserved. Returns the caps of which more than told is spent, and a row
-# only if the reservation still stands. It does not wait for the disk: if it is lost in a crash, the reservation stands
+# only if the reservation still stands. A cap of no dollars is not reached by what costs nothing. It does not wait for the disk: if it is lost in a crash, the reservation stands
 SETTLE = """
 CREATE FUNCTION rondo_settle(which bigint, used_tokens bigint, used_micro_usd bigint)
 RETURNS TABLE (cap jsonb, percent integer, tokens bigint, micro_usd bigint)
@@ -67,9 +67,9 @@ BEGIN
   RETURN QUERY SELECT of.of_cap, of.reached, of.spent_tokens, of.spent_micro_usd FROM (
     SELECT s.*, of_cap, CASE
       WHEN s.spent_tokens >= (of_cap->>'tokens')::bigint
-        OR s.spent_micro_usd >= (of_cap->>'micro_usd')::bigint THEN 100
+        OR s.spent_micro_usd > 0 AND s.spent_micro_usd >= (of_cap->>'micro_usd')::bigint THEN 100
       WHEN s.spent_tokens * 100 >= (of_cap->>'tokens')::bigint * 80
-        OR s.spent_micro_usd * 100 >= (of_cap->>'micro_usd')::bigint * 80 THEN 80
+        OR s.spent_micro_usd > 0 AND s.spent_micro_usd * 100 >= (of_cap->>'micro_usd')::bigint * 80 THEN 80
       ELSE 0 END AS reached
     FROM sessions_app_spending AS s JOIN jsonb_array_elements(held.caps) AS of_cap ON s.key = of_cap->>'key'
     ) AS of WHERE of.reached > of.told AND of.ends_at IS NOT NULL;

@@ -146,6 +146,21 @@ def test_a_hopeless_job_is_paused_until_a_person_resumes_it(inside: Inside, how:
     assert (health(job).failures_in_a_row, health(job).paused_reason) == (0, "")
     ran(inside, job, REFUSED)
     assert health(job).failures_in_a_row == 1, "what failed before the pause does not count any more"
+    for _ in range(2):
+        ran(inside, job)
+        assert (health(job).told, mail("works_again")) == ("", 1)
+
+
+def test_a_resumed_job_that_works_at_once_is_told_once(inside: Inside) -> None:
+    job = new(inside.person)
+    failed_before(job, PAUSED_AFTER - 1)
+    ran(inside, job, REFUSED)
+    update_job(job.pk, {"enabled": True})
+    ran(inside, job, ModelReply(text=" "))
+    assert mail("works_again") == 0
+    for _ in range(2):
+        ran(inside, job)
+        assert mail("works_again") == 1
 
 
 def test_beat_pauses_a_hopeless_job_that_nobody_paused(inside: Inside) -> None:

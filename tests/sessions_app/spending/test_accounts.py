@@ -127,3 +127,10 @@ def test_the_periods_begin_by_the_clock_of_the_zone() -> None:
     }
     assert rows("UTC")[MONTH] == ("agent:7:month:2026-10", "2026-11-01T00:00:00+00:00")
     assert rows("Mars/Olympus") == rows("UTC"), "data of a zone may be gone"
+
+
+def test_a_cap_of_no_dollars_is_not_reached_by_calls_that_cost_nothing() -> None:
+    given = cap_rows([Budget(scope="agent", subject="1", limits={DAY: {"usd": "0"}})], NOW, ["r:1"])
+    made = accounts.reserve(account(), Amount(tokens=80), given)
+    assert isinstance(made, int)
+    assert accounts.settle(made, Amount(tokens=80)) == []
