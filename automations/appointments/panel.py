@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import F, Q
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import F, OuterRef, Q
 
 from agent_core.execution import WAITING
 from automations.appointments.jobs import (
@@ -47,12 +48,13 @@ from automations.jobs.explain import (
     JobFacts,
     explain_facts,
     fault_in_words,
+    gate_failed,
     undeliverable,
     why_paused,
 )
-from automations.models import MessageStatus, RunRecord, RunState, ScheduledMessage
+from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import FAILING_AFTER, health_of
-from automations.runs.describe import Slot, SlotState, describe_run
+from automations.runs.describe import Slot, SlotState, cap_in_words, describe_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until, problems_of
@@ -60,10 +62,12 @@ from sessions_app.models import ConsentQuestion, ConsentState, Delivery, Executi
 from sessions_app.models.delivery import DeliveryState
 from sessions_app.reads.selectors import shown_id
 from sessions_app.single_line import one_line
+from sessions_app.spending.caps import anew
 from sessions_app.tokens.reach import in_sessions
 
 NEXT = 3  # coming slots of an appointment
 _STATES = {MessageStatus.PENDING: "scheduled", MessageStatus.SENT: "done"}
+_OF_A_RUN = {"ends_at": None}  # a cap of a run
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -221,6 +225,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
     jobs: list[Any] = list(job_rows(user).filter(troubled)[:MOST_JOBS])
     failed = [job.ended_run for job in jobs if has_failed(job)]
     runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(failed)
+    newest = _newest_runs(jobs)
     for job in jobs:
         if job.fault:
             yield Notice(what="disabled", text=fault_in_words(job, now), at=job.updated_at, **about_job(job))
@@ -228,6 +233,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if why := why_paused(job):
             yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
             continue
+        yield from _held_back(job, newest.get(job.pk, ()), bool(problems_of(job)))
         yield from _failing(job, runs.get(job.ended_run) if has_failed(job) else None, now)
         known = problems_of(job)
         for each in known:
@@ -236,6 +242,30 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if job.clock.next_run_at is not None and not known:
             for text in undeliverable(job.session):
                 yield Notice(what="undeliverable", text=text, at=None, **about_job(job))
+
+
+def _newest_runs(jobs: list[Any]) -> dict[str, list[RunRecord]]:
+    """The newest ended runs of each job, newest first."""
+    own = RunRecord.objects.filter(job=OuterRef("pk"), finished_at__isnull=False).order_by("-scheduled_for")
+    ids = CronJob.objects.filter(pk__in=[job.pk for job in jobs]).annotate(
+        newest=ArraySubquery(own.values("pk")[:FAILING_AFTER])
+    )
+    found = dict(ids.values_list("pk", "newest"))
+    wanted = [pk for each in found.values() for pk in each]
+    runs = RunRecord.objects.only("state", "reason", "error", "finished_at").in_bulk(wanted)
+    return {job: [runs[pk] for pk in each if pk in runs] for job, each in found.items()}
+
+
+def _held_back(job: Any, runs: Sequence[RunRecord], is_told: bool) -> Iterator[Notice]:
+    """A cap has stopped the job, or its check failed for each of its last runs. `is_told`: preflight says the cap."""
+    if not runs or job.clock.next_run_at is None:
+        return
+    last = runs[0]
+    is_stopped = job.stopped_until or (anew(_OF_A_RUN) in last.error and last.finished_at > job.updated_at)
+    if (text := cap_in_words(last)) and is_stopped and not is_told:
+        yield Notice(what="failing", text=text, at=last.finished_at, **about_job(job))
+    if len(runs) == FAILING_AFTER and all(gate_failed([run]) for run in runs):
+        yield Notice(what="failing", text=last.error, at=last.finished_at, **about_job(job))
 
 
 def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]:

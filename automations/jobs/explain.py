@@ -33,7 +33,7 @@ from automations.jobs.clock import database_now
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.models.health import health_of
 from automations.models.run import OPEN_RUNS
-from automations.runs.describe import CURES, QueueWait, Slot, describe_run, slot_of, span, when
+from automations.runs.describe import CURES, QueueWait, Slot, cap_in_words, describe_run, slot_of, span, when
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
@@ -239,18 +239,21 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
     if firing is None:
         return f"{state_at_end(job, job.last_status).capitalize()}: {_done(job, zone)}."
     if firing > now:
-        return _coming(job, firing, zone)
+        return _coming(facts, firing, zone)
     why = facts.held_by or f"beat has not fired it yet ({span(now - firing)} late)"
     return f"Due since {when(firing, zone)}: {why}."
 
 
-def _coming(job: Any, firing: datetime, zone: tzinfo) -> str:
-    held = held_until(job)
+def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
+    job, held = facts.job, held_until(facts.job)
+    last = facts.runs[0] if facts.runs else None
+    stopped = cap_in_words(last)
     if held is None or firing >= held:
-        return f"Next run: {when(firing, zone)}."
+        before = f"{describe_run(last, zone)} " if stopped else ""
+        return f"{before}Next run: {when(firing, zone)}."
     if held == job.stopped_until:
-        why = "what is left of a cap is too little for a call"
-        return f"Stopped until {when(held, zone)}, or until caps or settings change: {why}."
+        why = stopped or "What is left of a cap is too little for a call."
+        return f"Stopped until {when(held, zone)}, or until caps or settings change. {why}"
     return f"Slowed down: the next run is the first slot from {when(held, zone)} on."
 
 
@@ -308,6 +311,7 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
     found = [
         *undeliverable(job.session),
         *_failing(job),
+        *gate_failed(facts.runs),
         *(facts.of_models.uncallable or _model_failed(facts)),
         *facts.of_models.unpriced,
         *_ending(job, coming, zone),
@@ -326,6 +330,12 @@ def _model_failed(facts: JobFacts) -> list[str]:
         return []
     cure = CURES.get(last.reason, "")
     return [f"The model could not be called in the last run: {last.error.rstrip('.')}. {cure}".rstrip()]
+
+
+def gate_failed(runs: Iterable[Any]) -> list[str]:
+    """A warning if the check before the last run failed. `runs`: newest first."""
+    last = next((run for run in runs if run.state not in OPEN_RUNS), None)
+    return [last.error] if last is not None and last.state == RunState.SUCCEEDED and last.error else []
 
 
 def _failing(job: Any) -> list[str]:

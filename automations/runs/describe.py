@@ -199,6 +199,13 @@ class Slot:
         return self.slots_to if self.slots_to != self.at else None
 
 
+def cap_in_words(run: Any) -> str:
+    """Which cap skipped this run, in sentences; empty: none did."""
+    if run is None or run.state != RunState.SKIPPED or run.reason != GapReason.BUDGET:
+        return ""
+    return run.error or f"{GAPS[GapReason.BUDGET][1].capitalize()}."
+
+
 def slot_state(run: Any) -> SlotState:
     """What became of the slot of this run, in one word."""
     match run.state:
@@ -309,4 +316,5 @@ def _ran(run: RunRecord) -> str:
     took = f" It took {span(timedelta(milliseconds=run.duration_ms))}." if run.duration_ms is not None else ""
     tries = f", at attempt {run.attempt}" if run.attempt > 1 else ""
     but = f", but {why}" if (why := NEEDS_LOOK.get(Attention(run.attention), "")) else ""
-    return f"Ran{late}{tries}{but}.{took}"
+    gate = f" {run.error}" if run.error else ""  # of a run that succeeded: why its check failed
+    return f"Ran{late}{tries}{but}.{took}{gate}"

@@ -111,7 +111,8 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
 def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> None:
     """End runs as SUCCEEDED: in one statement if their jobs are well and the answer is whole."""
     attention = _attention(turn, result)
-    if attention is Attention.NONE and _end_well(turn, runs, result, closure):
+    is_plain = attention is Attention.NONE and not turn.input.gate_warning
+    if is_plain and _end_well(turn, runs, result, closure):
         return
     left = list(runs.select_related("job"))
     if not _end(turn, runs, result, closure, attention):
@@ -167,13 +168,18 @@ def was_stopped(turn: Turn, result: TurnResult) -> bool:
 def _outcome_columns(turn: Turn, result: TurnResult, closure: str) -> dict[str, Any]:
     return {
         "reason": result.error_code or "",
-        "error": (result.error_text or "")[:LONGEST_ERROR],
+        "error": (result.error_text or _gate_failed(turn))[:LONGEST_ERROR],
         "provider_message": result.provider_message[:LONGEST_ERROR],
         "error_detail": (result.error_detail or "").replace("\x00", ""),
         "response_summary": first_line(closure),
         "usage": with_usage(part_of(result.usage, len(turn.input.runs) or 1)),
         "duration_ms": _MILLISECONDS,
     }
+
+
+def _gate_failed(turn: Turn) -> str:
+    why = turn.input.gate_warning
+    return f"Its check failed: {why}; the model was asked all the same." if why else ""
 
 
 def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:

@@ -85,6 +85,8 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
         RunRecord.objects.extend_gap(last.pk, joined.slots_to, joined.count)
         metrics.count_run(RunState.SKIPPED, gap.reason, gap.count or COUNT_LIMIT)
         return
+    # the slots that a cap stops after the first one have no turn: they say which cap it was as the first one does
+    is_same = last is not None and last.reason == gap.reason == GapReason.BUDGET
     RunRecord.objects.add_skipped(
         run_id=run_id(job.pk, gap.slots_from),
         job_id=job.pk,
@@ -95,6 +97,7 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
         slots_from=gap.slots_from,
         slots_to=gap.slots_to,
         slots_count=gap.count,
+        error=last.error if last is not None and is_same else "",
         error_detail=error_detail[:2000],
     )
 

@@ -15,6 +15,7 @@ from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.spending import Amount, Budget
 from agent_core.types import Usage
+from automations.appointments.panel import attention, why
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import update_routine
@@ -60,6 +61,9 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
     assert (Turn.objects.count(), Message.objects.filter(session=session).count()) == (1, 2)
     later = due(inside, job)
     assert (later.state, later.reason, Turn.objects.count()) == (RunState.SKIPPED, "budget", 1)
+    [notice] = attention(inside.person.user)
+    assert (notice.id, notice.text) == (job.pk, first.error)
+    assert first.error in why(inside.person.user, "automation", job.pk).now
     assert inside.model.calls == []
     assert MailboxEvent.objects.filter(event_type="budget_reached").count() == 1
     metrics.flush_counters()
@@ -69,6 +73,7 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
         update_agent(inside.person.agent.pk, {"limits": {"day": None}})
     else:
         update_job(job.pk, {"limits": {"day": {"tokens": PLENTY}}})
+    assert attention(inside.person.user) == []
     assert due(inside, job).state == RunState.SUCCEEDED
     Allowance.objects.all().delete()
 

@@ -49,7 +49,7 @@ def reported(inside: Inside) -> int:
     assert sum(used.requests for used in turns) == len(inside.model.calls)
     assert sum(used.micro_usd for used in turns) == today(inside).spent_micro_usd
     until = datetime.now(UTC) + timedelta(minutes=1)
-    [row], _ = usage_of(inside.person.user, "agent", until - timedelta(days=1), until)
+    [row] = usage_of(inside.person.user, "agent", until - timedelta(days=1), until).results
     assert (row.calls, row.usd) == (len(inside.model.calls), f"{today(inside).spent_micro_usd / 10**6:.6f}")
     return len(inside.model.calls)
 
