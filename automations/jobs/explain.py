@@ -249,7 +249,7 @@ def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
     last = facts.runs[0] if facts.runs else None
     stopped = cap_in_words(last)
     if held is None or firing >= held:
-        before = f"{describe_run(last, zone)} " if last and stopped else ""
+        before = f"{describe_run(last, zone)} " if last is not None and stopped else ""
         return f"{before}Next run: {when(firing, zone)}."
     if held == job.stopped_until:
         why = stopped or "What is left of a cap is too little for a call."
