@@ -60,7 +60,8 @@ def _slots_are_accounted_for(job: CronJob) -> None:
 def nothing_waits(agent: Agent) -> None:
     """Everything that was accepted came to an end."""
     left = Turn.objects.filter(session__agent=agent, state__in=[TurnState.QUEUED, TurnState.RUNNING])
-    assert not list(left.values_list("kind", "state", "session__state"))
+    waiting = list(left.values_list("kind", "state", "session__state"))
+    assert not waiting, waiting
 
 
 def nothing_is_left(agent_id: int, session_ids: set[Any], job_ids: set[str]) -> None:
