@@ -280,6 +280,7 @@ class Server(RuleBasedStateMachine):
         Worker.objects.all().delete()
 
     def _drain(self) -> None:
+        Worker.objects.all().delete()  # also those that have overtaken others a moment ago
         for worker in range(3):
             self.worker_dies(worker)
         for session in Session.objects.filter(agent=self.person.agent, type__in=SessionType.values):
