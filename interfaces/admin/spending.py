@@ -5,11 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
 
+from agent_core.spending import MICRO, dollars_text
 from interfaces.admin.agents import CAPS_HELP, ObjectField
 from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm
 from interfaces.admin.panels import Panel, link, spent_panel, used_panel
@@ -17,6 +21,13 @@ from sessions_app.models import Reservation, Spending, Turn, UserLimits
 from sessions_app.reads.usage import total_of
 from sessions_app.spending.accounts import set_user_caps
 from sessions_app.spending.caps import budget_of, caps_text, replacing
+
+PAGES = {  # of the subjects of caps, by scope
+    "agent": "sessions_app_agent",
+    "automation": "automations_cronjob",
+    "connection": "sessions_app_connection",
+    "user": "auth_user",
+}
 
 
 class UserLimitsForm(VerbForm[UserLimits]):
@@ -61,12 +72,32 @@ class UserLimitsAdmin(VerbAdmin[UserLimits]):
 
 @admin.register(Spending)
 class SpendingAdmin(ReadOnlyAdmin[Spending]):
-    list_display = [
-        "key", "spent_tokens", "spent_micro_usd", "reserved_tokens", "reserved_micro_usd", "told", "ends_at",
-    ]  # fmt: skip
+    list_display = ["period", "whose", "spent", "reserved", "told", "ends_at"]
     search_fields = ["key__startswith"]
     search_help_text = "The beginning of the key, such as `agent:7:day:`"
     ordering = ["key"]
+
+    @admin.display(description="period")
+    def period(self, obj: Spending) -> str:
+        return " ".join(obj.key.split(":")[2:])
+
+    @admin.display(description="cap of")
+    def whose(self, obj: Spending) -> str:
+        scope, subject = obj.key.split(":")[:2]
+        page = reverse(f"admin:{PAGES[scope]}_change", args=[subject])
+        return format_html('<a href="{}">{} {}</a>', page, scope, subject)
+
+    @admin.display(description="spent")
+    def spent(self, obj: Spending) -> str:
+        return _amounts(obj.spent_tokens, obj.spent_micro_usd)
+
+    @admin.display(description="reserved")
+    def reserved(self, obj: Spending) -> str:
+        return _amounts(obj.reserved_tokens, obj.reserved_micro_usd)
+
+
+def _amounts(tokens: int, micro_usd: int) -> str:
+    return f"${dollars_text(Decimal(micro_usd) / MICRO)}, {tokens:,} tokens"
 
 
 @admin.register(Reservation)

@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from automations.models import JobClock, RunRecord, ScheduledMessage
 from interfaces.admin.agents import CAPS_HELP
-from sessions_app.models import Agent, Session
+from sessions_app.models import Agent, Session, Spending
 from sessions_app.sessions.open import primary_session
 from sessions_app.spending.accounts import set_user_caps
 from tests.admin.conftest import act, fill, make_job, make_turn, shown, url
@@ -262,6 +262,17 @@ def test_the_page_of_a_user_shows_what_they_used_and_their_caps(staff: Client, p
     page = shown(staff, person.user)
     assert "$0.25 a run, $12.50 a day" in page
     assert url(caps, "change") in page
+
+
+@pytest.mark.rule("11.1")
+def test_the_list_of_spending_leads_to_whose_cap_it_is_and_says_amounts(
+    staff: Client, person: Person
+) -> None:
+    key = f"agent:{person.agent.pk}:day:2026-11-28"
+    row = Spending.objects.create(key=key, spent_tokens=12_345, spent_micro_usd=1_920_000)
+    page = staff.get(url(row, "changelist")).content.decode()
+    assert url(person.agent, "change") in page
+    assert "$1.92, 12,345 tokens" in page
 
 
 @pytest.mark.parametrize("name", ["userlimits", "agent", "cronjob", "connection"])
