@@ -159,11 +159,11 @@ def test_caps_and_prices_are_shown_and_set(person: Person) -> None:
     ):
         assert "no caps" in spending(*which)
         assert "$0.00 of $1.50 a day spent" in spending(*which, *limits)
-        assert "1 calls" in spending(*which)
+        assert "1 call, " in spending(*which)
         assert "9 tokens a run" not in spending(*which, "--limits", '{"run": null}')
         stored = UserLimits.objects.get(pk=user.pk) if row is None else type(row).objects.get(pk=row.pk)
         assert stored.limits == {"day": {"usd": "1.50"}}
-    assert "  work:m: 1 calls" in spending("--user", "ada", "--by", "model")
+    assert "  work:m: 1 call, " in spending("--user", "ada", "--by", "model")
     priced = ("--prices", '{"m": {"input": "1", "output": "8"}}')
     assert '"output": "8"' in spending("--connection", "work", "--user", "ada", *priced)
     mine.refresh_from_db()
