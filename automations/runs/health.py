@@ -132,6 +132,15 @@ def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
     return False
 
 
+def was_stopped_before(run: RunRecord) -> bool:
+    """Whether a cap stopped the last run before this one that asked for a model."""
+    ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | Q(
+        state=RunState.SKIPPED, reason=CapReached.code, started_at__isnull=False
+    )
+    before = RunRecord.objects.filter(ended, job=run.job_id, scheduled_for__lt=run.scheduled_for)
+    return before.order_by("-scheduled_for").values_list("state", flat=True).first() == RunState.SKIPPED
+
+
 def tell_stopped(run: RunRecord, why: str) -> bool:
     """Tell the owner that a cap stopped the run before its first model call, unless it stopped the previous run, too.
 
@@ -140,11 +149,7 @@ def tell_stopped(run: RunRecord, why: str) -> bool:
     job = run.job
     if job is None or not _is_counted(job):
         return True
-    ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | Q(
-        state=RunState.SKIPPED, reason=CapReached.code, started_at__isnull=False
-    )
-    before = RunRecord.objects.filter(ended, job=job, scheduled_for__lt=run.scheduled_for)
-    if before.order_by("-scheduled_for").values_list("state", flat=True).first() == RunState.SKIPPED:
+    if was_stopped_before(run):
         return False
     if stopped_until(job.agent.owner_id, job.pk) is not None:
         return True

@@ -183,10 +183,14 @@ def _gate_failed(turn: Turn) -> str:
 
 
 def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:
-    """End runs as SKIPPED, because the turn found nothing to do. A dead man's switch gets its ping."""
-    reason, columns = result.error_code or "", {"duration_ms": _MILLISECONDS} | _seen(turn)
-    done = runs.skip(reason, response_summary=first_line(result.error_text or ""), **columns)
-    if done and turn.input.pings:
+    """End runs as SKIPPED, because the turn found nothing to do, or a cap stopped it as the one before it. A dead man's
+    switch gets its ping if there was nothing to do.
+    """
+    reason, why = result.error_code or "", result.error_text or ""
+    is_stopped = reason == CapReached.code
+    columns = {"duration_ms": _MILLISECONDS, "error": why if is_stopped else ""} | _seen(turn)
+    done = runs.skip(reason, response_summary=first_line(why), **columns)
+    if done and turn.input.pings and not is_stopped:
         _ping(turn, failed=False)
 
 

@@ -13,8 +13,9 @@ from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, TurnResult
 from automations.jobs.provenance import provenance_of
-from automations.models import CronJob
+from automations.models import CronJob, RunRecord
 from automations.runs import record, report
+from automations.runs.health import was_stopped_before
 from automations.runs.with_turn import keep_prompt, start_runs
 from automations.schedules.zone_files import load_zone
 from automations.turn_kinds.gate import check_gate, findings_mark, noted, with_findings
@@ -155,3 +156,10 @@ class AutomationKind(SlotKind):
     def trigger(self, turn: Turn, session: Session) -> Trigger:
         """The automation's message. The answer takes the session's route, never a legacy address (rule 4.9)."""
         return trigger_of(turn, BOUND_PROMPT, session.standing_route)
+
+    def repeats(self, turn: Turn, result: TurnResult) -> bool:
+        """Whether a cap stopped the slot before its first model call, as it stopped the one before."""
+        if not record.was_stopped(turn, result):
+            return False
+        run = RunRecord.objects.filter(pk=turn.origin_run).first()
+        return run is not None and run.attempt == 1 and was_stopped_before(run)

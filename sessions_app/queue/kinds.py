@@ -94,6 +94,10 @@ class Kind:
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """Return the task against which the reply is judged before the commit; None: it is not judged."""
 
+    def repeats(self, turn: Turn, result: TurnResult) -> bool:  # noqa: ARG002 - every kind is asked alike
+        """Whether a failure is that of the turn before, of which the conversation has the messages already."""
+        return False
+
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> bool | None:
         """The turn ended; called in the transaction of its commit. `closure` is the last text people see.
 

@@ -114,6 +114,8 @@ def _finish(handle: Handle, turn: Turn) -> None:
             if result.ending is Ending.HANDED_BACK:
                 _hand_back(handle, turn, journal)
                 return
+            if result.ending is Ending.FAILED and prepared.kind.repeats(turn, result):
+                raise NothingToDo(result.error_code or "", result.error_text or "")
             short = compress_history(prepared, result, handle.control)
         commit(prepared, replace(result, usage=handle.control.used), short)
     except (Stale, OperationalError, InterfaceError):

@@ -225,5 +225,8 @@ def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: s
         inline_due()
         run = due(inside, job)
         assert (run.state, run.reason) == (RunState.SKIPPED, "budget")
+        assert "1 of 1 tokens" in describe_run(run, UTC)
         [told] = MailboxEvent.objects.all()
         assert (told.event_type, job.name in told.summary) == ("failing", True)
+        if how == "bound":
+            assert Message.objects.filter(session=job.session).count() == 2, "the conversation has it once"
