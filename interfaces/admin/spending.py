@@ -79,11 +79,14 @@ class SpendingAdmin(ReadOnlyAdmin[Spending]):
 
     @admin.display(description="period")
     def period(self, obj: Spending) -> str:
-        return " ".join(obj.key.split(":")[2:])
+        return " ".join(obj.key.split(":")[2:]) or obj.key
 
     @admin.display(description="cap of")
     def whose(self, obj: Spending) -> str:
-        scope, subject = obj.key.split(":")[:2]
+        scope, _, rest = obj.key.partition(":")
+        subject = rest.partition(":")[0]
+        if scope not in PAGES or not subject:
+            return obj.key
         page = reverse(f"admin:{PAGES[scope]}_change", args=[subject])
         return format_html('<a href="{}">{} {}</a>', page, scope, subject)
 

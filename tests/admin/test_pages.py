@@ -270,8 +270,10 @@ def test_the_list_of_spending_leads_to_whose_cap_it_is_and_says_amounts(
 ) -> None:
     key = f"agent:{person.agent.pk}:day:2026-11-28"
     row = Spending.objects.create(key=key, spent_tokens=12_345, spent_micro_usd=1_920_000)
+    Spending.objects.create(key="<b>")
     page = staff.get(url(row, "changelist")).content.decode()
     assert url(person.agent, "change") in page
+    assert "&lt;b&gt;" in page, "a key of another form is shown as it is"
     assert "$1.92, 12,345 tokens" in page
 
 
