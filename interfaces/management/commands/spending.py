@@ -23,13 +23,14 @@ from sessions_app.spending.caps import budget_of, caps_in_words
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Whose caps they are. `change` takes `limits` and `prices` as the API does."""
+    """Whose caps they are. `change` takes `limits` and `prices` as the API does. `user`: if they are a user's."""
 
     name: str
     budget: Budget
     turns: QuerySet[Turn]
     change: Callable[[dict[str, Any]], object]
     prices: dict[str, Any] | None = None
+    user: User | None = None
 
 
 class Command(BaseCommand):
@@ -59,7 +60,7 @@ class Command(BaseCommand):
                 raise BadInput("--prices belongs to --connection", code="bad_prices")
             if changes:
                 _subject(options).change(changes)
-            for line in _lines(_subject(options), options):
+            for line in _lines(_subject(options), options["by"] or "agent"):
                 self.stdout.write(plain(line))
 
 
@@ -74,6 +75,7 @@ def _subject(options: dict[str, Any]) -> Subject:
             budget=budget_of("user", user.pk, stored.limits if stored else {}),
             turns=Turn.objects.filter(owner_id=user.pk),
             change=lambda changes: set_user_caps(user.pk, changes["limits"]),
+            user=user,
         )
     agent = choose_agent(options["agent"])
     return Subject(
@@ -106,12 +108,12 @@ def _connection(user: User | None, name: str) -> Subject:
     )
 
 
-def _lines(subject: Subject, options: dict[str, Any]) -> Iterator[str]:
+def _lines(subject: Subject, by: str) -> Iterator[str]:
     caps = caps_in_words(subject.budget)
     yield f"{subject.name}: {' '.join(caps.values()) or 'no caps'}"
     if subject.prices is not None:
         yield f"Own prices: {json.dumps(subject.prices) if subject.prices else 'none'}"
     yield f"Last 30 days: {total_of(subject.turns).words}"
-    if options["user"] and not options["connection"]:
-        for row in usage_of(_user(options["user"]), options["by"] or "agent").results:
+    if subject.user is not None:
+        for row in usage_of(subject.user, by).results:
             yield f"  {row.name}: {row.words}"
