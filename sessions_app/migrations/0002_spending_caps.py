@@ -42,7 +42,8 @@ BEGIN
   RETURN NEXT;
 END $$"""
 # null instead of what was used: all that was reserved. Returns the caps of which more than told is spent, and a row
-# only if the reservation still stands. A cap of no dollars is not reached by what costs nothing. It does not wait for the disk: if it is lost in a crash, the reservation stands
+# only if the reservation still stands. A cap of no dollars is not reached by what costs nothing. It does not wait for
+# the disk: if it is lost in a crash, the reservation stands
 SETTLE = """
 CREATE FUNCTION rondo_settle(which bigint, used_tokens bigint, used_micro_usd bigint)
 RETURNS TABLE (cap jsonb, percent integer, tokens bigint, micro_usd bigint)
