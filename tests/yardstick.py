@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-QUIET = 0.05  # seconds of processor that the yardstick takes on a quiet core of 2.5 GHz
-
 
 def yardstick() -> None:
     """Work of a fixed size: a request's cost is a multiple of it."""
