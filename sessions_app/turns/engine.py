@@ -51,7 +51,8 @@ def run_engine(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent,
     if found := unattended_answer.answer_of(prepared):
         given |= {"unasked": unattended_answer.ONLY_THIS} if plans else {}
         story = unattended_answer.run_answer(prepared, *found, given, control)
-        return story if plans else _asking(prepared, story)
+        specs = {spec.name: spec for spec in prepared.request.tools}
+        return story if plans else _asking(ChatConsent(prepared=prepared, specs=specs), story)
     if not plans:
         return _chat(prepared, given, control)
     # late, so that a server whose agents only chat does not load the planner
@@ -81,21 +82,19 @@ def _with_questions(
 def _chat(
     prepared: Prepared, given: dict[str, Any], control: TurnControl
 ) -> Generator[TurnEvent, None, TurnResult]:
-    """Run a chat's turn. Consent is asked for below its answer."""
+    """Run a chat's turn. What it reads is read at once, while a connection is held."""
     chat_consent = ChatConsent.of(prepared)
     given["consented"] = chat_consent.allows
     request = chat_consent.with_note(_with_task_state(prepared))
     ports = JournalPorts(**given)
-    result = yield from _with_questions(prepared, ports, run_turn(request, ports, control))
-    return (yield from chat_consent.ask(result))
+    return _asking(chat_consent, _with_questions(prepared, ports, run_turn(request, ports, control)))
 
 
 def _asking(
-    prepared: Prepared, story: Generator[TurnEvent, None, TurnResult]
+    chat_consent: ChatConsent, story: Generator[TurnEvent, None, TurnResult]
 ) -> Generator[TurnEvent, None, TurnResult]:
-    """Run the turn of a yes to a scheduled turn. Consent to further calls is asked for below its answer."""
-    specs = {spec.name: spec for spec in prepared.request.tools}
-    return (yield from ChatConsent(prepared=prepared, specs=specs).ask((yield from story)))
+    """Run the turn, and ask below its answer for the consent that its calls need."""
+    return (yield from chat_consent.ask((yield from story)))
 
 
 @dataclass(frozen=True, kw_only=True)

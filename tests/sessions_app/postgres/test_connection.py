@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from django.conf import settings
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
 from psycopg import sql
 
 from agent_core.llm.protocol import ModelCall, ModelReply
@@ -23,7 +23,7 @@ from tests.agent_core.planner.plans import REASON, RESPOND, plan, revision, says
 from tests.chaos.test_silent_connections import pool_at, pooled
 from tests.conftest import Person
 from tests.deletion import caller
-from tests.inside import Inside, Script, call, makes
+from tests.inside import Inside, Script, call, during, makes
 from tests.proxy import Proxy
 from tests.up import run
 
@@ -106,6 +106,15 @@ def test_connections_that_break_in_a_model_call_do_not_repeat_it(
     assert (turn.state, turn.attempt) == ("succeeded", 1), turn.error_detail
     assert len(inside.model.calls) == (5 if planned else 2)
     assert inside.did("once") == 1
+
+
+@pytest.mark.parametrize("said", ["hello", "yes"])
+def test_no_connection_is_held_while_a_model_answers(inside: Inside, said: str) -> None:
+    own, held = connections["default"], []
+    turn = inside.say(
+        inside.person.session(), said, during(lambda: held.append(own.connection), ModelReply(text="Hello."))
+    )
+    assert (turn.state, held) == ("succeeded", [None])
 
 
 DEFAULTS = {
