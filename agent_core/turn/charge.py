@@ -57,12 +57,13 @@ class Charge:
     used: Amount | None = None  # None: not known
 
     def took(self, reply: ModelReply) -> ModelReply:
-        """Note what the reply used, and return it with its cost. A provider that counts nothing leaves it unknown."""
+        """Note what the reply used, and return it with its cost. It stays unknown if the provider did not count it."""
         usage = reply.usage
         price = price_of_call(self.model, self.connection, usage.input_tokens)
         micro = price.micro_of(usage.input_tokens, usage.output_tokens) if price else 0
-        if tokens := usage.input_tokens + usage.output_tokens:
-            self.used = Amount(tokens=tokens, micro_usd=micro)
+        says_nothing = not (reply.text or reply.calls)
+        if usage.input_tokens and (usage.output_tokens or says_nothing):
+            self.used = Amount(tokens=usage.input_tokens + usage.output_tokens, micro_usd=micro)
             self.counted.model, self.counted.call = self.model, self.call
             self.counted.tokens = usage.input_tokens
         return replace(reply, usage=replace(usage, micro_usd=micro))

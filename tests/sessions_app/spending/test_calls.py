@@ -115,6 +115,7 @@ FREE.is_free = True
         pytest.param(ModelUnavailable("silent"), "all", id="the model fell silent"),
         pytest.param(ValueError("a bug"), "all", id="a bug"),
         pytest.param(says("Hi.", Usage(requests=1)), "all", id="the provider counts nothing"),
+        pytest.param(says("Hi.", Usage(input_tokens=70)), "all", id="the provider counts the request alone"),
         pytest.param(says("Hi.", Usage(input_tokens=-70, output_tokens=30)), "all", id="a count is negative"),
         pytest.param(says("Hi.", Usage(input_tokens=10**30)), "all", id="a count is no count of tokens"),
     ],
@@ -163,7 +164,9 @@ def test_what_was_said_before_a_cap_stands_with_a_closure(inside: Inside) -> Non
     cap(inside, day={"tokens": PLENTY})
     session = inside.person.session()
     first = ModelReply(
-        text="I will look.", calls=(call("listen"),), usage=Usage(input_tokens=PLENTY, requests=1)
+        text="I will look.",
+        calls=(call("listen"),),
+        usage=Usage(input_tokens=PLENTY, output_tokens=1, requests=1),
     )
     with listening(lambda: None):
         inside.model.answer_with(first)
@@ -215,7 +218,7 @@ def test_owners_are_told_once_of_80_and_100_percent(inside: Inside) -> None:
     session = inside.person.session()
     for used, news in ((810_000, ["budget_near"]), (10, []), (190_000, ["budget_reached"]), (1, [])):
         MailboxEvent.objects.all().delete()
-        inside.model.answer_with(says("Hello.", Usage(input_tokens=used, requests=1)))
+        inside.model.answer_with(says("Hello.", Usage(input_tokens=used, output_tokens=1)))
         inside.say(session, "hello")
         inside.model.replies.clear()
         assert list(MailboxEvent.objects.values_list("event_type", flat=True)) == news
@@ -258,7 +261,7 @@ def test_a_cap_in_a_zone_whose_data_are_gone_counts_by_utc_and_costs_no_answer(i
     cap(inside, day={"tokens": 100_000})
     Agent.objects.update(timezone="Mars/Olympus")
     session = inside.person.session()
-    inside.model.answer_with(says("Hello.", Usage(input_tokens=99_999, requests=1)))
+    inside.model.answer_with(says("Hello.", Usage(input_tokens=99_998, output_tokens=1)))
     assert inside.say(session, "hello").state == TurnState.SUCCEEDED
     assert MailboxEvent.objects.get().event_type == "budget_near"
     refused = inside.say(session, "hello")
