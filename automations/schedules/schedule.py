@@ -7,9 +7,10 @@ Where a new kind goes:
 * here: a class beside the three, its keys in `_KEYS`, its reader in `parse_schedule`;
 * `automations/models/job.py`: a member of `ScheduleKind`, columns, and the CHECK, with a migration;
 * `plan.py`: the columns are read by `schedule_of`; `describe.py`: if clock changes concern it;
-* every other place that differs by kind names `ScheduleKind`: `git grep ScheduleKind` finds the agents' tool, routines,
-  API, MCP server, form, admin, command, import and the walk for time zones. `git grep every_seconds` finds the rules
-  for intervals.
+* every other place that differs by kind names `ScheduleKind` or a class of a schedule:
+  `git grep -E 'ScheduleKind|(Cron|Every|At)Schedule'` finds the agents' tool, routines, API, form, admin, command,
+  import and the walk for time zones. `git grep every_seconds` finds the rules for intervals, and the arguments of the
+  MCP server.
 """
 
 # ruff: noqa: ARG002 -- all kinds have the same signatures

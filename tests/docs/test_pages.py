@@ -81,6 +81,21 @@ def test_each_path_that_a_page_names_exists() -> None:
     assert _found(missing, [DOCS / name for name in pages]) == []
 
 
+def test_the_names_of_the_glossary_are_names_of_the_code() -> None:
+    code = {
+        word
+        for app in APPS
+        for path in (ROOT / app).rglob("*.py")
+        for word in re.findall(r"\w+", path.read_text())
+    }
+    rows = re.findall(r"^\|[^|]*\|([^|]*)\|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    named = {
+        word for row in rows for span in re.findall(r"`([\w. ]+)`", row) for word in re.findall(r"\w+", span)
+    }
+    assert len(named) > 50
+    assert named - code == set()
+
+
 def test_variables_that_pages_name_are_in_the_table() -> None:
     known = set(re.findall(r"^\| `([A-Z_]+)` \|", (DOCS / "configuration.md").read_text(), re.MULTILINE))
 
