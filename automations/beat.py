@@ -102,7 +102,10 @@ class Scheduler(CeleryScheduler):
         return 0.0
 
     def _apply_flag(self) -> None:
-        """At the start and after each maintenance, apply `scheduler.cron_jobs`: another beat may have changed it."""
+        """Move isolated routines in or out of heartbeats as the flag `scheduler.cron_jobs` says (`apply_jobs_flag`).
+
+        Repeated with each maintenance, because another beat may have another flag.
+        """
         if not self._flag_is_applied:
             apply_jobs_flag()
             self._flag_is_applied = True

@@ -57,7 +57,7 @@ def name_of(message: ScheduledMessage) -> str:
 
 
 def about_message(message: ScheduledMessage) -> dict[str, Any]:
-    """The fields of entries and notices that say which message it is, and where it is sent."""
+    """The fields by which calendar entries and notices name a scheduled message: its id, text, session and agent."""
     return {
         "kind": "message",
         "id": message.pk,

@@ -196,7 +196,7 @@ def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, de
 
 
 def _task(run: RunRecord) -> dict[str, Any]:
-    """A routine as an item of the turn's tasks."""
+    """An entry of the turn's `tasks`: the routine that the heartbeat is to do, and in which run."""
     job = run.of_job
     return {
         "id": job.pk,

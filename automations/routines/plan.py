@@ -108,7 +108,7 @@ def interval_text(seconds: int) -> str:
 
 
 def moves_the_clock(job: CronJob, columns: Mapping[str, Any]) -> bool:
-    """Whether these columns change the job's slots. The zone of an interval or an instant does not."""
+    """Whether these columns change the job's slots. A time zone changes those of a cron expression alone."""
     is_cron = columns.get("schedule_kind", job.schedule_kind) == ScheduleKind.CRON
     return bool(columns.keys() & _SCHEDULE_COLUMNS) or (is_cron and "timezone" in columns)
 

@@ -202,7 +202,7 @@ def begin_conversation(request: HttpRequest) -> HttpResponse:
 
 
 def _unused(agent: Agent) -> Session | None:
-    """The newest conversation of the pages in which nothing was said."""
+    """The agent's newest conversation that was opened on the pages and has neither message nor title nor turn."""
     rows = Session.objects.filter(agent=agent, type=SessionType.SUB, channel=WEB, state=SessionState.OPEN)
     return rows.filter(last_seq=0, title="", turns=None).order_by("-created_at").first()
 

@@ -134,10 +134,10 @@ class Written:
 def write_document(
     agent_id: int, name: str, content: str, *, revision: int | None = None, basis: str | None = None
 ) -> Written:
-    """Replace a document. Returns it and what its backing did.
+    """Replace a document. Returns it and what that changed elsewhere, such as routines (`DocumentBacking`).
 
-    `revision` is as for `put_document`. `basis` is that of the view which the writer has read: RevisionConflict if it
-    is no longer current.
+    `revision` is as for `put_document`. `basis`: the `DocumentView.basis` that the writer last read; RevisionConflict
+    if it has changed since.
     """
     _check_text(name, content)
     try:

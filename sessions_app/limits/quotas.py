@@ -117,7 +117,7 @@ def _check_stored(owner_id: int) -> None:
 
 
 def is_full(owner_id: str) -> Exists:
-    """Condition: the user of this column has stored too many bytes, and is marked."""
+    """Condition: the user whose id this column has was marked as one who has stored too many bytes."""
     key = Concat(Value(FULL), Cast(OuterRef(owner_id), CharField()))
     return Exists(Allowance.objects.filter(key=key, full_at__gt=Now()))
 

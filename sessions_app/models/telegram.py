@@ -14,9 +14,9 @@ LONGEST_ERROR = 300  # characters
 class TelegramBot(models.Model):
     """A bot of Telegram through which its owner talks with an agent. The token is stored as ciphertext only.
 
-    `telegram_id` and `username` are Telegram's: one bot belongs to one agent, because its updates can be read once.
-    `code_sha256` is the hash of the code that connects the next chat; empty when there is none. `last_error` says why
-    its updates cannot be read; empty when they can, or nobody tried yet.
+    `telegram_id` and `username` are Telegram's: one bot belongs to one agent, because Telegram gives its updates to one
+    reader only. `code_sha256` is the hash of the code that connects the next chat; empty when there is none.
+    `last_error` says why its updates cannot be read; empty when they can, or nobody tried yet.
     """
 
     agent = models.OneToOneField(

@@ -200,7 +200,7 @@ def schedule_fields(job: CronJob) -> dict[str, Any]:
 
 
 def _cron_fields(expr: str) -> dict[str, Any]:
-    """The schedule in words, or the cron expression if there are none."""
+    """The form's fields that say the same as a cron expression; `repeat` alone, as cron, if no others do."""
     minute, hour, day, month, weekday = expr.split()
     if not (minute.isdecimal() and hour.isdecimal() and month == "*"):
         return {"repeat": Repeat.CRON}
