@@ -8,17 +8,15 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rest_framework.request import Request
 
+from agent_core.types import Image
 from interfaces.http import headers
 from sessions_app.exceptions import BadInput
 from sessions_app.sessions.client_places import ClientHistory
 from sessions_app.sessions.images import MOST_IMAGES, image_in_url, with_note
-
-if TYPE_CHECKING:
-    from agent_core.types import Image
 
 PROTOCOL = "openai"
 CHAT_HEADERS = ("X-Rondo-Chat-Id", "X-OpenWebUI-Chat-Id", "X-Conversation-Id")
