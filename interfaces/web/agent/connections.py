@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from agent_core.connections import PROVIDERS, Provider
 from agent_core.prices import ALL
 from agent_core.spending import Budget
-from interfaces.web.agent.spending import CAPS, cap_rows, stored_caps, typed_caps
+from interfaces.web.agent.settings import CAPS, cap_rows, stored_caps, typed_caps
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.connections import edit, reads
 from sessions_app.connections.check import TESTS, call_once

@@ -28,11 +28,12 @@ from interfaces.web.appointments.forms import (
     LaterForm,
     RoutineForm,
     ScheduleForm,
+    beside_field,
+    in_words,
     wall_time,
 )
 from interfaces.web.appointments.panel import changed, session_with, show_part
 from interfaces.web.pages import fragment, given_revision, person, person_page
-from interfaces.web.refusals import beside_field, in_words
 from sessions_app.agents.edit import known_zones
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Session
