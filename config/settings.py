@@ -153,7 +153,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"amounts": "interfaces.web.amounts", "times": "interfaces.web.times"},
+            "builtins": ["interfaces.web.formats"],
         },
     },
 ]

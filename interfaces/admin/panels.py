@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -106,7 +105,7 @@ def beginning(field: str, length: int, title: str) -> Callable[[Any], str]:
 
     @admin.display(description=title)
     def column(row: Any) -> str:
-        return str(attrgetter(field)(row))[:length]
+        return str(getattr(row, field))[:length]
 
     column.__name__ = f"beginning_of_{field}"
     return column
@@ -133,6 +132,14 @@ def outcome(state: str, attention: str) -> SafeString:
 def delivery_states(row: Any) -> str:
     """A column with the state of each delivery of a row that has `shown_deliveries`."""
     return ", ".join(f"{each['channel']}: {each['state']}" for each in row.shown_deliveries) or "-"
+
+
+def table(
+    title: str, rows: Iterable[Any], columns: Mapping[str, Callable[[Any], Any]], more: str = ""
+) -> Panel:
+    """A panel with a line for each row. `columns`: by header, what is shown of a row."""
+    cells = [[shown(row) for shown in columns.values()] for row in rows]
+    return Panel(title=title, headers=[*columns], rows=cells, more=more)
 
 
 def used_panel(words: str) -> Panel:

@@ -13,11 +13,11 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, RangeDateTime
 
 from automations.jobs.failing import try_again
 from automations.models import RunRecord, RunState, ScheduledMessage
-from automations.runs.describe import CANCELLED, FAILED, GAPS
+from automations.runs.describe import REASONS
 from automations.scheduled_messages import cancel_message
 from interfaces.admin.base import ReadOnlyAdmin, row_action, value_filter
 from interfaces.admin.jobs import explanation_of, sentence_of
-from interfaces.admin.panels import Panel, beginning, delivery_states, label, link, linked, state_label
+from interfaces.admin.panels import Panel, beginning, delivery_states, label, link, linked, state_label, table
 from sessions_app.reads.selectors import with_deliveries
 
 
@@ -48,7 +48,7 @@ class RunRecordAdmin(ReadOnlyAdmin[RunRecord]):
     ]  # fmt: skip
     list_select_related = ["job", "job__agent", "scheduled_message__session__agent"]
     list_filter = [
-        "state", "attention", value_filter("reason", lambda: sorted({*GAPS, *CANCELLED, *FAILED})),
+        "state", "attention", value_filter("reason", lambda: sorted(REASONS)),
         ("job__agent", AutocompleteSelectFilter), ("created_at", TimeRange),
         ("not_before", admin.EmptyFieldListFilter),
     ]  # fmt: skip
@@ -98,11 +98,6 @@ class RunRecordAdmin(ReadOnlyAdmin[RunRecord]):
         yield from super().panels(obj)
 
 
-def _cancel(message: ScheduledMessage) -> str:
-    cancel_message(message.pk)
-    return "is cancelled"
-
-
 @admin.register(ScheduledMessage)
 class ScheduledMessageAdmin(ReadOnlyAdmin[ScheduledMessage]):
     list_display = [
@@ -114,7 +109,11 @@ class ScheduledMessageAdmin(ReadOnlyAdmin[ScheduledMessage]):
     search_fields = ["=id", "=session__id", "=session__key"]
     search_help_text = "Id, or the session's id or key"
     ordering = ["-created_at", "-id"]
-    actions = [row_action("cancel", "Cancel the selected messages", _cancel)]
+    actions = [
+        row_action(
+            "cancel", "Cancel the selected messages", lambda row: cancel_message(row.pk), "is cancelled"
+        )
+    ]
     panel_fields = {"message_text": "Text"}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ScheduledMessage]:
@@ -128,20 +127,17 @@ class ScheduledMessageAdmin(ReadOnlyAdmin[ScheduledMessage]):
     def panels(self, obj: ScheduledMessage) -> Iterable[Panel]:
         yield from super().panels(obj)
         runs = RunRecord.objects.filter(scheduled_message=obj).select_related("turn")
-        yield Panel(
-            title="Run",
-            headers=["due (UTC)", "state", "reason", "turn", "lag ms", "error"],
-            rows=[
-                [
-                    link(run, run.scheduled_for),
-                    label(run.state),
-                    run.reason,
-                    link(run.turn),
-                    run.lag_ms,
-                    run.error,
-                ]
-                for run in runs
-            ],
+        yield table(
+            "Run",
+            runs,
+            {
+                "due (UTC)": lambda run: link(run, run.scheduled_for),
+                "state": lambda run: label(run.state),
+                "reason": lambda run: run.reason,
+                "turn": lambda run: link(run.turn),
+                "lag ms": lambda run: run.lag_ms,
+                "error": lambda run: run.error,
+            },
         )
         if replaced := obj.replaced.order_by("send_at", "pk"):
             rows = [[link(row), row.send_at] for row in replaced]

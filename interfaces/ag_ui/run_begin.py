@@ -6,12 +6,13 @@ import hashlib
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ag_ui.core import DataSource, ImagePart, ResumeEntry, RunAgentInput, TextPart, UserMessage
 from django.contrib.auth.models import User
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
+from agent_core.types import Image
 from sessions_app.exceptions import BadInput, HistoryDiverged, NotFound, SessionExists
 from sessions_app.models import Turn
 from sessions_app.questions import question_reads, questions
@@ -20,10 +21,6 @@ from sessions_app.reads import selectors
 from sessions_app.sessions.history import some_messages
 from sessions_app.sessions.images import MOST_IMAGES, image_in_base64, with_note
 from sessions_app.sessions.open import open_session
-
-if TYPE_CHECKING:
-    from agent_core.types import Image
-
 
 LONGEST_ID = 150  # characters of a thread's, message's or interrupt's id
 BACKGROUND_ROLES = frozenset({"system", "developer", "activity", "reasoning"})

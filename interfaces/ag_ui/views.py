@@ -15,9 +15,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from interfaces.ag_ui import run_end
+from interfaces.ag_ui import run_events
 from interfaces.ag_ui.run_begin import read_run, session_of, start_turn
-from interfaces.ag_ui.run_events import RunEvents
 from interfaces.http.auth import TALK, right_of
 from interfaces.http.base import ApiView, EventStreamRenderer
 from sessions_app.exceptions import NotFound, NoThreadFree
@@ -50,10 +49,10 @@ class AgentRuns(ApiView):
         about = {"rondo": {"session": str(session.pk), "turn": turn and turn.pk}}
         started = core.RunStartedEvent(thread_id=run.thread_id, run_id=run.run_id, metadata=about)
         if turn is None:
-            success = run_end.finished(started, core.RunFinishedSuccessOutcome())
-            whole = [started, *run_end.history(self.user, session.pk), success]
+            success = run_events.finished(started, core.RunFinishedSuccessOutcome())
+            whole = [started, *run_events.history(self.user, session.pk), success]
             return HttpResponse(_encoded(whole), content_type=ENCODER.get_content_type(), headers=HEADERS)
-        events = RunEvents(
+        events = run_events.RunEvents(
             turn.pk, is_repeated=turn.state != TurnState.QUEUED, has_ended=turn.state not in OPEN_STATES
         )
         position = Position(session_id=turn.session_id, cursor=cursor)
@@ -68,7 +67,7 @@ class RunResponse(StreamingHttpResponse):
         user: User,
         session_id: uuid.UUID,
         started: core.RunStartedEvent,
-        events: RunEvents,
+        events: run_events.RunEvents,
         position: Position,
         reader: StreamReader,
     ) -> None:
@@ -111,8 +110,8 @@ class RunResponse(StreamingHttpResponse):
         turn_id, asked = self._events.turn_id, self._events.asked
         try:
             needed = self._events.needs_history
-            shown = run_end.history(self._user, self._session_id, turn_id) if needed else []
-            end = run_end.end_of_run(self._user, turn_id, self._started, None if shown else asked)
+            shown = run_events.history(self._user, self._session_id, turn_id) if needed else []
+            end = run_events.end_of_run(self._user, turn_id, self._started, None if shown else asked)
         except NotFound:  # it was deleted meanwhile
             shown, end = [], core.RunErrorEvent(message="the session was deleted", code="not_found")
         return [*shown, end]

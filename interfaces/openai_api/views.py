@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.urls import path, re_path, reverse
@@ -14,18 +14,21 @@ from rest_framework.request import Request
 from interfaces.http.auth import READ, TALK, TokenAuthentication, right_of
 from interfaces.http.base import ApiView, EventStreamRenderer
 from interfaces.http.errors.problems import problem_in
-from interfaces.openai_api.answers import Reply, StreamedAnswer, WholeAnswer
-from interfaces.openai_api.chunks import DONE, Completion, error_body, news_text
-from interfaces.openai_api.requests import PROTOCOL, CompletionRequest, read_request
-from interfaces.openai_api.tasks import answer_task
+from interfaces.openai_api.answers import (
+    DONE,
+    Completion,
+    Reply,
+    StreamedAnswer,
+    WholeAnswer,
+    error_body,
+    news_text,
+)
+from interfaces.openai_api.requests import PROTOCOL, CompletionRequest, answer_task, read_request
+from sessions_app.models import Agent
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_answers, client_chats
 from sessions_app.streams.hub import beginning
 from sessions_app.streams.reader import StreamReader
-
-if TYPE_CHECKING:
-    from sessions_app.models import Agent
-
 
 MOST_MODELS = 1_000
 

@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from interfaces.telegram import polling
-from interfaces.telegram.buttons import buttons_of
+from interfaces.telegram.updates import buttons_of
 from sessions_app.channels.base import BadAddress, Parcel, Unsent
 from sessions_app.exceptions import UnreadableSecret
 from sessions_app.models import Session, TelegramChat

@@ -1,6 +1,7 @@
 """Handles an update of Telegram: it becomes a message for a session, an answer to a question, or a connected chat.
 
-An update is stored in the transaction of its effect, so that a repeated update has none.
+An update is stored in the transaction of its effect, so that a repeated update has none. Buttons below a question that
+takes yes or no name their question, so each counts for no other (rule 3.5).
 """
 
 from __future__ import annotations
@@ -13,10 +14,29 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from interfaces.telegram import buttons
-from sessions_app.exceptions import NotFound, OwnerInactive, SessionExists, SessionsError
+from agent_core.execution import Status
+from sessions_app.exceptions import (
+    NotFound,
+    NotWaiting,
+    OwnerInactive,
+    QuestionTaken,
+    SessionExists,
+    SessionsError,
+)
 from sessions_app.limits.request_rate import Rate, take_allowance
-from sessions_app.models import Agent, Session, TelegramBot, TelegramChat, TelegramUpdate, TurnInput
+from sessions_app.models import (
+    Agent,
+    ConsentQuestion,
+    ExecutionState,
+    Session,
+    TelegramBot,
+    TelegramChat,
+    TelegramUpdate,
+    Turn,
+    TurnInput,
+)
+from sessions_app.questions.question_reads import question_after
+from sessions_app.questions.questions import answer_consent, answer_question
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.open import open_session
 from sessions_app.telegram import binding
@@ -159,7 +179,7 @@ def _press(bot: TelegramBot, update_id: int, query: Any) -> Reply:
     chat_id = query.message.chat.id if query.message is not None else 0
     if query.from_user.id != chat_id or binding.connected_chat(bot.pk, chat_id) is None:
         return Reply(press_id=query.id, text=NOT_YOURS)
-    text = buttons.press(bot.pk, str(query.data or ""), _key(bot, update_id))
+    text = press(bot.pk, str(query.data or ""), _key(bot, update_id))
     return Reply(press_id=query.id, text=text, chat_id=chat_id, message_id=query.message.message_id)
 
 
@@ -185,3 +205,62 @@ def _note(bot: TelegramBot, chat_id: int, text: str) -> Reply | None:
 
 def _one_line(name: str) -> str:
     return "".join(each for each in name if each.isprintable())[:LONGEST_NAME]
+
+
+ANSWERED = "This question was answered already."
+LONGEST_LABEL = 40  # characters
+_DATA = re.compile(r"(yes|no):([0-9a-z]{1,16})")
+
+
+def buttons_of(turn_id: int) -> list[tuple[str, str]]:
+    """Return label and data of each button below the question that this turn asked.
+
+    Empty if it asked nothing, or a question that is not answered by yes or no.
+    """
+    turn = Turn.objects.filter(pk=turn_id).first()
+    asked = question_after(turn) if turn is not None else None
+    if asked is None or not asked.id:
+        return []
+    if asked.calls:
+        more = f" and {len(asked.calls) - 1} more" if len(asked.calls) > 1 else ""
+        labels = (f"Allow {asked.calls[0]['name']}"[:LONGEST_LABEL] + more, "Refuse")
+    elif _takes_yes_or_no(asked.execution):
+        labels = ("Yes", "No")
+    else:
+        return []
+    return [(label, f"{word}:{asked.id}") for label, word in zip(labels, ("yes", "no"), strict=True)]
+
+
+def press(agent_id: int, data: str, key: str) -> str:
+    """Answer the question that a button names, as the page's buttons do. Returns what to show to who pressed it.
+
+    `key` is the press's own: a repeated one changes nothing.
+    """
+    pressed = _DATA.fullmatch(data)
+    if pressed is None:
+        return ANSWERED
+    word, question_id = pressed.groups()
+    try:
+        _answer(agent_id, word, question_id, key)
+    except (NotWaiting, QuestionTaken):
+        return ANSWERED
+    except SessionsError as refusal:
+        return str(refusal)[:200]
+    return "You answered: yes." if word == "yes" else "You answered: no."
+
+
+def _answer(agent_id: int, word: str, question_id: str, key: str) -> None:
+    asked = ConsentQuestion.objects.filter(pk=question_id, session__agent_id=agent_id).first()
+    if asked is not None:
+        answer_consent(asked, word, key)
+        return
+    waiting = ExecutionState.objects.filter(question_id=question_id, session__agent_id=agent_id)
+    execution = waiting.order_by("-created_at").first()
+    if execution is None:
+        raise NotWaiting
+    answer_question(execution, word, key, question_id)
+
+
+def _takes_yes_or_no(execution_id: str) -> bool:
+    rows = ExecutionState.objects.filter(pk=execution_id, status=Status.WAITING_CONFIRMATION)
+    return rows.exists()

@@ -4,20 +4,11 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
+from interfaces.http.sign_in import enter_by_link
 from interfaces.web import account, conversation
-from interfaces.web.agent import (
-    channels,
-    connections,
-    documents,
-    heartbeat,
-    servers,
-    settings,
-    spending,
-    tools,
-)
+from interfaces.web.agent import channels, connections, documents, settings, tools
 from interfaces.web.agent.page import agent_list, agent_page, section_form
-from interfaces.web.appointments import edit, panel, upcoming
-from interfaces.web.sign_in_links import enter_by_link
+from interfaces.web.appointments import panel, upcoming
 
 
 class Key(StringConverter):
@@ -45,12 +36,12 @@ of_conversation = [
     path("appointments/<slug:kind>/<key:key>/delete/", panel.delete_appointment, name="delete-appointment"),
     path("runs/<key:run_id>/", panel.run_page, name="run"),
     path("runs/<key:run_id>/retry/", panel.retry_run, name="retry-run"),
-    path("automations/new/", edit.new, name="new-automation"),
-    path("automations/coming/", edit.coming, name="coming"),
-    path("automations/<key:job_id>/", edit.change, name="change-automation"),
-    path("routines/<key:job_id>/", edit.change_routine, name="change-routine"),
+    path("automations/new/", panel.new, name="new-automation"),
+    path("automations/coming/", panel.coming, name="coming"),
+    path("automations/<key:job_id>/", panel.change, name="change-automation"),
+    path("routines/<key:job_id>/", panel.change_routine, name="change-routine"),
     path("automations/<key:job_id>/skip/", panel.skip_next, name="skip-slot"),
-    path("messages/later/", edit.later, name="later"),
+    path("messages/later/", panel.later, name="later"),
     path("messages/<key:message_id>/withdraw/", panel.withdraw, name="withdraw-message"),
 ]
 of_agent = [
@@ -60,13 +51,13 @@ of_agent = [
     path("preferences/", section_form("memory", settings.change_preferences), name="agent-preferences"),
     path("connections/", section_form("connections", connections.add_connection), name="add-connection"),
     path("documents/<key:document>/", documents.document_page, name="document"),
-    path("heartbeat/", section_form("heartbeat", heartbeat.change_heartbeat), name="agent-heartbeat"),
-    path("spending/", section_form("spending", spending.change_caps), name="agent-spending"),
+    path("heartbeat/", section_form("heartbeat", settings.change_heartbeat), name="agent-heartbeat"),
+    path("spending/", section_form("spending", settings.change_caps), name="agent-spending"),
     path("tools/", section_form("tools", tools.change_allowed), name="agent-tools"),
-    path("mcp/", section_form("tools", servers.add_server), name="add-mcp-server"),
-    path("mcp/change/", section_form("tools", servers.change_server), name="change-mcp-server"),
-    path("mcp/delete/", section_form("tools", servers.delete_server), name="delete-mcp-server"),
-    path("mcp/test/", section_form("tools", servers.try_server), name="test-mcp-server"),
+    path("mcp/", section_form("tools", tools.add_server), name="add-mcp-server"),
+    path("mcp/change/", section_form("tools", tools.change_server), name="change-mcp-server"),
+    path("mcp/delete/", section_form("tools", tools.delete_server), name="delete-mcp-server"),
+    path("mcp/test/", section_form("tools", tools.try_server), name="test-mcp-server"),
     path(
         "channels/<uuid:session_id>/test/", section_form("channels", channels.send_test), name="test-channel"
     ),

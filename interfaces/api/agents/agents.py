@@ -12,8 +12,16 @@ from rest_framework.response import Response
 
 from agent_core.connections import EFFORTS
 from agent_core.mcp.server import HIDDEN
-from interfaces.api.caps import Caps, CapsIn
-from interfaces.api.shared import DELETE_AUTOMATIONS, BlockedOut, DeletedOut, Revised, Texts, deleted
+from interfaces.api.shared import (
+    DELETE_AUTOMATIONS,
+    BlockedOut,
+    Caps,
+    CapsIn,
+    DeletedOut,
+    Revised,
+    Texts,
+    deleted,
+)
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (

@@ -13,8 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agent_core.connections import PROVIDERS
-from interfaces.api.caps import CAPS, Caps, CapsOut
-from interfaces.api.shared import Revised, Texts
+from interfaces.api.shared import CAPS, Caps, CapsOut, Revised, Texts
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import AnyObject, Input, Items, Output, Text

@@ -1,4 +1,4 @@
-"""Endpoints of automations, their runs and schedule previews."""
+"""Endpoints of automations and schedule previews."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ from automations.jobs.edit import (
 )
 from automations.jobs.explain import explain
 from automations.models import CatchUp, ExecutionMode, Overlap, RunState, ScheduleKind, Source
-from automations.runs.describe import REASONS
+from automations.models.health import PAUSED_AFTER, SLOWED_AFTER
 from automations.schedules.describe import preview
 from automations.selectors import STATES
-from interfaces.api.automations.health import ATTENTION, ATTENTIONS, AttentionOrNull, HealthOut
-from interfaces.api.caps import Caps, CapsIn
-from interfaces.api.shared import DELIVERIES, InSession, Revised, SentOut, Texts
+from interfaces.api.automations.runs import AttentionOrNull
+from interfaces.api.shared import Caps, CapsIn, Revised, SpentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
     AnyObject,
     Flag,
     Input,
-    Items,
     Moment,
     NonBlankText,
     OneOf,
     Output,
     Text,
     TextOrNull,
+    ToolNames,
     WholeNumber,
 )
 from interfaces.http.headers import revision_expected
@@ -55,7 +54,6 @@ from interfaces.http.query import (
     search_parameter,
     time_parameters,
 )
-from sessions_app import permits
 from sessions_app.reads.selectors import agent, shown_id
 from sessions_app.tokens.reach import limit_of
 
@@ -128,13 +126,7 @@ class AutomationFields(Input):
     model = Text(required=False, allow_blank=True, help_text=MODEL)
     fallback_model = Text(required=False, allow_blank=True, help_text=FALLBACK)
     max_output_tokens = WholeNumber(required=False, allow_null=True, help_text=OUTPUT)
-    allow_tools = Items(
-        child=Text(max_length=permits.LONGEST_NAME),
-        required=False,
-        allow_null=True,
-        max_length=permits.MOST_ALLOWED,
-        help_text=ALLOW_TOOLS,
-    )
+    allow_tools = ToolNames(allow_null=True, help_text=ALLOW_TOOLS)
     gate = AnyObject(required=False, allow_null=True, help_text=GATE)
     limits = CapsIn()
 
@@ -174,6 +166,31 @@ class SkipIn(Input):
     )
 
 
+BACKOFF_UNTIL = f"No slot before this time is run, because the last {SLOWED_AFTER} runs or more failed."
+PAUSED_REASON = (
+    f"`failing`: the server has paused it, after {PAUSED_AFTER} failed runs or three days of failing."
+)
+
+
+class ProblemOut(Output):
+    code = serializers.CharField(
+        help_text="What it is about: the code of the error that saving it would give; `budget`: a cap is used up."
+    )
+    text = serializers.CharField()
+    since = serializers.DateTimeField()
+
+
+class HealthOut(Output):
+    failures_in_a_row = serializers.IntegerField(
+        help_text="Runs that failed since the last good one. Those that need attention count if there are three."
+    )
+    backoff_until = serializers.DateTimeField(allow_null=True, help_text=BACKOFF_UNTIL)
+    paused_reason = TextOrNull(help_text=PAUSED_REASON)
+    preflight = ProblemOut(
+        many=True, help_text="What will stop the next run, as it was found without a model call."
+    )
+
+
 class ScheduledOut(Revised):  # what automations and routines have in common
     id = serializers.CharField()
     agent = serializers.CharField()
@@ -181,6 +198,9 @@ class ScheduledOut(Revised):  # what automations and routines have in common
     timeout_seconds = serializers.IntegerField(allow_null=True)
     max_retry = serializers.IntegerField()
     next_run_at = serializers.DateTimeField(allow_null=True)
+    gate = serializers.DictField(allow_null=True, help_text=GATE)
+    health = HealthOut()
+    limits = Caps(scope="automation", zone="zone")
     state = serializers.ChoiceField(choices=STATES)
     last_status = serializers.ChoiceField(choices=RunState.choices, allow_null=True)
     pending = serializers.BooleanField()
@@ -201,9 +221,6 @@ class AutomationOut(ScheduledOut):
     fallback_model = serializers.CharField(help_text=FALLBACK)
     max_output_tokens = serializers.IntegerField(allow_null=True, help_text=OUTPUT)
     allow_tools = Texts(allow_null=True, help_text=ALLOW_TOOLS)
-    gate = serializers.DictField(allow_null=True, help_text=GATE)
-    health = HealthOut()
-    limits = Caps(scope="automation", zone="zone")
     source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
     paused_until = serializers.DateTimeField(
         allow_null=True, help_text="No slot before this time runs; null when it has passed."
@@ -214,54 +231,6 @@ class AutomationOut(ScheduledOut):
 
 class SavedAutomationOut(AutomationOut):
     warnings = Texts(help_text="What will go wrong, as `explain/` says it.")
-
-
-class PromptRefOut(Output):
-    id = serializers.CharField()
-    version = serializers.IntegerField()
-    sha256 = serializers.CharField()
-
-
-class RunOut(InSession):
-    run_id = serializers.CharField()
-    session = serializers.UUIDField(
-        source="session_id",
-        allow_null=True,
-        help_text="Where it runs; null before its turn, for an inline routine, and once the session is deleted.",
-    )
-    automation = serializers.CharField(
-        source="automation_id", allow_null=True, help_text="One of these three is set: what it is a run of."
-    )
-    routine = serializers.CharField(source="routine_id", allow_null=True)
-    scheduled_message = serializers.CharField(source="scheduled_message_id", allow_null=True)
-    scheduled_for = serializers.DateTimeField()
-    state = serializers.ChoiceField(choices=RunState.choices)
-    reason = TextOrNull(allow_null=True)
-    attention = AttentionOrNull(choices=ATTENTIONS, allow_null=True, help_text=ATTENTION)
-    slots_from = serializers.DateTimeField(allow_null=True)
-    slots_to = serializers.DateTimeField(allow_null=True)
-    count = serializers.IntegerField(source="slots_count", allow_null=True)
-    attempt = serializers.IntegerField()
-    not_before = serializers.DateTimeField(
-        allow_null=True, help_text="Time of the next attempt, while the run waits for a retry."
-    )
-    turn = serializers.IntegerField(source="turn_id", allow_null=True)
-    started_at = serializers.DateTimeField(allow_null=True)
-    finished_at = serializers.DateTimeField(allow_null=True)
-    lag_ms = serializers.IntegerField(allow_null=True)
-    duration_ms = serializers.IntegerField(allow_null=True)
-    usage = serializers.DictField(
-        help_text="Tokens and requests of its last turn, and `usd` if there was a price."
-    )
-    prompt_ref = PromptRefOut(allow_null=True)
-    error = TextOrNull(allow_null=True)
-    provider_message = TextOrNull(allow_null=True, help_text="What the model's provider said of the error.")
-    deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
-
-
-class RunDetailOut(RunOut):
-    rendered_prompt = TextOrNull(allow_null=True)
-    prompt_variables = serializers.DictField(allow_null=True)
 
 
 @extend_schema_field({"type": "string", "format": "date-time"})
@@ -277,24 +246,20 @@ class ExplainedRunOut(Output):
     run_id = serializers.CharField()
     scheduled_for = LocalMoment(help_text="The slot, with the offset of the schedule's zone.")
     state = serializers.ChoiceField(choices=RunState.choices, source="run_state")
-    reason = TextOrNull(allow_null=True)
+    reason = TextOrNull()
     slots_from = LocalMoment(allow_null=True)
     slots_to = LocalMoment(allow_null=True)
     count = serializers.IntegerField(
         allow_null=True, help_text="Skipped slots; null above 1,000 and for other runs."
     )
-    attention = AttentionOrNull(choices=ATTENTIONS, allow_null=True, help_text=ATTENTION)
+    attention = AttentionOrNull()
     attempt = serializers.IntegerField()
     text = serializers.CharField(help_text="The result in one sentence.")
 
 
-class RunsUsageOut(Output):
+class RunsUsageOut(SpentOut):
     runs = serializers.IntegerField(help_text="Those that asked a model.")
-    input_tokens = serializers.IntegerField()
-    output_tokens = serializers.IntegerField()
-    usd = serializers.CharField(help_text="US dollars, as far as there was a price.")
     usd_per_run = serializers.CharField()
-    unpriced_tokens = serializers.IntegerField(help_text="Tokens of models without a price.")
 
 
 class ExplanationOut(Output):
@@ -345,16 +310,11 @@ class AutomationList(ApiView):
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Create an automation in the session; in a thread of a unified agent, in the primary session."""
         shown_id(self.user, session_id)
-        given = self.read(NewAutomation)
+        new = NewJob(session_id=session_id, **({"allow_duplicate": False} | self.read(NewAutomation)))
+        is_limited = bool(limit_of(self.user))
         return self.create(
-            lambda: _saved(
-                self.user, self._made(NewJob(session_id=session_id, **({"allow_duplicate": False} | given)))
-            ),
-            "/api/automations/{id}/",
+            lambda: _saved(self.user, bind_job(new, is_limited=is_limited).pk), "/api/automations/{id}/"
         )
-
-    def _made(self, new: NewJob) -> str:
-        return bind_job(new, is_limited=bool(limit_of(self.user))).pk
 
 
 def _saved(user: User, job_id: str) -> dict[str, Any]:
@@ -440,47 +400,6 @@ class AutomationSkip(ApiView):
         automation = selectors.automation_to_change(self.user, job_id)
         skip_slots(job_id, **given, revision=revision_expected(self.request, automation.revision))
         return AutomationOut(selectors.automation(self.user, job_id)).data
-
-
-class RunList(ApiView):
-    scopes = {"get": READ}
-    ordering = ("-scheduled_for",)  # a job has one run of a slot
-
-    @extend_schema(responses=RunOut(many=True))
-    def get(self, _request: Request, job_id: str) -> Response:
-        """List the automation's runs, the latest slot first."""
-        return self.page(selectors.runs_of(self.user, job_id), RunOut)
-
-
-class RunsOfUser(ApiView):
-    scopes = {"get": READ}
-    within_limits = {"get"}
-    ordering = ("-place",)
-    takes = {
-        "get": (
-            *(agent_parameter("agent_name"), SESSION),
-            Parameter(name="state", choices=tuple(RunState.values)),
-            Parameter(name="reason", longest=64),
-            Parameter(name="attention", description=ATTENTION, choices=ATTENTIONS),
-            *time_parameters("scheduled_for"),
-            search_parameter("the name of the automation or the error"),
-        )
-    }
-
-    @extend_schema(responses=RunOut(many=True))
-    def get(self, _request: Request) -> Response:
-        """List your runs of automations, routines and scheduled messages, the latest slot first."""
-        self.check_value("reason", REASONS, lambda only: selectors.runs_of_user(self.user, only))
-        return self.page(selectors.runs_of_user(self.user, self.wanted(), self.term), RunOut)
-
-
-class RunDetail(ApiView):
-    scopes = {"get": READ}
-
-    @extend_schema(responses=RunDetailOut)
-    def get(self, _request: Request, run_id: str) -> Response:
-        """Get a run with the prompt that the model was shown."""
-        return Response(RunDetailOut(selectors.run_record(self.user, run_id)).data)
 
 
 class SchedulePreview(ApiView):

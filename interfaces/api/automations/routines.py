@@ -12,9 +12,9 @@ from automations.jobs.validate import TASK_TYPES
 from automations.models import ExecutionMode, Source
 from automations.routines import reads
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
-from interfaces.api.automations.automations import RunOut, ScheduledOut, TimeoutSeconds
-from interfaces.api.automations.health import HealthOut
-from interfaces.api.caps import Caps, CapsIn
+from interfaces.api.automations.automations import ScheduledOut, TimeoutSeconds
+from interfaces.api.automations.runs import RunOut
+from interfaces.api.shared import CapsIn
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
@@ -41,8 +41,6 @@ FIRST = (
 INSTRUCTIONS = "The routine's standing instructions. An isolated routine has them in its system prompt."
 POLICY = "Limits of one turn, which override the agent's. A change is merged; null removes a limit."
 
-GATE = "A check before the model of an isolated routine, as of an automation. Null: none."
-
 
 class RoutineChanges(Input):
     example = {"schedule": "2d", "timeout_seconds": 600}
@@ -56,7 +54,11 @@ class RoutineChanges(Input):
     enabled = Flag(required=False)
     timeout_seconds = TimeoutSeconds(required=False, allow_null=True)
     policy = AnyObject(required=False, help_text=POLICY)
-    gate = AnyObject(required=False, allow_null=True, help_text=GATE)
+    gate = AnyObject(
+        required=False,
+        allow_null=True,
+        help_text="A check before the model of an isolated routine, as of an automation. Null: none.",
+    )
     limits = CapsIn()
     max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 3.")
     task_type = OneOf(choices=TASK_TYPES, required=False, allow_blank=True)
@@ -94,13 +96,10 @@ class RoutineOut(ScheduledOut):
     task_type = serializers.ChoiceField(choices=TASK_TYPES)
     source = serializers.ChoiceField(choices=SOURCES)  # type: ignore[assignment]  # a field of this name
     policy = serializers.DictField(help_text=POLICY)
-    gate = serializers.DictField(allow_null=True, help_text=GATE)
-    health = HealthOut()
-    limits = Caps(scope="automation", zone="zone")
     last_run_at = serializers.DateTimeField(allow_null=True)
     waits_for = WaitsForOut(allow_null=True, help_text="Why a due inline routine has not started.")
     attempt = serializers.IntegerField(help_text="Attempt of the last run; 0 without runs.")
-    error = TextOrNull(allow_null=True, help_text="Error of the last run.")
+    error = TextOrNull(help_text="Error of the last run.")
     session = serializers.UUIDField(
         allow_null=True, help_text="Session that gets the results; null: the primary one."
     )

@@ -15,7 +15,7 @@ function fieldsOf(at, zone) {
   return { ...found, number: Date.UTC(found.year, MONTHS.indexOf(found.month), found.day) / 86400000 };
 }
 
-// as interfaces/web/times.py: "today 14:05", "Thu 27 Nov 14:05", with the year if it is another
+// as interfaces/web/formats.py: "today 14:05", "Thu 27 Nov 14:05", with the year if it is another
 function inWords(then, now, exact) {
   const near = NEAR.get(then.number - now.number);
   const year = then.year === now.year ? "" : ` ${then.year}`;

@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from interfaces.web.agent import channels, connections, documents, heartbeat, settings, spending, tools
+from interfaces.web.agent import channels, connections, documents, settings, tools
+from interfaces.web.appointments.forms import in_words
 from interfaces.web.pages import FormResult, View, leave_to, page, person, person_page
-from interfaces.web.refusals import in_words
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionsError, TooSoon
 from sessions_app.models import Agent
 from sessions_app.reads import selectors
@@ -38,8 +38,8 @@ SECTIONS = (
     Section(anchor="model", read=settings.model, has_revision=True),
     Section(anchor="connections", read=connections.connections),
     Section(anchor="documents", read=documents.documents),
-    Section(anchor="heartbeat", read=heartbeat.heartbeat, has_revision=True),
-    Section(anchor="spending", read=spending.spending, has_revision=True),
+    Section(anchor="heartbeat", read=settings.heartbeat, has_revision=True),
+    Section(anchor="spending", read=settings.spending, has_revision=True),
     Section(anchor="tools", read=tools.allowed_tools, has_revision=True),
     Section(anchor="channels", read=channels.shown_channels),
     Section(anchor="telegram", read=channels.telegram),

@@ -1,8 +1,10 @@
-"""Sections of an agent's page: its model, its memory, its hooks and system events."""
+"""Sections of an agent's page: its model, its memory, its hooks and system events, heartbeat, caps and costs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -11,16 +13,33 @@ from django.http import HttpRequest
 from agent_core.connections import EFFORTS
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
-from interfaces.web.pages import FormResult, given_revision, person
+from automations.jobs.system import HEARTBEAT
+from automations.models import CronJob, RunRecord, RunState
+from automations.models.category import heartbeat_key
+from automations.runs.describe import describe_run
+from automations.runs.report import event_id
+from automations.schedules.zone_files import zone_or_utc
+from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.agents.edit import known_zones, update_agent
 from sessions_app.connections.reads import connections
 from sessions_app.connections.usable import model_warnings, usable_connections
+from sessions_app.exceptions import BadInput
 from sessions_app.memory.preferences import LONGEST, preference, put_preference
-from sessions_app.models import Agent, Engine, MailboxEvent
+from sessions_app.models import Agent, Engine, MailboxEvent, Turn, TurnKind
 from sessions_app.reads import selectors
+from sessions_app.reads.usage import MOST_COUNTED, total_of
+from sessions_app.spending.caps import (
+    AMOUNTS,
+    MOST_TOKENS,
+    PERIODS,
+    RUN,
+    WORDS,
+    budget_of,
+    caps_in_words,
+)
 
 MOST_MAIL = 20  # updates that are shown
-MOST_COUNTED = 1_000  # unread updates
+MOST_UNREAD = 1_000  # unread updates
 MOST_HOOKS = 50
 MOST_MODELS = 200  # that are proposed
 OFFLINE = "offline"
@@ -110,7 +129,7 @@ def memory(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str,
         "content": outcome.shown({"content": stored.content})["content"],
         "longest": LONGEST,
         "mail": selectors.mailbox(user, primary).newest(MOST_MAIL),
-        "unread": unread[:MOST_COUNTED].count(),
+        "unread": unread[:MOST_UNREAD].count(),
     }
 
 
@@ -127,4 +146,133 @@ def hooks(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, 
         "events_url": outcome.shown({"events_url": agent.events_url})["events_url"],
         "is_wrong": bool(outcome.problem),
         "longest_url": Agent._meta.get_field("events_url").max_length,
+    }
+
+
+LARGEST = 99_999_999
+LAST = 10  # beats that are listed
+UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
+SPANS = (("24 hours", timedelta(hours=24)), ("30 days", timedelta(days=30)))
+
+
+def change_heartbeat(request: HttpRequest, agent: Agent) -> None:
+    """Switch the heartbeat on or off, change its interval and its active hours."""
+    seconds = dict(UNITS).get(request.POST.get("unit", ""), 60)
+    given = {
+        "enabled": request.POST.get("enabled") == "yes",
+        "interval_seconds": _number(request, "interval", "the interval") * seconds,
+        "active_hours": [_number(request, "from", "the first hour"), _number(request, "to", "the last hour")],
+    }
+    update_agent(agent.pk, {"heartbeat": given}, revision=given_revision(request))
+
+
+def _number(request: HttpRequest, field: str, what: str) -> int:
+    number = whole_number(request.POST.get(field, "").strip(), LARGEST)
+    if number is None:
+        raise BadInput(f"{what} must be a whole number", code="bad_heartbeat")
+    return number
+
+
+def heartbeat(_request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
+    """The settings, the next beat, the last ones and what they used."""
+    job = CronJob.objects.filter(agent=agent, system_event=HEARTBEAT).select_related("clock").first()
+    seconds, (first, end) = agent.heartbeat["interval_seconds"], agent.heartbeat["active_hours"]
+    unit, size = next(each for each in UNITS if seconds % each[1] == 0)
+    enabled = "yes" if agent.heartbeat["enabled"] else ""
+    stored = {"enabled": enabled, "interval": seconds // size, "unit": unit, "from": first, "to": end}
+    return {
+        "form": outcome.shown(stored),
+        "stored": stored,
+        "units": [unit for unit, _ in UNITS],
+        "zone": agent.timezone,
+        "next": job.clock.next_run_at if job else None,
+        "fault": job.fault if job else "",
+        "beats": _last_beats(job) if job else [],
+        "used": _used(agent),
+    }
+
+
+def _last_beats(job: CronJob) -> list[dict[str, Any]]:
+    runs = list(RunRecord.objects.filter(job=job).order_by("-scheduled_for")[:LAST])
+    ids = {event_id(run.turn_id, "None"): run.pk for run in runs if run.turn_id}
+    found = MailboxEvent.objects.filter(event_id__in=ids, target__agent_id=job.agent_id)
+    delivered = {ids[each] for each in found.values_list("event_id", flat=True)}
+    return [_beat(run, job, is_delivered=run.pk in delivered) for run in runs]
+
+
+def _beat(run: RunRecord, job: CronJob, *, is_delivered: bool) -> dict[str, Any]:
+    """One heartbeat, or slots that were not run. `outcome` is the class of its mark, `words` its name."""
+    outcome, words = run.state, RunState(run.state).label
+    if run.state == RunState.SUCCEEDED:
+        outcome, words = ("delivered", "Delivered") if is_delivered else ("suppressed", "Suppressed")
+    text = describe_run(run, zone_or_utc(job.timezone))
+    return {"at": run.scheduled_for, "outcome": outcome, "words": words, "text": text}
+
+
+def _used(agent: Agent) -> list[dict[str, Any]]:
+    """What the heartbeat's turns of the last hours and days used. `is_more`: older ones were not counted."""
+    beats = {"session__key": heartbeat_key(agent.name), "kind": TurnKind.HEARTBEAT}
+    turns = Turn.objects.filter(session__agent=agent, **beats)
+    sums = ((span, total_of(turns, length)) for span, length in SPANS)
+    return [{"span": span, "used": used, "is_more": used.turns == MOST_COUNTED} for span, used in sums]
+
+
+CAPS = tuple(f"{period}_{name}" for period in PERIODS for name in AMOUNTS)  # the fields of `caps.html`
+
+
+def change_caps(request: HttpRequest, agent: Agent) -> None:
+    """Change the caps; an empty field removes one."""
+    update_agent(agent.pk, {"limits": typed_caps(request)}, revision=given_revision(request))
+
+
+def typed_caps(request: HttpRequest) -> dict[str, Any]:
+    """The caps of a form as the API takes them; a field that it has not changes nothing. BadInput."""
+    return {
+        period: {
+            name: _typed(request.POST[f"{period}_{name}"].strip(), name, period)
+            for name in AMOUNTS
+            if f"{period}_{name}" in request.POST
+        }
+        for period in PERIODS
+    }
+
+
+def _typed(text: str, name: str, period: str) -> Any:
+    if not text or name == "usd":
+        return text or None
+    if not text.isascii() or not text.isdecimal() or len(text) > len(str(MOST_TOKENS)):
+        raise BadInput(f"tokens {WORDS[period]} must be a whole number", code="bad_limits")
+    return int(text)
+
+
+def stored_caps(limits: Mapping[str, Any]) -> dict[str, str]:
+    """The values of the fields, as text."""
+    return {
+        f"{period}_{name}": str(limits.get(period, {}).get(name, ""))
+        for period in PERIODS
+        for name in AMOUNTS
+    }
+
+
+def cap_rows(shown: Mapping[str, str], words: Mapping[str, str]) -> list[dict[str, str]]:
+    """What `caps.html` shows of each period. `shown`: the values of the fields; `words`: of `caps_in_words`."""
+    return [
+        {
+            "period": period,
+            "a": WORDS[period],
+            "tokens": shown.get(f"{period}_tokens", ""),
+            "usd": shown.get(f"{period}_usd", ""),
+            "words": words.get(period, "") if period != RUN else "",  # its caps stand in the fields
+        }
+        for period in PERIODS
+    ]
+
+
+def spending(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
+    """The caps with what is spent, and the cost of the last 30 days."""
+    budget = budget_of("agent", agent.pk, agent.limits, zone=agent.timezone)
+    return {
+        "caps": cap_rows(outcome.shown(stored_caps(agent.limits)), caps_in_words(budget)),
+        "warnings": model_warnings(agent).unpriced,
+        "total": total_of(Turn.objects.filter(owner_id=person(request).pk, session__agent=agent)),
     }

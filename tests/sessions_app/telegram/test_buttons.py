@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from interfaces.telegram.buttons import ANSWERED, buttons_of
 from interfaces.telegram.channel import Telegram
-from interfaces.telegram.updates import NOT_YOURS
+from interfaces.telegram.updates import ANSWERED, NOT_YOURS, buttons_of
 from sessions_app.channels import base
 from sessions_app.deliveries.send import send_next
 from sessions_app.hints import DeliveryLane

@@ -8,8 +8,7 @@ import pytest
 from django.urls import reverse
 
 from automations.models import RunState
-from interfaces.web.appointments.forms import AutomationForm
-from interfaces.web.refusals import LABELS
+from interfaces.web.appointments.forms import LABELS, AutomationForm
 from sessions_app.models import Agent
 from tests.automations.jobs.made import new, past_run
 from tests.automations.web.test_addresses import signed_in

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from automations.jobs.edit import NewJob, create_job
-from interfaces.web.times import when, with_times, words
+from interfaces.web.formats import when, with_times, words
 from sessions_app.models import Message
 from tests.browser import NEEDS_CHROMIUM, Visitor
 

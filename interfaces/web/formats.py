@@ -1,14 +1,19 @@
-"""Times as a person reads them, for the templates: `today 14:05`, `Thu 27 Nov 14:05`. page.js shows the same words."""
+"""Times, numbers and amounts of money as a person reads them: filters and tags of all templates.
+
+page.js shows times in the same words: `today 14:05`, `Thu 27 Nov 14:05`.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from django import template
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from agent_core.spending import dollars_text
 from automations.schedules.zone_files import zone_or_utc
 
 register = template.Library()
@@ -77,3 +82,15 @@ def with_times(text: str, zone: str) -> SafeString:
         ]
         end = found.end()
     return mark_safe("".join([*parts, escape(text[end:])]))  # noqa: S308 - every part is escaped
+
+
+@register.filter
+def grouped(number: int) -> str:
+    """`280,000`."""
+    return f"{number:,}"
+
+
+@register.filter
+def dollars(usd: str) -> str:
+    """US dollars as they are stored, such as `0.120000`: `$0.12`."""
+    return f"${dollars_text(Decimal(usd))}"
