@@ -17,6 +17,7 @@ from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
 from sessions_app.limits import quotas
 from sessions_app.models import Agent, Document, DocumentRevision
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.postgres.rows import existing
 
 KEPT_REVISIONS = 20  # earlier revisions of each document
 
@@ -40,10 +41,8 @@ def revisions_of(document: Document) -> QuerySet[Any]:
 
 def get_revision(document: Document, revision: int) -> Any:
     """Return one earlier revision with its text. NotFound."""
-    found = revisions_of(document).defer(None).filter(revision=revision).first()
-    if found is None:
-        raise NotFound(f"there is no revision {revision}, or it was already removed")
-    return found
+    rows = revisions_of(document).defer(None).filter(revision=revision)
+    return existing(rows, f"there is no revision {revision}, or it was already removed")
 
 
 LONGEST_DOCUMENT = 200_000  # characters

@@ -12,7 +12,7 @@ from django.db import transaction
 from agent_core.execution import new_id
 from sessions_app import permits
 from sessions_app.channels import base as channels
-from sessions_app.exceptions import BadInput, RevisionConflict, TooManyHooks
+from sessions_app.exceptions import BadInput, TooManyHooks
 from sessions_app.hooks import tokens
 from sessions_app.models import BACKGROUND, Agent, Hook, Session
 from sessions_app.postgres.rows import existing
@@ -93,10 +93,7 @@ def delete_hook(hook_id: str, *, revision: int | None = None) -> None:
 
 
 def _locked(hook_id: str, revision: int | None = None) -> Hook:
-    hook = existing(Hook.objects.select_for_update(no_key=True).filter(pk=hook_id))
-    if revision is not None and revision != hook.revision:
-        raise RevisionConflict
-    return hook
+    return existing(Hook.objects.select_for_update(no_key=True).filter(pk=hook_id), revision=revision)
 
 
 def _saved(hook: Hook, *columns: str) -> Hook:

@@ -28,7 +28,7 @@ from sessions_app.models import (
 )
 from sessions_app.models.agent import DOCUMENTS
 from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
-from sessions_app.postgres.rows import get_or_none
+from sessions_app.postgres.rows import equals, existing, get_or_none
 from sessions_app.questions.question_reads import CONSENT_SIZES, with_consents, with_questions
 from sessions_app.reads.session_reads import (
     REPLY_SIZES,
@@ -64,8 +64,7 @@ def agents(user: AbstractBaseUser, *, to_ask: bool = False) -> QuerySet[Agent]:
 
 def agent(user: AbstractBaseUser, name: str, *, to_ask: bool = False) -> Agent:
     """Return one agent of the user; `to_ask` as for `agents`. NotFound."""
-    rows = agents(user, to_ask=to_ask)
-    return _first(rows.none() if "\x00" in name else rows.filter(name=name), "there is no such agent")
+    return existing(agents(user, to_ask=to_ask).filter(equals("name", name)))
 
 
 def documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
@@ -75,10 +74,8 @@ def documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
 
 def document(user: AbstractBaseUser, agent_name: str, name: str) -> Document:
     """Return one document of an agent. NotFound."""
-    for found in _stored_documents(user, agent_name):
-        if found.name == name:
-            return _with_view(found)
-    raise NotFound("there is no such document")
+    named = (each for each in _stored_documents(user, agent_name) if each.name == name)
+    return _with_view(_first(named, "there is no such document"))
 
 
 def _stored_documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
@@ -209,8 +206,8 @@ def executions_of(
 
 def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:
     """Return one execution of the user. NotFound."""
-    rows = _executions(user).filter(reach.in_sessions(user), pk=execution_id)
-    found: list[ExecutionState] = with_consents(() if "\x00" in execution_id else rows)
+    rows = _executions(user).filter(reach.in_sessions(user), equals("pk", execution_id))
+    found: list[ExecutionState] = with_consents(rows)
     return _first(found, "there is no such execution")
 
 
@@ -253,7 +250,7 @@ def hooks_of(user: AbstractBaseUser, agent_name: str) -> QuerySet[Hook]:
 
 def hook(user: AbstractBaseUser, hook_id: str) -> Hook:
     """Return one hook of the user. NotFound."""
-    return _first(_hooks(user).filter(pk=hook_id), "there is no such hook")
+    return existing(_hooks(user).filter(pk=hook_id))
 
 
 def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:

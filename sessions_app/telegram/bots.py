@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
@@ -16,18 +16,19 @@ from sessions_app.exceptions import (
     BotExists,
     BotTaken,
     NotFound,
-    RevisionConflict,
     TelegramAway,
     UnreadableSecret,
 )
 from sessions_app.limits.request_rate import Rate
 from sessions_app.models import Agent, TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.telegram import LONGEST_ERROR
+from sessions_app.postgres.rows import equals, existing, release_connection
 from sessions_app.telegram.client import MISSING, ApiError, client_of, is_installed, wait_for
 from sessions_app.tokens.reach import in_agents
 
 PURPOSE = "telegram bot"  # of encrypted tokens
 LONGEST_TOKEN = 200
+NO_BOT = "this agent has no Telegram bot"
 TESTS = Rate(limit=6, seconds=60)  # of tokens, for each person
 _TOKEN = re.compile(r"[0-9]{6,16}:[A-Za-z0-9_-]{30,100}")
 
@@ -48,8 +49,7 @@ def check_token(token: str) -> CheckedToken:
     if len(token) > LONGEST_TOKEN or not _TOKEN.fullmatch(token):
         text = "the token does not look like one; BotFather gives it, such as 123456789:AAF…"
         raise BadInput(text, code="bad_token")
-    if not connection.in_atomic_block:
-        connection.close()  # back to the pool, during the call
+    release_connection()  # during the call
     try:
         telegram_id, username = wait_for(client_of(token).me())
     except ApiError as error:
@@ -62,10 +62,7 @@ def check_token(token: str) -> CheckedToken:
 def bot_of(user: AbstractBaseUser, agent_name: str) -> TelegramBot:
     """Return the bot of a user's agent. NotFound."""
     rows = TelegramBot.objects.filter(in_agents(user), agent__owner_id=user.pk).select_related("agent")
-    found = None if "\x00" in agent_name else rows.filter(agent__name=agent_name).first()
-    if found is None:
-        raise NotFound("this agent has no Telegram bot")
-    return found
+    return existing(rows.filter(equals("agent__name", agent_name)), NO_BOT)
 
 
 def chats_of(bot: TelegramBot) -> QuerySet[TelegramChat]:
@@ -153,20 +150,7 @@ def why_unusable(bot: TelegramBot) -> str:
 
 def renew_tokens() -> tuple[int, list[str]]:
     """Encrypt all tokens with the present key. Returns how many, and the names of bots that cannot be read."""
-    renewed, unreadable = 0, []
-    for pk in TelegramBot.objects.order_by("pk").values_list("pk", flat=True):
-        with transaction.atomic():
-            row = TelegramBot.objects.select_for_update(no_key=True).filter(pk=pk).first()
-            if row is None:  # it was deleted meanwhile
-                continue
-            try:
-                row.token_ciphertext = encryption.renew(row.token_ciphertext, PURPOSE)
-            except UnreadableSecret:
-                unreadable.append(f"@{row.username}")
-                continue
-            row.save(update_fields=["token_ciphertext"])
-            renewed += 1
-    return renewed, unreadable
+    return encryption.renew_all(TelegramBot.objects.all(), "token_ciphertext", PURPOSE)
 
 
 def _set_token(row: TelegramBot, checked: CheckedToken) -> None:
@@ -175,9 +159,5 @@ def _set_token(row: TelegramBot, checked: CheckedToken) -> None:
 
 
 def _locked(agent_id: int, revision: int | None) -> TelegramBot:
-    row = TelegramBot.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
-    if row is None:
-        raise NotFound("this agent has no Telegram bot")
-    if revision is not None and revision != row.revision:
-        raise RevisionConflict
-    return row
+    rows = TelegramBot.objects.select_for_update(no_key=True).filter(pk=agent_id)
+    return existing(rows, NO_BOT, revision=revision)

@@ -13,8 +13,7 @@ from agent_core.exceptions import ModelError
 from agent_core.models import resolve
 from interfaces.web.pages import FormResult, given_revision, person
 from sessions_app.agents.edit import known_zones, update_agent
-from sessions_app.connections.reads import connections
-from sessions_app.connections.usable import model_warnings, usable_connections
+from sessions_app.connections.usable import connections, model_warnings, usable_connections
 from sessions_app.memory.preferences import LONGEST, preference, put_preference
 from sessions_app.models import Agent, Engine, MailboxEvent
 from sessions_app.reads import selectors
