@@ -3,6 +3,7 @@
 from sessions_app.models.access import (
     Allowance,
     ApiToken,
+    Hook,
     IdempotencyKey,
     SignInLink,
     StreamTicket,
@@ -11,7 +12,6 @@ from sessions_app.models.access import (
 from sessions_app.models.agent import Agent, Connection, Document, DocumentRevision, Engine, Preference
 from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
 from sessions_app.models.event import Event, EventType, Scope
-from sessions_app.models.hook import Hook
 from sessions_app.models.mailbox import MailboxEvent, Priority
 from sessions_app.models.message import ClientChat, ClientMessage, Message, MessageImage
 from sessions_app.models.process import Counter, Process, ProcessKind, Pruning, Worker
