@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods
 
 from interfaces.http.watchers import is_on_this_machine
 from sessions_app.models import SignInLink
-from sessions_app.tokens.secret import hashed, new_secret
+from sessions_app.tokens.issue import hashed, new_secret
 
 VALID = timedelta(minutes=10)
 # The address holds the token: no request that the page makes may name it. With `no-referrer` a browser would also hide

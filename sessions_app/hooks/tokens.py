@@ -13,7 +13,7 @@ from base64 import urlsafe_b64encode
 from django.utils.crypto import salted_hmac
 
 from sessions_app.models import Hook
-from sessions_app.tokens.secret import hashed
+from sessions_app.tokens.issue import hashed
 
 PREFIX = "rin_"
 _PURPOSE = "rondo.hook"

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from sessions_app.exceptions import NotFound
 from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import TelegramBot, TelegramChat
-from sessions_app.tokens.secret import hashed
+from sessions_app.tokens.issue import hashed
 
 VALID = timedelta(minutes=10)
 TRIES = Rate(limit=5, seconds=600)  # of one chat
