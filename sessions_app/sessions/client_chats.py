@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from sessions_app.exceptions import IdempotencyMismatch
+from sessions_app.memory.images import with_note
 from sessions_app.models import Agent, ClientChat, ClientMessage, Turn
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.postgres.rows import lock_until_commit
@@ -24,7 +25,6 @@ from sessions_app.reads import selectors
 from sessions_app.sessions import client_places
 from sessions_app.sessions.client_answers import collect_news
 from sessions_app.sessions.client_places import ClientHistory, hashed
-from sessions_app.sessions.images import with_note
 
 
 @dataclass(frozen=True, kw_only=True)
