@@ -24,8 +24,7 @@ from sessions_app.agents.edit import new_agent, update_agent
 from sessions_app.models import Agent, Document, Session, Turn
 from sessions_app.models.agent import DOCUMENTS
 from sessions_app.reads.usage import total_of
-from sessions_app.sessions.delete import Deletion, delete_agent
-from sessions_app.sessions.dependents import Blocker
+from sessions_app.sessions.delete import Blocker, Deletion, delete_agent
 from sessions_app.spending.caps import replacing
 
 LAST = 20  # sessions shown on an agent's page

@@ -22,8 +22,7 @@ from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.panels import Panel, cell, label, link, list_url
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
 from sessions_app.queue.threads import target_ids
-from sessions_app.sessions.delete import Deletion, delete_session
-from sessions_app.sessions.dependents import Blocker, blockers_of
+from sessions_app.sessions.delete import Blocker, Deletion, blockers_of, delete_session
 from sessions_app.sessions.open import archive_session, open_session, unarchive_session
 
 LAST = 20  # turns and messages shown on a session's page

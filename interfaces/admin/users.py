@@ -28,8 +28,7 @@ from interfaces.admin.panels import Panel, link
 from interfaces.admin.spending import panels_of_user
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent, ApiToken
-from sessions_app.sessions.delete import Deletion
-from sessions_app.sessions.dependents import Blocker
+from sessions_app.sessions.delete import Blocker, Deletion
 from sessions_app.tokens.issue import revoke_tokens
 
 TIMES = ("last_login", "date_joined")
