@@ -12,9 +12,9 @@ from agent_core.connections import EFFORTS
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
 from interfaces.web.pages import FormResult, given_revision, person
+from sessions_app.agents.documents import LONGEST_PREFERENCES, preference, put_preference
 from sessions_app.agents.edit import known_zones, update_agent
 from sessions_app.connections.usable import connections, model_warnings, usable_connections
-from sessions_app.memory.preferences import LONGEST, preference, put_preference
 from sessions_app.models import Agent, Engine, MailboxEvent
 from sessions_app.reads import selectors
 
@@ -107,7 +107,7 @@ def memory(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str,
     return {
         "stored": stored,
         "content": outcome.shown({"content": stored.content})["content"],
-        "longest": LONGEST,
+        "longest": LONGEST_PREFERENCES,
         "mail": selectors.mailbox(user, primary).newest(MOST_MAIL),
         "unread": unread[:MOST_COUNTED].count(),
     }
