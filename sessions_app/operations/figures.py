@@ -24,15 +24,10 @@ from sessions_app.models import (
     TurnState,
     Worker,
 )
-from sessions_app.postgres.rows import fetch
 from sessions_app.reads.usage import AGENT_ID, UsageRow, summed
 
 NEWEST_TURNS = 5_000  # turns of the last 24 hours whose tokens are counted
 MOST_FAILED = 2_000  # failed turns that are looked at
-_FAILED = """
-SELECT error_code, count(*) FROM (
-  SELECT error_code, finished_at FROM sessions_app_turn WHERE state = 'failed' ORDER BY id DESC LIMIT %s
-) AS newest WHERE finished_at > now() - make_interval(secs => %s) GROUP BY error_code"""
 
 
 def live_workers() -> list[list[str]]:
@@ -95,7 +90,9 @@ def dead_deliveries() -> QuerySet[Delivery]:
 
 def failed_turns(since: timedelta) -> Counter[str]:
     """The turns that failed within this time by error code, among the newest MOST_FAILED failures."""
-    return Counter(dict(fetch(_FAILED, [MOST_FAILED, since.total_seconds()])))
+    newest = Turn.objects.filter(state=TurnState.FAILED).order_by("-pk").values("pk")[:MOST_FAILED]
+    lately = Turn.objects.filter(pk__in=newest, finished_at__gt=Now() - since).order_by()
+    return Counter(dict(lately.values_list("error_code").annotate(Count("pk"))))
 
 
 def waiting_executions() -> QuerySet[ExecutionState]:
