@@ -21,7 +21,7 @@ from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels.webhook import secret_of
 from sessions_app.encryption import encrypt
-from sessions_app.hooks.tokens import token_of
+from sessions_app.hooks.edit import token_of
 from sessions_app.models import Agent, ApiToken, Connection, TelegramBot, TelegramChat, Turn
 from sessions_app.telegram import bots
 from tests.admin.conftest import fill

@@ -22,9 +22,8 @@ from interfaces.http.fields import Flag, Input, NonBlankText, OneOf, Output, Tex
 from interfaces.http.headers import etag, revision_expected
 from sessions_app.exceptions import TooSoon, UnknownHook
 from sessions_app.hooks import edit, inbound
-from sessions_app.hooks.edit import LONGEST_NAME, NewHook, add_hook
+from sessions_app.hooks.edit import LONGEST_NAME, NewHook, add_hook, token_of
 from sessions_app.hooks.inbound import LONGEST_SENDER, Caller, Proof
-from sessions_app.hooks.tokens import token_of
 from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import OnBusy, TelegramBot, TurnState
 from sessions_app.models.session import LONGEST_ADDRESS
