@@ -27,7 +27,7 @@ from sessions_app.deliveries import outbox
 from sessions_app.metrics import TURN_LIMITS
 from sessions_app.models import Delivery, DeliveryState, Message, Turn, TurnStep
 from sessions_app.queue.cancel import cancel_turn
-from sessions_app.reads.selectors import with_deliveries
+from sessions_app.reads.session_reads import with_deliveries
 
 MOST_STEPS = 200  # shown on a turn's page
 

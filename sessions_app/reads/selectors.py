@@ -8,16 +8,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Case, CharField, F, OuterRef, QuerySet, Subquery, Value, When
-from django.db.models.functions import JSONObject, NullIf
 
 from sessions_app.agents.documents import view_of
 from sessions_app.exceptions import NotFound
 from sessions_app.models import (
     PRIMARY_KEY,
     Agent,
-    Delivery,
     Document,
     ExecutionState,
     Hook,
@@ -31,10 +28,10 @@ from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
 from sessions_app.postgres.rows import equals, existing, get_or_none
 from sessions_app.questions.question_reads import CONSENT_SIZES, with_consents, with_questions
 from sessions_app.reads.session_reads import (
-    REPLY_SIZES,
     TARGET,
     WAITING_SIZES,
     in_state,
+    reply_sizes,
     shown_sessions,
     shown_turns,
 )
@@ -157,7 +154,7 @@ def turns(user: AbstractBaseUser, *parts: QuerySet[Turn], order: tuple[str, ...]
         parts=parts,
         order=order,
         load=partial(shown_turns, user.pk),
-        sizes=REPLY_SIZES.all,
+        sizes=reply_sizes,
     )
 
 
@@ -175,19 +172,6 @@ def as_shown(user: AbstractBaseUser, queued: Turn) -> Turn:
     shown: Any = queued
     shown.reply, shown.shown_deliveries = None, []  # storing it has given it `agent_name`
     return queued
-
-
-def with_deliveries(message: str, of: Any) -> ArraySubquery:
-    """Column: `{id, channel, state, attempts, last_error}` of each delivery whose field `message` equals `of`."""
-    rows = Delivery.objects.filter(**{message: of}).order_by("id")
-    shown = JSONObject(
-        id="id",
-        channel="channel",
-        state="state",
-        attempts="attempts",
-        last_error=NullIf("last_error", Value("")),
-    )
-    return ArraySubquery(rows.values(shown=shown))
 
 
 def executions_of(
