@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -118,7 +118,7 @@ class PlanStep:
 
     def to_json(self) -> JSON:
         """Return all fields by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,10 +131,6 @@ class Observation:
     kind: str
     text: str
     step: str = ""
-
-    def to_json(self) -> JSON:
-        """Return ``{kind, text, step}``."""
-        return {"kind": self.kind, "text": self.text, "step": self.step}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -128,8 +128,6 @@ class TurnEventType(StrEnum):
     LLM_THOUGHT = "llm_thought"
     TOOL_CALL = "tool_call"
     TOOL_OUTPUT = "tool_output"
-    TURN_COMPLETE = "turn_complete"
-    TURN_ERROR = "turn_error"
     PLANNING = "planning"
     PLAN = "plan"
     STEP_START = "step_start"
@@ -252,18 +250,12 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            requests=self.requests + other.requests,
-            micro_usd=self.micro_usd + other.micro_usd,
+            **{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
         )
 
     def __sub__(self, other: Usage) -> Usage:
         return Usage(
-            input_tokens=self.input_tokens - other.input_tokens,
-            output_tokens=self.output_tokens - other.output_tokens,
-            requests=self.requests - other.requests,
-            micro_usd=self.micro_usd - other.micro_usd,
+            **{each.name: getattr(self, each.name) - getattr(other, each.name) for each in fields(self)}
         )
 
     def to_json(self) -> JSON:

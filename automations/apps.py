@@ -19,7 +19,7 @@ class AutomationsConfig(AppConfig):
         from sessions_app.deliveries import outbox
         from sessions_app.limits import quotas
         from sessions_app.queue import kinds
-        from sessions_app.sessions.dependents import register_session_dependent
+        from sessions_app.sessions.delete import register_session_dependent
 
         for kind in (
             *(slot.AutomationKind(), slot.LegacyKind(), dream.DreamKind(), heartbeat.HeartbeatKind()),

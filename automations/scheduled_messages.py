@@ -17,7 +17,7 @@ from typing import Any
 from django.db import IntegrityError, connection, transaction
 from django.db.models import QuerySet
 
-from agent_core.text.visible import has_visible
+from agent_core.text.formats import has_visible
 from automations.exceptions import (
     BadMessage,
     MessageBeingSent,

@@ -52,7 +52,8 @@ from sessions_app.exceptions import NotFound
 from sessions_app.models.session import NOBODY
 from sessions_app.postgres.notify import JOBS
 from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
-from sessions_app.reads.selectors import key_subquery, owned, shown_id, with_deliveries
+from sessions_app.reads.selectors import key_subquery, owned, shown_id
+from sessions_app.reads.session_reads import with_deliveries
 from sessions_app.spending.accounts import end_of_stop
 from sessions_app.tokens.reach import in_agents, in_sessions, limit_of
 

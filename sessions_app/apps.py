@@ -21,7 +21,7 @@ class SessionsConfig(AppConfig):
         from sessions_app.connections.check import register_connections
         from sessions_app.deliveries import outbox, system_events
         from sessions_app.postgres.connection import disable_time_limits, enable_time_limits
-        from sessions_app.retention.restored import forget_events_of_another_server
+        from sessions_app.streams.event_log import forget_events_of_another_server
         from sessions_app.tools import clock, documents, live_state
 
         pre_migrate.connect(disable_time_limits)

@@ -7,11 +7,14 @@ that were encrypted with a former key can be read while that key is a fallback.
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
 
 from sessions_app.exceptions import UnreadableSecret
 
@@ -39,6 +42,26 @@ def decrypt(ciphertext: str, purpose: str) -> str:
 def renew(ciphertext: str, purpose: str) -> str:
     """Return the same secret encrypted with SECRET_KEY, for a row that is written again. UnreadableSecret."""
     return encrypt(decrypt(ciphertext, purpose), purpose)
+
+
+def renew_all(rows: QuerySet[Any], column: str, purpose: str) -> tuple[int, list[str]]:
+    """Encrypt the secrets in this column of the rows with SECRET_KEY. Returns their number, and names of rows whose
+    secret cannot be read.
+    """
+    renewed, unreadable = 0, []
+    for pk in rows.order_by("pk").values_list("pk", flat=True):
+        with transaction.atomic():
+            row = rows.select_for_update(no_key=True).filter(pk=pk).first()
+            if row is None:  # it was deleted meanwhile
+                continue
+            try:
+                setattr(row, column, renew(getattr(row, column), purpose))
+            except UnreadableSecret:
+                unreadable.append(str(row))
+                continue
+            row.save(update_fields=[column])
+            renewed += 1
+    return renewed, unreadable
 
 
 def _keys(purpose: str) -> MultiFernet:

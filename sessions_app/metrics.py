@@ -19,12 +19,13 @@ from typing import Any
 import psycopg
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 
 from agent_core.types import Usage
 from sessions_app.models import Counter
 from sessions_app.postgres.connection import connect_directly
+from sessions_app.postgres.rows import fetch
 
 log = structlog.get_logger(__name__)
 
@@ -173,10 +174,8 @@ def figures() -> QuerySet[Counter]:
 
 def seconds_since_beat() -> float | None:
     """The seconds since a beat last wrote that it finished a round; None: none ever did."""
-    with connection.cursor() as cursor:
-        cursor.execute(_SINCE, [Counted.BEAT_ROUND])
-        row = cursor.fetchone()
-    return None if row is None else float(row[0])
+    found = fetch(_SINCE, [Counted.BEAT_ROUND])
+    return float(found[0][0]) if found else None
 
 
 def flush_counters() -> None:

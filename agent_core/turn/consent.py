@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agent_core.text import phrases
-from agent_core.text.visible import is_visible
+from agent_core.text.formats import is_visible
 from agent_core.tool_spec import ToolSpec, version_of
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall

@@ -11,7 +11,7 @@ from automations.models import CronJob, ExecutionMode, JobClock, MessageStatus, 
 from automations.runs.record import cancel_queued_runs
 from sessions_app.models import Session, SessionType
 from sessions_app.models.session import WEB, ChatType
-from sessions_app.sessions.dependents import Blocker
+from sessions_app.sessions.delete import Blocker
 from sessions_app.single_line import one_line
 
 LONGEST_NAME = 60  # characters of a message's text

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from agent_core.exceptions import CapReached
-from agent_core.text.visible import says_something
+from agent_core.text.formats import says_something
 from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
 from automations.models.category import Category, category
 from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told

@@ -15,8 +15,7 @@ from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, 
 from django.db.models.functions import Cast, Extract, Now
 
 from agent_core.exceptions import CapReached
-from agent_core.text.formats import utc_text
-from agent_core.text.visible import says_something
+from agent_core.text.formats import says_something, utc_text
 from agent_core.types import Ended, Ending, TurnResult
 from automations.models import Attention, CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions, part_of, with_usage

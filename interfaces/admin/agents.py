@@ -41,8 +41,7 @@ from sessions_app.hooks.edit import update_hook
 from sessions_app.models import Agent, Connection, Document, Hook, Session, TelegramBot, Turn
 from sessions_app.models.agent import DOCUMENTS
 from sessions_app.reads.usage import total_of
-from sessions_app.sessions.delete import Deletion, delete_agent
-from sessions_app.sessions.dependents import Blocker
+from sessions_app.sessions.delete import Blocker, Deletion, delete_agent
 from sessions_app.spending.caps import budget_of, replacing
 from sessions_app.telegram.bots import chats_of, update_bot
 

@@ -24,8 +24,7 @@ from automations.models import CronJob, ExecutionMode
 from interfaces.admin.base import M, PageAdmin
 from interfaces.admin.panels import change_url
 from sessions_app.exceptions import NotFound, SessionsError
-from sessions_app.sessions.delete import Deletion
-from sessions_app.sessions.dependents import Blocker
+from sessions_app.sessions.delete import Blocker, Deletion
 
 TEMPLATE = "admin/rondo/delete.html"
 MOST_AT_ONCE = 50  # each waits for its running turn to end

@@ -18,7 +18,7 @@ from automations.scheduled_messages import cancel_message
 from interfaces.admin.base import ReadOnlyAdmin, row_action, value_filter
 from interfaces.admin.jobs import explanation_of, sentence_of
 from interfaces.admin.panels import Panel, beginning, delivery_states, label, link, linked, state_label, table
-from sessions_app.reads.selectors import with_deliveries
+from sessions_app.reads.session_reads import with_deliveries
 
 
 class TimeRange(RangeDateTimeFilter):  # type: ignore[misc]  # it has no annotations

@@ -49,9 +49,8 @@ from sessions_app.models import (
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.kinds import ERROR_CODES
 from sessions_app.queue.threads import target_ids
-from sessions_app.reads.selectors import with_deliveries
-from sessions_app.sessions.delete import Deletion, delete_session
-from sessions_app.sessions.dependents import Blocker, blockers_of
+from sessions_app.reads.session_reads import with_deliveries
+from sessions_app.sessions.delete import Blocker, Deletion, blockers_of, delete_session
 from sessions_app.sessions.open import archive_session, open_session, unarchive_session
 
 LAST = 20  # turns and messages shown on a session's page

@@ -35,8 +35,7 @@ from interfaces.admin.panels import Panel, link, spent_panel, used_panel
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent, ApiToken, Reservation, Spending, Turn, UserLimits
 from sessions_app.reads.usage import total_of
-from sessions_app.sessions.delete import Deletion
-from sessions_app.sessions.dependents import Blocker
+from sessions_app.sessions.delete import Blocker, Deletion
 from sessions_app.spending.accounts import set_user_caps
 from sessions_app.spending.caps import budget_of, caps_text
 from sessions_app.tokens.issue import revoke_tokens

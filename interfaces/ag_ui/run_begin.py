@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
 from agent_core.types import Image
 from sessions_app.exceptions import BadInput, HistoryDiverged, NotFound, SessionExists
+from sessions_app.memory.images import MOST_IMAGES, image_in_base64, with_note
 from sessions_app.models import Turn
 from sessions_app.questions import question_reads, questions
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions.history import some_messages
-from sessions_app.sessions.images import MOST_IMAGES, image_in_base64, with_note
 from sessions_app.sessions.open import open_session
 
 LONGEST_ID = 150  # characters of a thread's, message's or interrupt's id

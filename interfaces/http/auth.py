@@ -17,9 +17,8 @@ from sessions_app.exceptions import BeyondLimit, InsufficientScope
 from sessions_app.models import ApiToken, TokenScope
 from sessions_app.queue.threads import target_ids
 from sessions_app.streams.rights import Right
-from sessions_app.tokens.issue import find_token, note_use
+from sessions_app.tokens.issue import find_token, note_use, redeem_ticket
 from sessions_app.tokens.reach import Limit, limit_of, put_limit
-from sessions_app.tokens.tickets import redeem_ticket
 
 TICKET = "ticket"  # the query parameter
 READ, TALK, SCHEDULE, MANAGE = TokenScope.READ, TokenScope.TALK, TokenScope.SCHEDULE, TokenScope.MANAGE

@@ -38,7 +38,7 @@ from interfaces.http.errors.pages import error_page, wants_page
 from interfaces.http.watchers import is_on_this_machine
 from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import SignInLink
-from sessions_app.tokens.secret import hashed, new_secret
+from sessions_app.tokens.issue import hashed, new_secret
 
 BY_ADDRESS = Rate(limit=20, seconds=60)
 AT_ONCE = 1  # passwords that a process hashes at a time

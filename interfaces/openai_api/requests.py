@@ -21,8 +21,8 @@ from rest_framework.request import Request
 from agent_core.types import Image
 from interfaces.http import headers
 from sessions_app.exceptions import BadInput
+from sessions_app.memory.images import MOST_IMAGES, image_in_url, with_note
 from sessions_app.sessions.client_places import ClientHistory
-from sessions_app.sessions.images import MOST_IMAGES, image_in_url, with_note
 from sessions_app.single_line import one_line
 
 PROTOCOL = "openai"

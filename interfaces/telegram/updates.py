@@ -39,7 +39,7 @@ from sessions_app.questions.question_reads import question_after
 from sessions_app.questions.questions import answer_consent, answer_question
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.open import open_session
-from sessions_app.telegram import binding
+from sessions_app.telegram import bots
 
 KEPT = timedelta(days=2)  # Telegram repeats updates for one day
 MOST_FORGOTTEN = 100  # old updates that each new one removes
@@ -107,7 +107,7 @@ def _message(bot: TelegramBot, update: Any, message: Any) -> Reply | None:
         return _to_stranger(bot, chat.id, GROUPS)
     if sender is None or sender.id != chat.id or sender.is_bot:
         return None
-    connected = binding.connected_chat(bot.pk, chat.id)
+    connected = bots.connected_chat(bot.pk, chat.id)
     text = message.text or ""
     if update.message is not None and (start := _START.fullmatch(text)):
         return _start(bot, connected, chat.id, start[1] or "", sender.full_name)
@@ -131,7 +131,7 @@ def _start(
         return _note(bot, chat_id, welcome)
     if not code:
         return _to_stranger(bot, chat_id, NOT_CONNECTED)
-    refusal = binding.redeem(bot.pk, chat_id, code, _one_line(name))
+    refusal = bots.redeem(bot.pk, chat_id, code, _one_line(name))
     if refusal:
         return _to_stranger(bot, chat_id, refusal)
     return Reply(chat_id=chat_id, text=welcome)
@@ -177,7 +177,7 @@ def _session(agent: Agent, chat_id: int) -> Session:
 
 def _press(bot: TelegramBot, update_id: int, query: Any) -> Reply:
     chat_id = query.message.chat.id if query.message is not None else 0
-    if query.from_user.id != chat_id or binding.connected_chat(bot.pk, chat_id) is None:
+    if query.from_user.id != chat_id or bots.connected_chat(bot.pk, chat_id) is None:
         return Reply(press_id=query.id, text=NOT_YOURS)
     text = press(bot.pk, str(query.data or ""), _key(bot, update_id))
     return Reply(press_id=query.id, text=text, chat_id=chat_id, message_id=query.message.message_id)

@@ -45,8 +45,7 @@ from sessions_app.questions import question_reads, questions
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.reads import selectors
-from sessions_app.sessions.delete import delete_session, must_be_deletable
-from sessions_app.sessions.dependents import blockers_of, companions_of
+from sessions_app.sessions.delete import blockers_of, companions_of, delete_session, must_be_deletable
 from sessions_app.sessions.open import archive_session, open_session, rename_session, unarchive_session
 from sessions_app.single_line import check_line
 from sessions_app.streams.event_log import now

@@ -16,7 +16,6 @@ from typing import Any
 
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
-from django.db import connection as database
 from django.db.models import Model
 
 from agent_core import connections
@@ -38,6 +37,7 @@ from sessions_app.models import (
     UserLimits,
 )
 from sessions_app.models.spending import REACHED
+from sessions_app.postgres.rows import release_connection
 from sessions_app.spending import accounts
 from sessions_app.spending.accounts import CapState
 from sessions_app.spending.caps import anew, budget_of, cap_rows, micro_of, needs_text, words_of
@@ -113,7 +113,7 @@ def _reserve(account: Account | None, budgets: tuple[Budget, ...], amount: Amoun
         away.is_free = True
         raise away from error
     finally:
-        _release_database()
+        release_connection()
     if isinstance(made, CapState):
         raise CapReached(_refusal_text(made), is_held=made.is_held)
     return partial(_settle_call, made)
@@ -126,17 +126,12 @@ def _settle_call(reservation: int, used: Amount | None) -> None:
     except (OperationalError, InterfaceError):
         log.warning("not_settled", reservation=reservation)
     finally:
-        _release_database()
+        release_connection()
 
 
 def _settle(reservation: int, used: Amount | None) -> None:
     for crossed in accounts.settle(reservation, used):
         _try_to_tell(crossed)
-
-
-def _release_database() -> None:
-    if not database.in_atomic_block:
-        database.close()
 
 
 def _note_refusal(account: Account | None, refused: CapState) -> None:

@@ -1,4 +1,4 @@
-"""Read and write documents.
+"""Read and write documents, and a person's standing instructions to an agent.
 
 A document may have a backing: stored data that the document shows, and that writing the document changes. Apps above
 register their backings; nothing here imports them.
@@ -15,8 +15,9 @@ from django.db.models.functions import Length
 
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
 from sessions_app.limits import quotas
-from sessions_app.models import Agent, Document, DocumentRevision
+from sessions_app.models import Agent, Document, DocumentRevision, Preference
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.postgres.rows import existing
 
 KEPT_REVISIONS = 20  # earlier revisions of each document
 
@@ -40,10 +41,8 @@ def revisions_of(document: Document) -> QuerySet[Any]:
 
 def get_revision(document: Document, revision: int) -> Any:
     """Return one earlier revision with its text. NotFound."""
-    found = revisions_of(document).defer(None).filter(revision=revision).first()
-    if found is None:
-        raise NotFound(f"there is no revision {revision}, or it was already removed")
-    return found
+    rows = revisions_of(document).defer(None).filter(revision=revision)
+    return existing(rows, f"there is no revision {revision}, or it was already removed")
 
 
 LONGEST_DOCUMENT = 200_000  # characters
@@ -198,3 +197,36 @@ def _write(agent_id: int, name: str, content: str, revision: int | None, basis: 
     for owner_id in Agent.objects.filter(pk=agent_id).values_list("owner_id", flat=True):
         quotas.count_texts(owner_id, content)
     return Written(document=document, taken=taken)
+
+
+LONGEST_PREFERENCES = 4_000  # characters
+
+
+def preference(agent: Agent, user_id: int) -> Preference:
+    """Return the person's preferences. Those never written are empty, with revision 0."""
+    found = Preference.objects.filter(agent=agent, user_id=user_id).first()
+    return found or Preference(agent=agent, user_id=user_id, content="", revision=0)
+
+
+def put_preference(agent: Agent, user_id: int, content: str, *, revision: int | None = None) -> Preference:
+    """Replace the person's preferences. BadInput, NotFound, RevisionConflict."""
+    if len(content) > LONGEST_PREFERENCES:
+        raise BadInput(
+            f"the preferences are longer than {LONGEST_PREFERENCES} characters", code="document_too_long"
+        )
+    if "\x00" in content:
+        raise BadInput("the preferences contain a NUL character", code="bad_document")
+    try:
+        with transaction.atomic():
+            rows = Preference.objects.select_for_update(no_key=True)
+            row = rows.filter(agent=agent, user_id=user_id).first()
+            row = row or Preference(agent=agent, user_id=user_id, revision=0)
+            if revision is not None and revision != row.revision:
+                raise RevisionConflict
+            row.content, row.revision = content, row.revision + 1
+            row.save()
+            return row
+    except IntegrityError:
+        if not Agent.objects.filter(pk=agent.pk).exists():
+            raise NotFound("there is no such agent") from None
+        raise RevisionConflict from None  # somebody else wrote the first ones just now

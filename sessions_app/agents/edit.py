@@ -20,7 +20,7 @@ from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.channels.webhook import check_setting
 from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
-from sessions_app.exceptions import AgentExists, BadInput, RevisionConflict
+from sessions_app.exceptions import AgentExists, BadInput
 from sessions_app.limits import quotas
 from sessions_app.limits.policies import check_policy
 from sessions_app.mailbox.deposit import moving_undrained
@@ -95,10 +95,8 @@ def update_agent(
     with transaction.atomic():
         if changes.keys() & {"timezone", "heartbeat"}:
             lock_dependents(agent_id)
-        agent = existing(Agent.objects.select_for_update(no_key=True).filter(pk=agent_id))
+        agent = existing(Agent.objects.select_for_update(no_key=True).filter(pk=agent_id), revision=revision)
         zone, heartbeat = agent.timezone, agent.heartbeat
-        if revision is not None and revision != agent.revision:
-            raise RevisionConflict
         columns = _columns(changes, agent, used_connections(agent) if is_limited else None)
         toggled = columns.get("unified_session", agent.unified_session) != agent.unified_session
         for name, value in columns.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from django.db import connection as database
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
@@ -22,6 +21,7 @@ from sessions_app.exceptions import BadInput
 from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import Connection
 from sessions_app.models.agent import LONGEST_ERROR
+from sessions_app.postgres.rows import release_connection
 
 LONGEST_TEST = 30.0  # seconds
 TESTS = Rate(limit=6, seconds=60)  # for each person
@@ -45,7 +45,7 @@ def call_once(row: Connection, model: str = "") -> Tested:
     known = usable(row)
     if refused := known.refusal(model):
         raise BadInput(refused, code="bad_model")
-    _release_database()  # during the call
+    release_connection()  # during the call
     began = time.monotonic()
     error, said, is_kept = _ask(known, model)
     took = round((time.monotonic() - began) * 1000)
@@ -88,24 +88,18 @@ def register_connections() -> None:
     connections.hooks.report = _report
 
 
-def _release_database() -> None:
-    """Give the connection back to the pool, unless a transaction is open on it."""
-    if not database.in_atomic_block:
-        database.close()
-
-
 def _admit(known: Usable) -> float:
     try:
         return take_allowance(f"connection:{known.id}", Rate(limit=known.requests_per_minute, seconds=60))
     finally:
-        _release_database()
+        release_connection()
 
 
 def _report(known: Usable, error: str) -> None:
     try:
         _store(Connection.objects.filter(pk=known.id).exclude(last_error=error[:LONGEST_ERROR]), error)
     finally:
-        _release_database()
+        release_connection()
 
 
 def _store(rows: QuerySet[Connection], error: str) -> None:

@@ -22,11 +22,10 @@ from sessions_app.exceptions import (
     BadInput,
     ConnectionExists,
     ConnectionInUse,
-    NotFound,
-    RevisionConflict,
     UnreadableSecret,
 )
 from sessions_app.models import Agent, Connection
+from sessions_app.postgres.rows import existing
 from sessions_app.spending.accounts import forget_stopped, tell_anew
 from sessions_app.spending.caps import PERIODS, merge_caps
 
@@ -79,11 +78,7 @@ def update_connection(pk: int, changes: Mapping[str, Any], *, revision: int | No
     it again. BadInput, NotFound; RevisionConflict if `revision` is not the connection's.
     """
     with transaction.atomic():
-        row = Connection.objects.select_for_update(no_key=True).filter(pk=pk).first()
-        if row is None:
-            raise NotFound("there is no such connection")
-        if revision is not None and revision != row.revision:
-            raise RevisionConflict
+        row = existing(Connection.objects.select_for_update(no_key=True).filter(pk=pk), revision=revision)
         before = (row.provider, row.base_url)
         _set(row, changes)
         if (row.provider, row.base_url) != before and row.secret_ciphertext and "secret" not in changes:
@@ -103,11 +98,7 @@ def update_connection(pk: int, changes: Mapping[str, Any], *, revision: int | No
 def delete_connection(pk: int, *, revision: int | None = None) -> None:
     """Delete a connection. ConnectionInUse names agents that use it; NotFound, RevisionConflict."""
     with transaction.atomic():
-        row = Connection.objects.select_for_update().filter(pk=pk).first()
-        if row is None:
-            raise NotFound("there is no such connection")
-        if revision is not None and revision != row.revision:
-            raise RevisionConflict
+        row = existing(Connection.objects.select_for_update().filter(pk=pk), revision=revision)
         names = names_using(row)
         if names:
             text = f"agents or automations of theirs use the connection {row.name!r}: {', '.join(names)}"
@@ -144,20 +135,8 @@ def agents_using(row: Connection) -> QuerySet[Agent]:
 
 def renew_secrets() -> tuple[int, list[str]]:
     """Encrypt all secrets with the current key. Returns their number, and connections that cannot be read."""
-    renewed, unreadable = 0, []
-    for pk in Connection.objects.exclude(secret_ciphertext="").order_by("pk").values_list("pk", flat=True):
-        with transaction.atomic():
-            row = Connection.objects.select_for_update(no_key=True).filter(pk=pk).first()
-            if row is None:  # it was deleted meanwhile
-                continue
-            try:
-                row.secret_ciphertext = encryption.renew(row.secret_ciphertext, PURPOSE)
-            except UnreadableSecret:
-                unreadable.append(row.name)
-                continue
-            row.save(update_fields=["secret_ciphertext"])
-            renewed += 1
-    return renewed, unreadable
+    with_secret = Connection.objects.exclude(secret_ciphertext="")
+    return encryption.renew_all(with_secret, "secret_ciphertext", PURPOSE)
 
 
 def _renewed(ciphertext: str) -> str:

@@ -10,11 +10,9 @@ import http.client
 import json
 import os
 import re
-import ssl
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 from urllib.parse import quote
 
@@ -127,12 +125,7 @@ def _get(connection: Connection, url: str) -> HttpAnswer:
     allowed = reach.address_check(host, port) if reach else lambda _address: True
     user = reach.user if reach else ""
     request = HttpRequest(parts=parts, headers=headers, most_bytes=MOST_BYTES, user=user)
-    return send_request(request, allowed, time.monotonic() + SECONDS, _trust)
-
-
-@cache
-def _trust() -> ssl.SSLContext:
-    return ssl.create_default_context()
+    return send_request(request, allowed, time.monotonic() + SECONDS)
 
 
 def _refused(answer: HttpAnswer) -> str | None:

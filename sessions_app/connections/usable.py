@@ -1,4 +1,4 @@
-"""The connections that an agent's models name, in the form of `agent_core`, and why they cannot be used."""
+"""The connections that users may see or models name, in the form of `agent_core`, and why they cannot be used."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import F, Q, QuerySet
 
 from agent_core.addresses import Reach
@@ -17,9 +18,11 @@ from agent_core.models import is_registered
 from agent_core.prices import ALL, price_of_call
 from agent_core.spending import read_prices
 from sessions_app import encryption
-from sessions_app.exceptions import UnreadableSecret
+from sessions_app.exceptions import NotFound, UnreadableSecret
 from sessions_app.models import Agent, Connection
+from sessions_app.postgres.rows import equals, existing
 from sessions_app.spending.caps import budget_of
+from sessions_app.tokens.reach import in_account
 
 PURPOSE = "connection"  # of encrypted secrets
 WITHHELD = (
@@ -33,6 +36,25 @@ def visible_connections(user_id: int | None) -> QuerySet[Connection]:
     """The connections that a user may use: the user's own before the server's."""
     mine = Q(owner_id=user_id) | Q(owner=None)
     return Connection.objects.filter(mine).order_by("name", F("owner").asc(nulls_last=True))
+
+
+def connections(user: AbstractBaseUser) -> QuerySet[Connection]:
+    """Return the connections that the user may use: own ones and the server's."""
+    return visible_connections(user.pk).filter(in_account(user))
+
+
+def connection(user: AbstractBaseUser, name: str) -> Connection:
+    """Return the connection that a model string of the user's agents means by this name. NotFound."""
+    found = connections(user).filter(equals("name", name)).first()
+    if found is None:
+        raise NotFound("there is no such connection")
+    return found
+
+
+def own_connection(user: AbstractBaseUser, name: str) -> Connection:
+    """Return a connection that the user may change. NotFound."""
+    rows = Connection.objects.filter(in_account(user), equals("name", name), owner_id=user.pk)
+    return existing(rows, "you have no such connection")
 
 
 def usable_connections(user_id: int, models: Iterable[str]) -> tuple[Usable, ...]:

@@ -26,6 +26,7 @@ from sessions_app.limits import running_turns
 from sessions_app.models import Delivery, Session
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.postgres import statements
+from sessions_app.postgres.rows import fetch
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 
 log = structlog.get_logger(__name__)
@@ -199,9 +200,9 @@ def sweep_deliveries(take: Callable[[DeliveryLane], None]) -> int:
 
     One process sweeps at a time. No hint is sent: a retry needs no broker and no slot of the turns.
     """
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
-        if not cursor.fetchone()[0]:
+    with transaction.atomic():
+        [(is_alone,)] = fetch("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
+        if not is_alone:
             return 0
         rows = OVERDUE.all(sweep=settings.RONDO_SWEEP_SECONDS)
     if rows:

@@ -13,10 +13,11 @@ import structlog
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models.functions import Now
 
-from sessions_app.exceptions import NotDead, NotFound
+from sessions_app.exceptions import NotDead
 from sessions_app.hints import wake_dispatcher
 from sessions_app.models import Delivery, DeliveryState, Message, Session, Turn
 from sessions_app.models.session import WEB
+from sessions_app.postgres.rows import existing
 
 log = structlog.get_logger(__name__)
 
@@ -80,9 +81,7 @@ def send_again(delivery_id: int) -> Delivery:
     """Send a dead letter again. NotFound; NotDead when the delivery did not fail."""
     with transaction.atomic():
         done = Delivery.objects.send_again(delivery_id)
-        delivery = Delivery.objects.filter(pk=delivery_id).first()
-        if delivery is None:
-            raise NotFound("there is no such delivery")
+        delivery = existing(Delivery.objects.filter(pk=delivery_id))
         if not done:
             raise NotDead(f"the delivery is {delivery.state}")
         _wake([delivery])

@@ -1,26 +1,36 @@
-"""Create, change and delete hooks, and renew their tokens. `inbound.py` takes their messages."""
+"""Create, change and delete hooks, and make their tokens. `inbound.py` takes their messages.
+
+A token is shown once and not stored. It is derived from the server's secret key and a salt in the hook's row. So the
+server can check a signature without being sent the token, and somebody who reads only the database can make neither.
+"""
 
 from __future__ import annotations
 
+import hmac
+import secrets
 import uuid
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import transaction
+from django.utils.crypto import salted_hmac
 
 from agent_core.execution import new_id
 from sessions_app import permits
 from sessions_app.channels import base as channels
-from sessions_app.exceptions import BadInput, RevisionConflict, TooManyHooks
-from sessions_app.hooks import tokens
+from sessions_app.exceptions import BadInput, TooManyHooks
 from sessions_app.models import BACKGROUND, Agent, Hook, Session
 from sessions_app.postgres.rows import existing
 from sessions_app.queue.threads import must_be_open
 from sessions_app.single_line import check_line
+from sessions_app.tokens.issue import hashed
 
 MOST_HOOKS = 20  # of one agent
 LONGEST_NAME = 64  # characters
+PREFIX = "rin_"
+_PURPOSE = "rondo.hook"
 _CHANGEABLE = frozenset({"name", "channel", "address", "signed", "as_person", "allow_tools", "enabled"})
 
 
@@ -40,7 +50,7 @@ class NewHook:
 
 @transaction.atomic
 def add_hook(new: NewHook) -> Hook:
-    """Create a hook; `tokens.token_of` gives its token. BadInput, NotFound, SessionClosed, TooManyHooks."""
+    """Create a hook; `token_of` gives its token. BadInput, NotFound, SessionClosed, TooManyHooks."""
     hook = Hook(id=new_id(), **asdict(new))
     _check_name(hook)
     _check_route(hook)
@@ -50,7 +60,7 @@ def add_hook(new: NewHook) -> Hook:
         raise TooManyHooks(f"an agent has at most {MOST_HOOKS} hooks")
     if new.session_id is not None:
         _must_be_a_conversation(new.agent_id, new.session_id)
-    tokens.renew(hook)
+    _new_token(hook)
     hook.save(force_insert=True)
     return hook
 
@@ -81,7 +91,7 @@ def update_hook(hook_id: str, changes: Mapping[str, Any], *, revision: int | Non
 def renew_token(hook_id: str) -> str:
     """Replace the token of a hook; the old one stops working. NotFound."""
     hook = _locked(hook_id)
-    token = tokens.renew(hook)
+    token = _new_token(hook)
     _saved(hook, "token_salt", "token_sha256")
     return token
 
@@ -93,10 +103,7 @@ def delete_hook(hook_id: str, *, revision: int | None = None) -> None:
 
 
 def _locked(hook_id: str, revision: int | None = None) -> Hook:
-    hook = existing(Hook.objects.select_for_update(no_key=True).filter(pk=hook_id))
-    if revision is not None and revision != hook.revision:
-        raise RevisionConflict
-    return hook
+    return existing(Hook.objects.select_for_update(no_key=True).filter(pk=hook_id), revision=revision)
 
 
 def _saved(hook: Hook, *columns: str) -> Hook:
@@ -124,3 +131,27 @@ def _must_be_a_conversation(agent_id: int, session_id: uuid.UUID) -> None:
     if session.type in BACKGROUND:
         text = f"this session ({session.type}) is internal; choose a conversation"
         raise BadInput(text, code="internal_session")
+
+
+def _new_token(hook: Hook) -> str:
+    """Set a new token on the hook and return it; the caller saves the row."""
+    hook.token_salt = secrets.token_hex(16)
+    token = token_of(hook)
+    hook.token_sha256 = hashed(token)
+    return token
+
+
+def token_of(hook: Hook) -> str:
+    """Derive the token again. After a change of SECRET_KEY the result is a different, invalid token."""
+    made = salted_hmac(_PURPOSE, f"{hook.pk}:{hook.token_salt}", algorithm="sha256").digest()
+    return PREFIX + urlsafe_b64encode(made).decode().rstrip("=")
+
+
+def is_token_of(hook: Hook, token: str) -> bool:
+    """Whether the token is this hook's, compared in constant time."""
+    return hmac.compare_digest(hashed(token), hook.token_sha256)
+
+
+def is_signed(header: str, signature: str) -> bool:
+    """Whether the header has this signature among others, separated by spaces, compared in constant time."""
+    return True in [hmac.compare_digest(each.encode(), signature.encode()) for each in header.split()]

@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce, Now
 from sessions_app.channels.chats import chat_type_of
 from sessions_app.channels.webhook import sign
 from sessions_app.exceptions import BadInput, BadSignature, IdempotencyMismatch, StaleRequest, UnknownHook
-from sessions_app.hooks import tokens
+from sessions_app.hooks import edit
 from sessions_app.models import PRIMARY_KEY, ChatType, Hook, HookSender, OnBusy, Session, Turn, TurnInput
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.single_line import check_line
@@ -62,10 +62,10 @@ def authenticate(hook_id: str, proof: Proof) -> Caller:
     found: Any = _hooks().filter(pk=hook_id, enabled=True, agent__owner__is_active=True).first()
     # no token matches the new one; an unknown hook must take as long as a known one
     hook: Any = found or Hook(pk=hook_id)
-    token = proof.token or tokens.token_of(hook)
-    known = tokens.is_token_of(hook, token)
+    token = proof.token or edit.token_of(hook)
+    known = edit.is_token_of(hook, token)
     signature = sign(token.encode(), proof.message_id, proof.timestamp, proof.body)
-    is_signed = tokens.is_signed(proof.signature, signature)
+    is_signed = edit.is_signed(proof.signature, signature)
     if not known or not (proof.token or is_signed):
         raise UnknownHook
     return Caller(hook=hook, session_id=hook.target, now=hook.now, is_signed=is_signed, proof=proof)

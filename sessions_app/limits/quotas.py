@@ -15,7 +15,7 @@ from operator import add
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import BigIntegerField, CharField, Exists, Func, OuterRef, QuerySet, Sum, Value
 from django.db.models.functions import Cast, Concat, Now
 
@@ -29,6 +29,7 @@ from sessions_app.models import (
     Session,
     SessionType,
 )
+from sessions_app.postgres.rows import lock_until_commit
 
 MEGABYTE = 1_000_000
 CHECKED_EACH = 16 * MEGABYTE
@@ -40,9 +41,7 @@ _since_check: Counter[int] = Counter()  # bytes by user
 
 def one_at_a_time(quota: str, owner_id: int) -> None:
     """Let transactions that add to a user's quota go one after the other, so that each counts what the others added."""
-    with connection.cursor() as cursor:
-        key = f"rondo:quota:{quota}:{owner_id}"
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [key])
+    lock_until_commit(f"rondo:quota:{quota}:{owner_id}")
 
 
 def check_agents(owner_id: int) -> None:

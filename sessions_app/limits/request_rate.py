@@ -8,54 +8,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
-
-from sessions_app.models import Allowance
-from sessions_app.postgres.statements import Statement, table
+from sessions_app.postgres.rows import fetch
 
 MOST_FORGOTTEN = 100  # expired rows that are deleted with each new row
-
-_allowance = table(Allowance)
-_SECONDS = sa.func.make_interval(0, 0, 0, 0, 0, 0, sa.bindparam("each", type_=sa.Float()))
-_PERIOD = sa.func.make_interval(0, 0, 0, 0, 0, 0, sa.bindparam("period", type_=sa.Float()))
-_KEY = sa.bindparam("key", type_=sa.Text())
-_next = sa.func.greatest(_allowance.c.full_at, sa.func.now()) + _SECONDS
-_taken = (
-    insert(_allowance)
-    .values(key=_KEY, full_at=sa.func.now() + _SECONDS)
-    .on_conflict_do_update(
-        index_elements=[_allowance.c.key],
-        set_={"full_at": _next},
-        where=_next <= sa.func.now() + _PERIOD,
-    )
-    .returning(
-        sa.literal_column("xmax = 0").label("is_new"),
-        sa.extract("epoch", _allowance.c.full_at - sa.func.now()).label("used"),
-    )
-    .cte("taken")
+_TAKE = """
+WITH taken AS (
+  INSERT INTO sessions_app_allowance AS a (key, full_at) VALUES (%(key)s, now() + make_interval(secs => %(each)s))
+  ON CONFLICT (key) DO UPDATE SET full_at = greatest(a.full_at, now()) + make_interval(secs => %(each)s)
+    WHERE greatest(a.full_at, now()) + make_interval(secs => %(each)s) <= now() + make_interval(secs => %(period)s)
+  RETURNING xmax = 0 AS is_new, extract(epoch FROM full_at - now()) AS used
 )
-TAKE = Statement(
-    sa.select(
-        sa.select(_taken.c.is_new).scalar_subquery().label("is_new"),
-        sa.select(_taken.c.used).scalar_subquery().label("used"),
-        sa.select(sa.extract("epoch", _next - _PERIOD - sa.func.now()))
-        .where(_allowance.c.key == _KEY)
-        .scalar_subquery()
-        .label("wait"),
-    )
+SELECT (SELECT is_new FROM taken), (SELECT used FROM taken), (
+  SELECT extract(epoch FROM greatest(full_at, now()) + make_interval(secs => %(each)s)
+    - make_interval(secs => %(period)s) - now()) FROM sessions_app_allowance WHERE key = %(key)s)"""
+# a CTE runs once; a plain subselect may run for each row
+_FORGET = """
+WITH old AS (
+  SELECT key FROM sessions_app_allowance WHERE full_at < now() ORDER BY full_at LIMIT %s FOR UPDATE SKIP LOCKED
 )
-
-
-_old = (
-    sa.select(_allowance.c.key)
-    .where(_allowance.c.full_at < sa.func.now())
-    .order_by(_allowance.c.full_at)
-    .limit(sa.literal_column(str(MOST_FORGOTTEN)))
-    .with_for_update(skip_locked=True)
-    .cte("old")  # a CTE runs once; a plain subselect may run for each row
-)
-FORGET = Statement(sa.delete(_allowance).where(_allowance.c.key == _old.c.key))
+DELETE FROM sessions_app_allowance AS a USING old WHERE a.key = old.key"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +63,16 @@ def take_allowance(who: str, rate: Rate) -> float:
 def count_request(who: str, rate: Rate) -> Taken:
     """Count one request, unless it is refused."""
     # the rate is in the key: after a change of RONDO_THROTTLE, what was used under the old rate does not count
-    row = TAKE.first(key=f"{who} {rate.limit}/{rate.seconds}", each=rate.seconds_each, period=rate.seconds)
-    if row is None or row.is_new is None:
+    key = f"{who} {rate.limit}/{rate.seconds}"
+    given = {"key": key, "each": rate.seconds_each, "period": rate.seconds}
+    [(is_new, taken, seconds)] = fetch(_TAKE, given)
+    if is_new is None:
         # without a wait the row is newer than our snapshot
-        wait = max(float(row.wait or 0) if row else 0, 0.001)
+        wait = max(float(seconds or 0), 0.001)
         return Taken(rate=rate, wait=wait, remaining=0, full_in=wait + rate.seconds - rate.seconds_each)
-    if row.is_new:
-        FORGET.run()
-    used = max(float(row.used), 0)
+    if is_new:
+        fetch(_FORGET, [MOST_FORGOTTEN])
+    used = max(float(taken), 0)
     left = int(
         (rate.seconds - used) / rate.seconds_each + 0.001
     )  # nothing of the last one is lost by rounding

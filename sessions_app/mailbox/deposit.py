@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Model, Q, QuerySet
 from django.db.models.functions import Now
 from django.db.models.query import RawQuerySet
@@ -36,6 +36,7 @@ from sessions_app.models import (
 from sessions_app.models.mailbox import TARGET_GONE
 from sessions_app.models.session import WEB
 from sessions_app.permits import has_read_in
+from sessions_app.postgres.rows import lock_until_commit
 from sessions_app.single_line import one_line
 
 MOST_OF_A_SOURCE = 20  # unread updates of one type and source, so that one routine cannot fill the mailbox
@@ -174,11 +175,8 @@ def _supersede_unread(target: Session | None, update: NewUpdate) -> bool:
 
 def _lock_keys(target_id: uuid.UUID | None, keys: list[str]) -> None:
     """Lock keys of a mailbox until the transaction ends, always in the same order."""
-    with connection.cursor() as cursor:
-        for key in sorted(keys):
-            cursor.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"rondo:mail:{target_id}:{key}"]
-            )
+    for key in sorted(keys):
+        lock_until_commit(f"rondo:mail:{target_id}:{key}")
 
 
 def _drop_excess(target_id: uuid.UUID) -> None:

@@ -1,7 +1,10 @@
-"""The images in a session's messages: stored with the message, and read for the model."""
+"""The images in a session's messages: read of what programs send, stored with the message, read for the model."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -9,7 +12,7 @@ from typing import Any
 
 from django.db.models import Func, IntegerField
 
-from agent_core.types import Image
+from agent_core.types import Image, media_type_of
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, Engine, MessageImage, Session
 
@@ -17,6 +20,9 @@ KEY = "images"  # in Message.metadata: the ids of its images
 MOST_IMAGES = 4  # in one message
 MOST_SHOWN = 8  # in one request to a model, the newest
 LARGEST_IMAGE = 3 * 1024 * 1024  # bytes
+_DATA_URL = re.compile(r"data:image/[a-z0-9.+-]{1,20};base64,")
+_LONGEST = LARGEST_IMAGE * 4 // 3 + 4  # characters in base64
+KINDS = "PNG, JPEG, GIF or WebP"
 LARGEST_SUM = 8 * 1024 * 1024  # bytes of the images in one request to a model
 
 
@@ -71,3 +77,33 @@ def images_of(metadata: Mapping[str, Any], found: Mapping[str, Image]) -> tuple[
     if not found:
         return ()
     return tuple(found[each] for each in metadata.get(KEY, ()) if each in found)
+
+
+def image_in_url(url: str) -> Image:
+    """Return the image in a data URL. BadInput, also for the address of an image: nothing is fetched for a program."""
+    found = _DATA_URL.match(url)
+    if found is None:
+        raise BadInput("send the image itself as a data URL: data:image/png;base64,…", code="bad_image")
+    return image_in_base64(url[found.end() :])
+
+
+def image_in_base64(text: str) -> Image:
+    """Return the image in a text of base64. BadInput."""
+    if len(text) > _LONGEST:
+        raise BadInput(f"an image may have at most {LARGEST_IMAGE // 1024**2} MB", code="bad_image")
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadInput("the image is not encoded in base64", code="bad_image") from None
+    media_type = media_type_of(content)
+    if not media_type or len(content) > LARGEST_IMAGE:
+        raise BadInput(
+            f"only {KINDS} images of at most {LARGEST_IMAGE // 1024**2} MB are supported", code="bad_image"
+        )
+    return Image(media_type=media_type, content=content)
+
+
+def with_note(text: str, images: int) -> str:
+    """The text of a message with a note of its images, for pages and for models that see them no more."""
+    note = "" if not images else "[image]" if images == 1 else f"[{images} images]"
+    return "\n\n".join(each for each in (text, note) if each.strip())

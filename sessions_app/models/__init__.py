@@ -3,6 +3,7 @@
 from sessions_app.models.access import (
     Allowance,
     ApiToken,
+    Hook,
     IdempotencyKey,
     SignInLink,
     StreamTicket,
@@ -11,7 +12,6 @@ from sessions_app.models.access import (
 from sessions_app.models.agent import Agent, Connection, Document, DocumentRevision, Engine, Preference
 from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
 from sessions_app.models.event import Event, EventType, Scope
-from sessions_app.models.hook import Hook
 from sessions_app.models.mailbox import MailboxEvent, Priority
 from sessions_app.models.message import ClientChat, ClientMessage, Message, MessageImage
 from sessions_app.models.process import Counter, Process, ProcessKind, Pruning, Worker
@@ -36,63 +36,3 @@ from sessions_app.models.spending import Reservation, Spending, UserLimits
 from sessions_app.models.telegram import TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
 from sessions_app.models.turn_input import HookSender, TurnInput
-
-__all__ = [
-    "BACKGROUND",
-    "CONSENT_ARROWS",
-    "DELIVERY_ARROWS",
-    "EXECUTION_ARROWS",
-    "PRIMARY_KEY",
-    "Agent",
-    "Allowance",
-    "ApiToken",
-    "ChatType",
-    "ClientChat",
-    "ClientMessage",
-    "Connection",
-    "ConsentQuestion",
-    "ConsentState",
-    "Counter",
-    "Delivery",
-    "DeliveryState",
-    "Document",
-    "DocumentRevision",
-    "Engine",
-    "Event",
-    "EventType",
-    "ExecutionState",
-    "Hook",
-    "HookSender",
-    "IdempotencyKey",
-    "Lane",
-    "MailboxEvent",
-    "Message",
-    "MessageImage",
-    "OnBusy",
-    "Preference",
-    "Priority",
-    "Process",
-    "ProcessKind",
-    "Pruning",
-    "ReadMark",
-    "Reservation",
-    "Scope",
-    "Session",
-    "SessionState",
-    "SessionType",
-    "SignInLink",
-    "Spending",
-    "StreamTicket",
-    "TaskState",
-    "TelegramBot",
-    "TelegramChat",
-    "TelegramUpdate",
-    "TokenScope",
-    "Turn",
-    "TurnInput",
-    "TurnKind",
-    "TurnState",
-    "TurnStep",
-    "UserLimits",
-    "Worker",
-]

@@ -1,4 +1,4 @@
-"""What requests authenticate with, and what limits and repeats them: tokens, links, keys, allowances."""
+"""What requests authenticate with, and what limits and repeats them: tokens, hooks, links, keys, allowances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from sessions_app.models.agent import Agent
-from sessions_app.models.session import Session
+from sessions_app.models.session import LONGEST_ADDRESS, Session
 
 LONGEST_NAME = 64
 SHOWN = 8  # characters of a token that lists show: enough to tell tokens apart, too few to use one
@@ -82,6 +82,53 @@ class ApiToken(models.Model):
     def manages_account(self) -> bool:
         """Whether the token may see, make and revoke the other tokens of its user."""
         return self.allows(TokenScope.MANAGE) and not self.is_limited
+
+
+class Hook(models.Model):
+    """An inbound webhook. Its posts become messages of `session`, or of the agent's primary session.
+
+    Answers go to `channel` and `address`; empty: to the session's own. The token is not stored: the row has its hash,
+    and a salt from which only the server can compute the token again.
+    """
+
+    id = models.CharField(primary_key=True, max_length=16, editable=False)
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="hooks")
+    session = models.ForeignKey(Session, null=True, on_delete=models.CASCADE, related_name="hooks")
+    name = models.CharField(max_length=64)
+    token_sha256 = models.CharField(max_length=64, editable=False)
+    token_salt = models.CharField(max_length=32, editable=False)
+    channel = models.CharField(max_length=32, blank=True)
+    address = models.CharField(max_length=LONGEST_ADDRESS, blank=True)
+    signed = models.BooleanField(default=False, help_text="Accepts signed messages only.")
+    as_person = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Treat its messages as a person's, as from a bridge to a chat service.",
+    )
+    allow_tools = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Names of writing or dangerous tools that turns of its messages may use.",
+    )
+    enabled = models.BooleanField(default=True)
+    revision = models.PositiveBigIntegerField(default=1)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, help_text="To the minute.")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(name=""), name="hook_has_a_name"),
+            models.CheckConstraint(condition=Q(token_sha256__regex=_HASH), name="hook_token_is_a_hash"),
+            models.UniqueConstraint(fields=["token_sha256"], name="hook_token_once"),
+            models.CheckConstraint(
+                condition=Q(channel="", address="") | (~Q(channel="") & ~Q(address="")),
+                name="hook_route_whole_or_none",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class StreamTicket(models.Model):

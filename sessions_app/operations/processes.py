@@ -6,29 +6,21 @@ import os
 import socket
 import threading
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import connection
+from django.db.models.functions import Greatest, Now
 
 from sessions_app.failures import OUTAGES, log_failure
 from sessions_app.models import Process, ProcessKind
-from sessions_app.postgres.rows import fetch
 
 log = structlog.get_logger(__name__)
 
-FORGOTTEN_AFTER = 24 * 3600  # seconds without a report after which a process is removed from the table
+FORGOTTEN_AFTER = timedelta(hours=24)  # without a report, after which a process is removed from the table
 STOP_SECONDS = 1.0  # longest wait for a report that is under way when the process ends
-_REPORT = """
-INSERT INTO sessions_app_process AS p
-  (id, kind, host, pid, address, version)
-VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(address)s, %(version)s)
-ON CONFLICT (id) DO UPDATE SET seen_at = greatest(p.started_at, clock_timestamp())"""
-_FORGET = """
-DELETE FROM sessions_app_process WHERE id IN (
-  SELECT id FROM sessions_app_process
-  WHERE seen_at < clock_timestamp() - make_interval(secs => %(forgotten)s) FOR UPDATE SKIP LOCKED)"""
 
 
 class Presence:
@@ -78,8 +70,10 @@ class Presence:
             if self._ended.is_set():
                 return  # its row has been removed
             try:
-                fetch(_FORGET, {"forgotten": FORGOTTEN_AFTER})
-                fetch(_REPORT, self._row)
+                Process.objects.filter(seen_at__lt=Now() - FORGOTTEN_AFTER).delete()
+                mine = Process.objects.filter(pk=self._id)
+                if not mine.update(seen_at=Greatest("started_at", Now())):
+                    Process.objects.create(**self._row)
                 self._was_refused = False
             except Exception as error:  # noqa: BLE001 - the database is away, or a bug: the process must go on
                 if not self._was_refused:

@@ -1,4 +1,7 @@
-"""Read rows: of a queryset, of a statement, or as a model's instance from the columns of a statement."""
+"""Read rows: of a queryset, of a statement, or as a model's instance from the columns of a statement.
+
+And lock a name, or give the connection back.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connection, models
 
-from sessions_app.exceptions import NotFound
+from sessions_app.exceptions import NotFound, RevisionConflict
 
 M = TypeVar("M", bound=models.Model)
 
@@ -23,12 +26,21 @@ def get_or_none(rows: models.QuerySet[M]) -> M | None:
     return next(iter(rows.order_by()), None)
 
 
-def existing(rows: models.QuerySet[M]) -> M:
-    """Return the row of a unique key. NotFound, which names the model."""
+def existing(rows: models.QuerySet[M], missing: str = "", *, revision: int | None = None) -> M:
+    """Return the row of a unique key. NotFound with the text `missing`, which by default names the model;
+    RevisionConflict if `revision` is not the row's.
+    """
     found = get_or_none(rows)
     if found is None:
-        raise NotFound(f"there is no such {rows.model._meta.verbose_name}")
+        raise NotFound(missing or f"there is no such {rows.model._meta.verbose_name}")
+    if revision is not None and revision != vars(found)["revision"]:
+        raise RevisionConflict
     return found
+
+
+def equals(column: str, text: str) -> models.Q:
+    """Condition: a column has this text of a client. None has a NUL character, which the database would refuse."""
+    return models.Q(pk__in=[]) if "\x00" in text else models.Q(**{column: text})
 
 
 def fetch(statement: str, parameters: Any = None) -> list[Any]:
@@ -36,6 +48,17 @@ def fetch(statement: str, parameters: Any = None) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return cursor.fetchall() if cursor.description else []
+
+
+def lock_until_commit(name: str) -> None:
+    """Lock a name until the transaction ends: whoever waits for it sees what was stored under it."""
+    fetch("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+
+
+def release_connection() -> None:
+    """Give the connection back to the pool, unless a transaction is open on it."""
+    if not connection.in_atomic_block:
+        connection.close()
 
 
 def instance_of(model: type[M], values: Sequence[Any]) -> M:

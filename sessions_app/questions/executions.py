@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.db import transaction
@@ -82,7 +83,7 @@ def _values(execution: Execution) -> dict[str, Any]:
     values = {name: getattr(execution, name) for name in _PLAIN}
     values["status"] = execution.status
     values["steps"] = [step.to_json() for step in execution.steps]
-    values["observations"] = [each.to_json() for each in execution.observations]
+    values["observations"] = [asdict(each) for each in execution.observations]
     return values
 
 

@@ -15,10 +15,10 @@ from django.db.models import F, Q, QuerySet
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from agent_core.execution import WAITING
-from sessions_app.exceptions import NotFound
 from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Turn
 from sessions_app.models.turn_input import AUTOMATION_NAME
 from sessions_app.postgres.pages import LARGEST_PAGE
+from sessions_app.postgres.rows import equals, existing
 from sessions_app.postgres.statements import Statement, table
 from sessions_app.tokens.reach import in_sessions
 
@@ -153,11 +153,7 @@ def questions_of(user: AbstractBaseUser, state: str | None = None) -> QuerySet[C
 
 def question(user: AbstractBaseUser, question_id: str) -> ConsentQuestion:
     """Return a question for consent, with `agent_name`. NotFound."""
-    rows = questions_of(user)
-    found = None if "\x00" in question_id else rows.filter(pk=question_id).first()
-    if found is None:
-        raise NotFound("there is no such question")
-    return found
+    return existing(questions_of(user).filter(equals("pk", question_id)), "there is no such question")
 
 
 @dataclass(frozen=True, kw_only=True)

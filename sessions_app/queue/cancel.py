@@ -12,12 +12,13 @@ from django.db import transaction
 
 from agent_core.types import Ending, TurnResult
 from sessions_app import events
-from sessions_app.exceptions import NotFound, TurnEnded
+from sessions_app.exceptions import TurnEnded
 from sessions_app.hints import wake
 from sessions_app.models import Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.postgres.rows import existing
 from sessions_app.queue.kinds import kind_of
 
 
@@ -31,10 +32,7 @@ def _cancel(turn_id: int, reason: str) -> Turn:
     if cancel_waiting(turn_id, reason):
         return Turn.objects.get(pk=turn_id)
     asked = Turn.objects.request_cancel(turn_id)
-    try:
-        turn = Turn.objects.get(pk=turn_id)
-    except Turn.DoesNotExist:
-        raise NotFound("there is no such turn") from None
+    turn = existing(Turn.objects.filter(pk=turn_id))
     if not asked and turn.state not in OPEN_STATES:
         raise TurnEnded(f"the turn has already ended ({turn.state})")
     _notify_worker(turn)

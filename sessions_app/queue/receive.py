@@ -34,6 +34,7 @@ from sessions_app.models import (
 )
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.postgres.rows import lock_until_commit
 from sessions_app.queue import cancel, enqueue
 from sessions_app.queue.threads import MOST_WAITING, addressed_session, must_be_open
 
@@ -98,7 +99,8 @@ def _transact(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) 
         return _queue(session_id, given, owner_id)
     with transaction.atomic():
         if given.idempotency_key is not None:
-            _lock_key(session_id, given.idempotency_key)
+            # of two concurrent requests with one key the second sees the turn of the first
+            lock_until_commit(f"{session_id} {given.idempotency_key}")
         return _queue(session_id, given, owner_id)
 
 
@@ -206,12 +208,6 @@ def _target_session(addressed: Any, given: MessageInput) -> Session:
 
 def _is_busy(session_id: uuid.UUID) -> bool:
     return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
-
-
-def _lock_key(session_id: uuid.UUID, key: str) -> None:
-    """The lock lasts until COMMIT, so the second of two concurrent requests with one key sees the turn of the first."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"{session_id} {key}"])
 
 
 def _earlier(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn | None:

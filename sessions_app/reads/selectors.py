@@ -8,16 +8,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Case, CharField, F, OuterRef, QuerySet, Subquery, Value, When
-from django.db.models.functions import JSONObject, NullIf
 
 from sessions_app.agents.documents import view_of
 from sessions_app.exceptions import NotFound
 from sessions_app.models import (
     PRIMARY_KEY,
     Agent,
-    Delivery,
     Document,
     ExecutionState,
     Hook,
@@ -28,13 +25,13 @@ from sessions_app.models import (
 )
 from sessions_app.models.agent import DOCUMENTS
 from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
-from sessions_app.postgres.rows import get_or_none
+from sessions_app.postgres.rows import equals, existing, get_or_none
 from sessions_app.questions.question_reads import CONSENT_SIZES, with_consents, with_questions
 from sessions_app.reads.session_reads import (
-    REPLY_SIZES,
     TARGET,
     WAITING_SIZES,
     in_state,
+    reply_sizes,
     shown_sessions,
     shown_turns,
 )
@@ -64,8 +61,7 @@ def agents(user: AbstractBaseUser, *, to_ask: bool = False) -> QuerySet[Agent]:
 
 def agent(user: AbstractBaseUser, name: str, *, to_ask: bool = False) -> Agent:
     """Return one agent of the user; `to_ask` as for `agents`. NotFound."""
-    rows = agents(user, to_ask=to_ask)
-    return _first(rows.none() if "\x00" in name else rows.filter(name=name), "there is no such agent")
+    return existing(agents(user, to_ask=to_ask).filter(equals("name", name)))
 
 
 def documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
@@ -75,10 +71,8 @@ def documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
 
 def document(user: AbstractBaseUser, agent_name: str, name: str) -> Document:
     """Return one document of an agent. NotFound."""
-    for found in _stored_documents(user, agent_name):
-        if found.name == name:
-            return _with_view(found)
-    raise NotFound("there is no such document")
+    named = (each for each in _stored_documents(user, agent_name) if each.name == name)
+    return _with_view(_first(named, "there is no such document"))
 
 
 def _stored_documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
@@ -160,7 +154,7 @@ def turns(user: AbstractBaseUser, *parts: QuerySet[Turn], order: tuple[str, ...]
         parts=parts,
         order=order,
         load=partial(shown_turns, user.pk),
-        sizes=REPLY_SIZES.all,
+        sizes=reply_sizes,
     )
 
 
@@ -180,19 +174,6 @@ def as_shown(user: AbstractBaseUser, queued: Turn) -> Turn:
     return queued
 
 
-def with_deliveries(message: str, of: Any) -> ArraySubquery:
-    """Column: `{id, channel, state, attempts, last_error}` of each delivery whose field `message` equals `of`."""
-    rows = Delivery.objects.filter(**{message: of}).order_by("id")
-    shown = JSONObject(
-        id="id",
-        channel="channel",
-        state="state",
-        attempts="attempts",
-        last_error=NullIf("last_error", Value("")),
-    )
-    return ArraySubquery(rows.values(shown=shown))
-
-
 def executions_of(
     user: AbstractBaseUser, session_id: uuid.UUID, status: str | None = None
 ) -> PagedQuery[ExecutionState]:
@@ -209,8 +190,8 @@ def executions_of(
 
 def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:
     """Return one execution of the user. NotFound."""
-    rows = _executions(user).filter(reach.in_sessions(user), pk=execution_id)
-    found: list[ExecutionState] = with_consents(() if "\x00" in execution_id else rows)
+    rows = _executions(user).filter(reach.in_sessions(user), equals("pk", execution_id))
+    found: list[ExecutionState] = with_consents(rows)
     return _first(found, "there is no such execution")
 
 
@@ -253,7 +234,7 @@ def hooks_of(user: AbstractBaseUser, agent_name: str) -> QuerySet[Hook]:
 
 def hook(user: AbstractBaseUser, hook_id: str) -> Hook:
     """Return one hook of the user. NotFound."""
-    return _first(_hooks(user).filter(pk=hook_id), "there is no such hook")
+    return existing(_hooks(user).filter(pk=hook_id))
 
 
 def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:

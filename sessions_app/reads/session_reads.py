@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
-from django.db.models import QuerySet
-from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import BigIntegerField, F, Func, IntegerField, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce, JSONObject, NullIf
+from sqlalchemy.dialects.postgresql import ARRAY
 
+from agent_core.types import Role
 from sessions_app.models import (
     Agent,
     Delivery,
@@ -29,12 +33,10 @@ LOOKED_BACK = 100  # newest messages of a history that are searched for its last
 LONGEST_LOOK = 1_000  # characters of a message that are read for them
 
 _agent, _session, _turn = table(Agent), table(Session), table(Turn)
-_message, _delivery = table(Message), table(Delivery)
+_message = table(Message)
 _shown = _session.alias("shown")  # the session that one shows
-_speaker = sa.func.coalesce(_turn.c.host_id, _turn.c.id)  # the turn that answers
 _OWNER = sa.bindparam("owner", type_=sa.BigInteger())
 _SESSION_IDS = sa.bindparam("ids", type_=ARRAY(sa.Uuid()))
-_TURN_IDS = _turn.c.id == sa.any_(sa.bindparam("ids", type_=ARRAY(sa.BigInteger())))
 
 
 def shown_sessions(owner: Any, ids: list[uuid.UUID]) -> list[Any]:
@@ -50,7 +52,43 @@ def shown_turns(owner: Any, ids: list[int]) -> list[Any]:
     """Return these turns of the user, each with `agent_name`, `reply`, the last answer of the turn (of its host, if it
     joined one), and `shown_deliveries`.
     """
-    return instances_of(Turn, _TURNS.all(owner=owner, ids=ids))
+    return list(
+        _turns(ids)
+        .filter(session__owner=owner)
+        .annotate(
+            agent_name=F("session__agent__name"),
+            reply=Subquery(_answers().values("content")[:1]),
+            shown_deliveries=with_deliveries("message__turn", OuterRef("speaker")),
+        )
+    )
+
+
+def reply_sizes(ids: list[int]) -> Iterable[tuple[int, int | None]]:
+    """Return the bytes of the reply of each of these turns, by its id."""
+    size = Func("content", function="octet_length", output_field=IntegerField())
+    return _turns(ids).values_list("pk", Subquery(_answers().values(size=size)[:1]))
+
+
+def _turns(ids: list[int]) -> QuerySet[Turn]:
+    """Return these turns, each with `speaker`, the turn that answers."""
+    return (
+        Turn.objects.filter(pk__in=ids)
+        .order_by()
+        .annotate(speaker=Coalesce("host_id", "pk", output_field=BigIntegerField()))
+    )
+
+
+def _answers() -> QuerySet[Message]:
+    said = Message.objects.filter(turn=OuterRef("speaker"), role=Role.ASSISTANT)
+    return said.exclude(content="").order_by("-seq")
+
+
+def with_deliveries(message: str, of: Any) -> ArraySubquery:
+    """Column: `{id, channel, state, attempts, last_error}` of each delivery whose field `message` equals `of`."""
+    names = ("id", "channel", "state", "attempts")
+    shown = JSONObject(**{name: name for name in names}, last_error=NullIf("last_error", Value("")))
+    rows = Delivery.objects.filter(**{message: of}).order_by("id")
+    return ArraySubquery(rows.values(shown=shown))
 
 
 def in_state(rows: QuerySet[Session], state: str, owner: Any) -> QuerySet[Session]:
@@ -128,43 +166,9 @@ def _waiting_size() -> Any:
     return sa.func.coalesce(size.scalar_subquery(), 0).label("waiting_size")
 
 
-def _of_reply(column: Any) -> Any:
-    """Expression: this column of the last answer of a turn."""
-    said = sa.select(column).where(
-        _message.c.turn_id == _speaker, _message.c.role == "assistant", _message.c.content != ""
-    )
-    return said.order_by(_message.c.seq.desc()).limit(1).scalar_subquery()
-
-
-def _select_turns() -> Any:
-    names = "id", "channel", "state", "attempts"
-    pairs = [part for name in names for part in (name, _delivery.c[name])]
-    shown = sa.func.json_build_object(*pairs, "last_error", sa.func.nullif(_delivery.c.last_error, ""))
-    sent = sa.func.json_agg(aggregate_order_by(shown, _delivery.c.id))
-    deliveries = (
-        sa.select(sa.func.coalesce(sent, sa.literal_column("'[]'::json")))
-        .join(_message, _message.c.id == _delivery.c.message_id)
-        .where(_message.c.turn_id == _speaker)
-    )
-    reply = _of_reply(_message.c.content)
-    return (
-        sa.select(
-            *(*_turn.c, _agent.c.name.label("agent_name"), reply.label("reply")),
-            deliveries.scalar_subquery().label("shown_deliveries"),
-        )
-        .join(_session, _session.c.id == _turn.c.session_id)
-        .join(_agent, _agent.c.id == _session.c.agent_id)
-        .where(_TURN_IDS, _session.c.owner_id == _OWNER)
-    )
-
-
 _SHOWN = Statement(_select_shown)
-_TURNS = Statement(_select_turns)
 TARGET = Statement(
     lambda: _select(_session.c.id.label("pk"), _session.c.agent_id, _shown.c.id.label("target_id"))
 )
 # the bytes of what is shown with them, by their ids
 WAITING_SIZES = Statement(lambda: _select(_session.c.id, _waiting_size()))
-REPLY_SIZES = Statement(
-    lambda: sa.select(_turn.c.id, _of_reply(sa.func.octet_length(_message.c.content))).where(_TURN_IDS)
-)

@@ -16,15 +16,15 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from sessions_app.exceptions import IdempotencyMismatch
+from sessions_app.memory.images import with_note
 from sessions_app.models import Agent, ClientChat, ClientMessage, Turn
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.postgres.rows import fetch
+from sessions_app.postgres.rows import lock_until_commit
 from sessions_app.queue.receive import program_message, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_places
 from sessions_app.sessions.client_answers import collect_news
 from sessions_app.sessions.client_places import ClientHistory, hashed
-from sessions_app.sessions.images import with_note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,8 @@ def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> Accep
             [*of, str(only.pk)],
         )
     paths = given.paths()
-    _lock(f"{agent.pk} {given.protocol} {paths[0] if given.key else paths[1]}")
+    # of two requests for one chat the second sees what the first has stored
+    lock_until_commit(f"client {agent.pk} {given.protocol} {paths[0] if given.key else paths[1]}")
     request_key = hashed(*of, given.request_key) if given.request_key else ""
     if (earlier := _earlier(scope, given, paths[-1], request_key)) is not None:
         return earlier
@@ -99,8 +100,3 @@ def chat_title(user: AbstractBaseUser, agent: Agent, protocol: str, key: str) ->
         return ""
     rows = ClientChat.objects.filter(agent=agent, door=protocol, chat=hashed(key)).order_by("-number")
     return rows.values_list("session__title", flat=True).first() or ""
-
-
-def _lock(name: str) -> None:
-    """Lock this name until COMMIT, so that of two requests for one chat the second sees what the first stored."""
-    fetch("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"client {name}"])

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
@@ -41,11 +42,69 @@ from sessions_app.postgres.connection import no_time_limit
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.postgres.rows import existing, fetch
 from sessions_app.queue.cancel import cancel_turn
-from sessions_app.sessions.dependents import Blocker, blockers_of, session_dependents
 from sessions_app.turns.lock import SessionLocks
 
 LOCK_WAIT = 10.0  # seconds to wait for a running turn to end
 ABANDONED_AFTER = timedelta(seconds=60)  # a delete that takes longer than this has died
+
+
+# Rows that apps above bind to sessions. Those apps register them; nothing here imports them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocker:
+    """Something bound to a session: it prevents its deletion, or goes along."""
+
+    id: str
+    name: str
+    enabled: bool
+
+
+class SessionDependent(Protocol):
+    """Rows that an app above binds to sessions."""
+
+    def blockers(self, session_id: uuid.UUID, *, with_agent: bool) -> tuple[Blocker, ...]:
+        """List what would be deleted with the session, disabled ones too; `with_agent`: its agent is deleted."""
+
+    def companions(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:
+        """List what is deleted with the session without blocking that, and would still have done something."""
+
+    def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:
+        """Lock what is bound to these sessions, before the sessions. Returns the ids of what would be deleted.
+
+        With `agent_id` it also locks what is deleted with the agent without blocking the delete.
+        """
+
+    def delete(self, ids: tuple[str, ...]) -> None:
+        """Delete what was locked, in the same transaction."""
+
+    def detach_from_sessions(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
+        """End what used these sessions and is not deleted with them, in the same transaction.
+
+        Returns the ids of what is moved to the primary session.
+        """
+
+
+_dependents: list[SessionDependent] = []
+
+
+def register_session_dependent(dependent: SessionDependent) -> None:
+    """Register rows that are bound to sessions."""
+    _dependents.append(dependent)
+
+
+def blockers_of(session_id: uuid.UUID, *, with_agent: bool = False) -> tuple[Blocker, ...]:
+    """List what prevents deleting the session, alone or with its agent."""
+    return tuple(
+        blocker
+        for dependent in _dependents
+        for blocker in dependent.blockers(session_id, with_agent=with_agent)
+    )
+
+
+def companions_of(session_id: uuid.UUID) -> tuple[Blocker, ...]:
+    """List what is deleted with the session without preventing that."""
+    return tuple(each for dependent in _dependents for each in dependent.companions(session_id))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,14 +153,14 @@ def delete_agent(agent_id: int, *, with_dependents: bool = False) -> Deletion:
 
 def remove_archived(session_ids: list[uuid.UUID]) -> int:
     """Remove the sessions that are archived and have no open turn. Returns their number."""
-    for dependent in session_dependents():  # before the sessions: the lock order
+    for dependent in _dependents:  # before the sessions: the lock order
         dependent.lock(session_ids, None)
     rows = Session.objects.select_for_update(skip_locked=True).filter(pk__in=session_ids)
     at_work = Turn.objects.filter(session_id__in=session_ids, state__in=OPEN_STATES).values("session_id")
     resting = rows.filter(state=SessionState.ARCHIVED).exclude(pk__in=at_work).order_by("pk")
     ids = list(resting.values_list("pk", flat=True))
     if ids:
-        for dependent in session_dependents():
+        for dependent in _dependents:
             dependent.detach_from_sessions(ids)
         _delete_with_contents(ids)
     return len(ids)
@@ -196,9 +255,7 @@ def _delete_rows(session_ids: list[uuid.UUID], with_dependents: bool, agent_id: 
     with_agent = agent_id is not None
     try:
         with transaction.atomic():
-            locked = [
-                (dependent, dependent.lock(session_ids, agent_id)) for dependent in session_dependents()
-            ]
+            locked = [(dependent, dependent.lock(session_ids, agent_id)) for dependent in _dependents]
             ids = tuple(item for _, items in locked for item in items)
             if ids and not with_dependents:  # bound since the check before
                 return Deletion(deleted=False, blockers=_blockers_of_all(session_ids, with_agent=with_agent))

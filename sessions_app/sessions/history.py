@@ -17,7 +17,8 @@ from sessions_app.models import Delivery, Message, Session, Turn
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.pages import MOST_SEARCHED, PagedQuery, found_in, how_many_fit, search_newest
 from sessions_app.postgres.rows import existing
-from sessions_app.reads.selectors import owned, shown_id, turns, with_deliveries
+from sessions_app.reads.selectors import owned, shown_id, turns
+from sessions_app.reads.session_reads import with_deliveries
 from sessions_app.tokens.reach import in_sessions, limit_of
 
 LONGEST_PLACE = 40  # characters

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db import connection
+
 from sessions_app.events import Cursor
 from sessions_app.models import Event, Pruning
 from sessions_app.models.process import EVENTS
@@ -97,3 +99,23 @@ def horizon() -> Cursor:
     """
     row = Pruning.objects.filter(pk=EVENTS).values_list("horizon_xid", "horizon_id").first()
     return Cursor(xid=row[0], id=row[1]) if row else Cursor(xid=0, id=0)
+
+
+# a row that is committed is always older than this, unless another server wrote it
+_FUTURE = "pg_snapshot_xmax(pg_current_snapshot())"
+
+
+def forget_events_of_another_server(**_: Any) -> None:
+    """Remove events of the future; `migrate` ends with it. Windows then begin with the events that are left.
+
+    They are left in a new database by a restored dump: each server counts transactions from the beginning. Windows
+    would wait for them, and be sent them much later.
+    """
+    events, pruning = Event._meta.db_table, Pruning._meta.db_table
+    with connection.cursor() as cursor:
+        if {events, pruning} <= set(connection.introspection.table_names(cursor)):
+            cursor.execute(f"DELETE FROM {events} WHERE xid >= {_FUTURE}")  # noqa: S608 - names of ours
+            cursor.execute(
+                f"UPDATE {pruning} SET horizon_xid = 0, horizon_id = 0"  # noqa: S608
+                f" WHERE horizon_xid::text::xid8 >= {_FUTURE}"
+            )

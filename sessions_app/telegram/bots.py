@@ -1,12 +1,18 @@
-"""Create, change and delete bots. The token is taken here and never given back."""
+"""Create, change and delete bots, and connect chats. A token is taken here and never given back.
+
+A code connects a chat. It is made on the web page, by the agent's owner; its hash is stored, and it is valid for ten
+minutes, once.
+"""
 
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
@@ -16,19 +22,25 @@ from sessions_app.exceptions import (
     BotExists,
     BotTaken,
     NotFound,
-    RevisionConflict,
     TelegramAway,
     UnreadableSecret,
 )
-from sessions_app.limits.request_rate import Rate
+from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import Agent, TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.telegram import LONGEST_ERROR
+from sessions_app.postgres.rows import equals, existing, release_connection
 from sessions_app.telegram.client import MISSING, ApiError, client_of, is_installed, wait_for
+from sessions_app.tokens.issue import hashed
 from sessions_app.tokens.reach import in_agents
 
 PURPOSE = "telegram bot"  # of encrypted tokens
 LONGEST_TOKEN = 200
+NO_BOT = "this agent has no Telegram bot"
 TESTS = Rate(limit=6, seconds=60)  # of tokens, for each person
+CODE_VALID = timedelta(minutes=10)
+TRIES = Rate(limit=5, seconds=600)  # of one chat
+MOST_CHATS = 10  # of one bot
+_CODE = re.compile(r"[A-Za-z0-9_-]{22}")
 _TOKEN = re.compile(r"[0-9]{6,16}:[A-Za-z0-9_-]{30,100}")
 
 
@@ -48,8 +60,7 @@ def check_token(token: str) -> CheckedToken:
     if len(token) > LONGEST_TOKEN or not _TOKEN.fullmatch(token):
         text = "the token does not look like one; BotFather gives it, such as 123456789:AAF…"
         raise BadInput(text, code="bad_token")
-    if not connection.in_atomic_block:
-        connection.close()  # back to the pool, during the call
+    release_connection()  # during the call
     try:
         telegram_id, username = wait_for(client_of(token).me())
     except ApiError as error:
@@ -62,10 +73,7 @@ def check_token(token: str) -> CheckedToken:
 def bot_of(user: AbstractBaseUser, agent_name: str) -> TelegramBot:
     """Return the bot of a user's agent. NotFound."""
     rows = TelegramBot.objects.filter(in_agents(user), agent__owner_id=user.pk).select_related("agent")
-    found = None if "\x00" in agent_name else rows.filter(agent__name=agent_name).first()
-    if found is None:
-        raise NotFound("this agent has no Telegram bot")
-    return found
+    return existing(rows.filter(equals("agent__name", agent_name)), NO_BOT)
 
 
 def chats_of(bot: TelegramBot) -> QuerySet[TelegramChat]:
@@ -153,20 +161,7 @@ def why_unusable(bot: TelegramBot) -> str:
 
 def renew_tokens() -> tuple[int, list[str]]:
     """Encrypt all tokens with the present key. Returns how many, and the names of bots that cannot be read."""
-    renewed, unreadable = 0, []
-    for pk in TelegramBot.objects.order_by("pk").values_list("pk", flat=True):
-        with transaction.atomic():
-            row = TelegramBot.objects.select_for_update(no_key=True).filter(pk=pk).first()
-            if row is None:  # it was deleted meanwhile
-                continue
-            try:
-                row.token_ciphertext = encryption.renew(row.token_ciphertext, PURPOSE)
-            except UnreadableSecret:
-                unreadable.append(f"@{row.username}")
-                continue
-            row.save(update_fields=["token_ciphertext"])
-            renewed += 1
-    return renewed, unreadable
+    return encryption.renew_all(TelegramBot.objects.all(), "token_ciphertext", PURPOSE)
 
 
 def _set_token(row: TelegramBot, checked: CheckedToken) -> None:
@@ -175,9 +170,56 @@ def _set_token(row: TelegramBot, checked: CheckedToken) -> None:
 
 
 def _locked(agent_id: int, revision: int | None) -> TelegramBot:
-    row = TelegramBot.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
-    if row is None:
-        raise NotFound("this agent has no Telegram bot")
-    if revision is not None and revision != row.revision:
-        raise RevisionConflict
-    return row
+    rows = TelegramBot.objects.select_for_update(no_key=True).filter(pk=agent_id)
+    return existing(rows, NO_BOT, revision=revision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """A new code, and the address that sends it to the bot."""
+
+    code: str = field(repr=False)
+    link: str = field(repr=False)
+
+
+def issue_code(agent_id: int) -> Code:
+    """Make a code; the one before it stops working. NotFound."""
+    code = secrets.token_urlsafe(16)
+    rows = TelegramBot.objects.filter(pk=agent_id)
+    if not rows.update(code_sha256=hashed(code), code_expires_at=Now() + CODE_VALID):
+        raise NotFound(NO_BOT)
+    username = rows.values_list("username", flat=True).get()
+    return Code(code=code, link=f"https://t.me/{username}?start={code}")
+
+
+def redeem(bot_id: int, chat_id: int, code: str, name: str) -> str:
+    """Use the code up and connect the chat. Empty: it is connected; else why not, in a sentence for that chat."""
+    if take_allowance(f"telegram-code:{bot_id}:{chat_id}", TRIES):
+        return "Too many codes were tried here. Wait ten minutes."
+    with transaction.atomic():
+        if not _use_up(bot_id, code):
+            return "This code is not valid. Make a new one on the page of the agent."
+        chats = TelegramChat.objects.filter(bot=bot_id)
+        if chats.exclude(chat_id=chat_id).count() >= MOST_CHATS:
+            return f"The agent has {MOST_CHATS} chats already. Disconnect one on its page."
+        chats.update_or_create(bot_id=bot_id, chat_id=chat_id, defaults={"name": name, "blocked_at": None})
+    return ""
+
+
+def connected_chat(bot_id: int, chat_id: int) -> TelegramChat | None:
+    """Return the chat, if it is connected by this bot."""
+    return TelegramChat.objects.filter(bot=bot_id, chat_id=chat_id).first()
+
+
+def disconnect(agent_id: int, chat_id: int) -> None:
+    """Disconnect a chat. Its conversation stays, and is answered no more. NotFound."""
+    if not TelegramChat.objects.filter(bot=agent_id, chat_id=chat_id).delete()[0]:
+        raise NotFound("this chat is not connected")
+
+
+def _use_up(bot_id: int, code: str) -> bool:
+    """Remove the code from the bot's row. Of two tries at once the second waits for the first, and finds no code."""
+    if not _CODE.fullmatch(code):
+        return False
+    valid = TelegramBot.objects.filter(pk=bot_id, code_sha256=hashed(code), code_expires_at__gt=Now())
+    return bool(valid.update(code_sha256="", code_expires_at=None))

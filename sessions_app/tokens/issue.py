@@ -1,7 +1,9 @@
-"""Make, list, check and revoke tokens."""
+"""Make, check and revoke tokens, and tickets for event streams. Of all of them only the hash is stored."""
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,17 +15,20 @@ import structlog
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import Error, transaction
 from django.db.models import QuerySet
+from django.db.models.functions import Now
 
 from agent_core.execution import new_id
-from sessions_app.exceptions import BadInput, TooManyTokens
-from sessions_app.models import Agent, ApiToken, Session, TokenScope
+from sessions_app.exceptions import BadInput, TooManyTickets, TooManyTokens
+from sessions_app.models import Agent, ApiToken, Session, StreamTicket, TokenScope
 from sessions_app.models.access import LONGEST_NAME, SHOWN
 from sessions_app.postgres.notify import EVENTS, publisher
 from sessions_app.postgres.rows import existing, fetch, instance_of
 from sessions_app.postgres.statements import Statement, table
 from sessions_app.single_line import check_line
-from sessions_app.tokens.secret import LONGEST, PREFIX, hashed, new_secret
+from sessions_app.tokens.reach import share_of_limited
 
+PREFIX = "rdo_"  # of a token, so that programs that look for leaked secrets recognize one
+LONGEST = 200  # characters of a text that is worth hashing
 MOST_TOKENS = 50  # of one user
 LONGEST_LIFE = timedelta(days=3660)
 USE_NOTED = timedelta(minutes=1)
@@ -35,6 +40,16 @@ UPDATE sessions_app_apitoken SET last_used_at = now() WHERE id = (
 )"""
 
 log = structlog.get_logger(__name__)
+
+
+def new_secret() -> str:
+    """Return 256 random bits as text."""
+    return secrets.token_urlsafe(32)
+
+
+def hashed(secret: str) -> str:
+    """Return the hash. The secrets are random, so no slow hash is needed against guessing."""
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,3 +179,36 @@ def revoke_tokens(tokens: QuerySet[ApiToken]) -> int:
         # open streams are checked again at once
         transaction.on_commit(lambda: publisher().notify(EVENTS, {"look": "all"}), robust=True)
     return counts.get(ApiToken._meta.label, 0)
+
+
+# Tickets for browsers, whose EventSource cannot send a token in a header: each opens one stream, by its address.
+
+TICKET_VALID = timedelta(seconds=60)
+MOST_OPEN = 100  # unused tickets of one user; a limited token may have half of them
+_REDEEM = """
+DELETE FROM sessions_app_streamticket WHERE ticket_sha256 = %s AND expires_at > now() RETURNING token_id"""
+
+
+def issue_ticket(token: ApiToken) -> tuple[str, datetime]:
+    """Make a ticket. Returns it and the time when it expires. TooManyTickets."""
+    ticket = new_secret()
+    with transaction.atomic():
+        User.objects.select_for_update(no_key=True).get(pk=token.user_id)
+        is_open = StreamTicket.objects.filter(token__user=token.user_id, expires_at__gt=Now())
+        if is_open.count() >= MOST_OPEN or (
+            token.is_limited and is_open.filter(token=token).count() >= share_of_limited(MOST_OPEN)
+        ):
+            raise TooManyTickets
+        row = StreamTicket.objects.create(
+            token=token, ticket_sha256=hashed(ticket), expires_at=Now() + TICKET_VALID
+        )
+        row.refresh_from_db(fields=["expires_at"])
+    return ticket, row.expires_at
+
+
+def redeem_ticket(ticket: str) -> ApiToken | None:
+    """Return the ticket's token if both are valid now, and delete the ticket, which can be used only once."""
+    if len(ticket) > LONGEST:
+        return None
+    found = fetch(_REDEEM, [hashed(ticket)])
+    return valid_token(found[0][0]) if found else None

@@ -7,12 +7,12 @@ example to schedule something for "tomorrow at nine".
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool
-from sessions_app.agents import local_time
 from sessions_app.turns.tool_calls import ToolContext
 
 NAME = "current_time"
@@ -23,7 +23,7 @@ def current_time(context: ToolContext, arguments: dict[str, Any]) -> str:
     """Return date, weekday and time with its offset, in the agent's zone. ToolFailed for any argument."""
     if arguments:
         raise ToolFailed(f"unknown parameter {min(arguments)!r}; the tool has no parameters")
-    here = local_time.local_now(context.agent.zone)
+    here = datetime.now(context.agent.zone)
     shown = {
         "date": here.date().isoformat(),
         "weekday": here.strftime("%A"),

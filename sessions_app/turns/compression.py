@@ -7,7 +7,7 @@ commit. If it fails nothing changes; requests stay short enough anyway (`history
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import tzinfo
 from typing import Any
 
@@ -43,20 +43,12 @@ class CompressedHistory:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that the journal stores."""
-        return {
-            "held": self.held.to_json(),
-            "instead_of": self.instead_of,
-            "window_from_seq": self.window_from_seq,
-        }
+        return asdict(self) | {"held": self.held.to_json()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CompressedHistory:
         """Read what `to_json` wrote."""
-        return cls(
-            held=TaskStateData.from_json(data["held"]),
-            instead_of=data["instead_of"],
-            window_from_seq=data["window_from_seq"],
-        )
+        return cls(**data | {"held": TaskStateData.from_json(data["held"])})
 
 
 def compress_history(

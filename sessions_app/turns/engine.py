@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db import connection, transaction
 
@@ -22,7 +24,6 @@ from agent_core.turn.control import TurnControl
 from agent_core.turn.run import run_turn
 from agent_core.types import Ending, Entry, Role, StepKind, TurnEvent, TurnRequest, TurnResult, Usage
 from sessions_app import events, permits
-from sessions_app.agents import local_time
 from sessions_app.mailbox import updates as mailbox
 from sessions_app.memory import task_state
 from sessions_app.models import BACKGROUND, Engine, EventType
@@ -268,9 +269,15 @@ def _plan_request(prepared: Prepared, execution: Execution, said: str) -> PlanRe
         live=concerned,
         is_heard=prepared.session.type not in BACKGROUND,
         may_ask_consent=is_persons(prepared.turn) and prepared.permit.stranger is None,
-        clock=partial(local_time.describe_local_time, prepared.agent.zone),
+        clock=partial(_local_time, prepared.agent.zone),
         updates=partial(mailbox.summaries, prepared.event_ids),
     )
+
+
+def _local_time(zone: ZoneInfo) -> str:
+    """Weekday, date and time with its offset, and the zone."""
+    now = datetime.now(zone)
+    return f"{now:%A}, {now.isoformat(' ', 'minutes')} ({now.tzinfo})"
 
 
 def _task_state(prepared: Prepared) -> TaskStateData:

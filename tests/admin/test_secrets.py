@@ -21,9 +21,9 @@ from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels.webhook import secret_of
 from sessions_app.encryption import encrypt
-from sessions_app.hooks.tokens import token_of
+from sessions_app.hooks.edit import token_of
 from sessions_app.models import Agent, ApiToken, Connection, TelegramBot, TelegramChat, Turn
-from sessions_app.telegram import binding, bots
+from sessions_app.telegram import bots
 from tests.admin.conftest import fill
 from tests.admin.test_rights import actions_of, fill_the_rest, new_staff, signed_in
 from tests.api.conftest import Caller, for_each
@@ -55,7 +55,7 @@ def owner(person: Person, settings: Any) -> Person:
     bot = rows["telegrambot"]
     bot.token_ciphertext = encrypt(BOT_TOKEN, bots.PURPOSE)
     bot.save()
-    binding.issue_code(bot.pk)
+    bots.issue_code(bot.pk)
     TelegramChat.objects.create(bot=bot, chat_id=4001, name="Ada")
     person.user.set_password(f"{MARK}-password")
     person.user.save()

@@ -20,9 +20,8 @@ from django.contrib.auth import get_user_model
 from django.db.models.functions import Now
 from django.test import Client
 
-from sessions_app.hooks.edit import MOST_HOOKS
+from sessions_app.hooks.edit import MOST_HOOKS, token_of
 from sessions_app.hooks.inbound import LONGEST_ID, LONGEST_SENDER, MOST_SKEW
-from sessions_app.hooks.tokens import token_of
 from sessions_app.models import Hook, IdempotencyKey, Session, Turn, TurnState
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.sessions.delete import delete_agent, delete_session

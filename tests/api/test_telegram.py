@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from sessions_app.models import TelegramBot, TelegramChat
-from sessions_app.telegram.binding import redeem
+from sessions_app.telegram.bots import redeem
 from tests.api.conftest import Caller, made, problem
 from tests.bot_api import TOKEN, BotApi, serving_bots
 

@@ -16,10 +16,9 @@ from sessions_app.exceptions import TooManyStreams
 from sessions_app.models import Agent, ApiToken, Session, StreamTicket, Turn
 from sessions_app.sessions.open import primary_session
 from sessions_app.streams.rights import OpenStreams, Right
-from sessions_app.tokens import tickets
-from sessions_app.tokens.issue import MOST_TOKENS, note_use
+from sessions_app.tokens import issue
+from sessions_app.tokens.issue import MOST_TOKENS, hashed, note_use
 from sessions_app.tokens.reach import Limit, put_limit
-from sessions_app.tokens.secret import hashed
 from tests.api.conftest import Caller, for_each, made, problem
 from tests.api.test_lists import delivery, found
 from tests.tokens import new_token
@@ -252,7 +251,7 @@ def test_a_ticket_of_an_expired_token_opens_nothing(ada: Caller, nobody: Any) ->
 
 
 def test_open_tickets_are_bounded(ada: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tickets, "MOST_OPEN", 2)
+    monkeypatch.setattr(issue, "MOST_OPEN", 2)
     ticket_of(ada), ticket_of(ada)
     refused = ada.post("/api/stream-tickets/")
     problem(refused, 429, "too_many_tickets")
@@ -314,7 +313,7 @@ def test_the_owners_bound_counts_for_a_limited_token_too(ada: Caller, settings: 
 
 
 def test_a_limited_token_leaves_half_of_the_tickets(ada: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tickets, "MOST_OPEN", 4)
+    monkeypatch.setattr(issue, "MOST_OPEN", 4)
     mine = caller(ada, "read", session=Session.objects.get(pk=ada.session()))
     statuses = [mine.post("/api/stream-tickets/").status_code for _ in range(3)]
     statuses += [ada.post("/api/stream-tickets/").status_code for _ in range(3)]

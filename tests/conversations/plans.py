@@ -5,9 +5,8 @@ from __future__ import annotations
 from agent_core.execution import Status
 from agent_core.planner.run import MEANWHILE
 from automations.models import CronJob, RunRecord, RunState, Source
-from sessions_app.agents.documents import put_document
+from sessions_app.agents.documents import put_document, put_preference
 from sessions_app.mailbox.deposit import NewUpdate, deposit
-from sessions_app.memory.preferences import put_preference
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Document, Engine, ExecutionState, MailboxEvent
 from tests.agent_core.planner.plans import RESPOND, answers, ask, plan, revision, says, tool

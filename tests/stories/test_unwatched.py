@@ -16,9 +16,9 @@ from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.placement import heartbeat_session
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app import metrics
+from sessions_app.agents.documents import put_preference
 from sessions_app.deliveries import outbox
 from sessions_app.journal import Journal
-from sessions_app.memory.preferences import put_preference
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Counter, Delivery, Engine, Message, Session, Turn, TurnKind, Worker
 from sessions_app.queue.receive import MessageInput, receive

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agent_core.llm.protocol import ModelReply
-from sessions_app.hooks.edit import NewHook, add_hook
-from sessions_app.hooks.tokens import token_of
+from sessions_app.hooks.edit import NewHook, add_hook, token_of
 from sessions_app.memory.task_state import remember
 from sessions_app.models import ConsentQuestion, Delivery, ExecutionState, OnBusy, Session, TaskState, Turn
 from sessions_app.queue.receive import MessageInput, receive

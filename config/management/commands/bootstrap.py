@@ -16,8 +16,7 @@ from sessions_app.exceptions import TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, SessionType, TokenScope
 from sessions_app.postgres.rows import fetch
 from sessions_app.sessions.open import open_session
-from sessions_app.tokens.issue import NewToken, make_token, revoke_tokens
-from sessions_app.tokens.secret import hashed
+from sessions_app.tokens.issue import NewToken, hashed, make_token, revoke_tokens
 
 CONNECTION = "connection.json"  # the name of the token that is made for it
 

@@ -19,8 +19,7 @@ from sessions_app.exceptions import BadInput, InsufficientScope, NotFound
 from sessions_app.models import ApiToken, TokenScope
 from sessions_app.models.access import LONGEST_NAME
 from sessions_app.reads import selectors, usage
-from sessions_app.tokens.issue import NewToken, make_token, revoke_tokens
-from sessions_app.tokens.tickets import issue_ticket
+from sessions_app.tokens.issue import NewToken, issue_ticket, make_token, revoke_tokens
 
 
 class NewTokenIn(Input):

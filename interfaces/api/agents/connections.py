@@ -18,7 +18,7 @@ from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import AnyObject, Input, Items, Output, Text
 from interfaces.http.headers import revision_expected
-from sessions_app.connections import edit, reads
+from sessions_app.connections import edit, usable
 from sessions_app.connections.check import TESTS, call_once
 from sessions_app.connections.edit import LONGEST_SECRET, LONGEST_URL, MOST_MODELS
 from sessions_app.exceptions import TooSoon
@@ -119,7 +119,7 @@ class ConnectionList(ApiView):
     @extend_schema(responses=ConnectionOut(many=True))
     def get(self, _request: Request) -> Response:
         """List your connections and the server's, by name."""
-        return self.page(reads.connections(self.user), ConnectionOut)
+        return self.page(usable.connections(self.user), ConnectionOut)
 
     @extend_schema(parameters=[KEY], request=NewConnection, responses={201: ConnectionOut})
     def post(self, _request: Request) -> Response:
@@ -129,7 +129,7 @@ class ConnectionList(ApiView):
         return self.create(
             lambda: (
                 ConnectionOut(
-                    reads.connection(self.user, edit.add_connection(self.user, name, given).name)
+                    usable.connection(self.user, edit.add_connection(self.user, name, given).name)
                 ).data
             ),
             "/api/connections/{name}/",
@@ -143,13 +143,13 @@ class ConnectionDetail(ApiView):
     @extend_schema(responses=ConnectionOut)
     def get(self, _request: Request, connection: str) -> Response:
         """Get your connection of this name, or the server's."""
-        row = reads.connection(self.user, connection)
+        row = usable.connection(self.user, connection)
         return tagged_response(ConnectionOut(row).data, row.revision, is_volatile=True)
 
     @extend_schema(request=ConnectionChanges, responses=ConnectionOut)
     def patch(self, _request: Request, connection: str) -> Response:
         """Change a connection of your own. Another address or provider needs the secret again."""
-        row = reads.own_connection(self.user, connection)
+        row = usable.own_connection(self.user, connection)
         changes = self.read(ConnectionChanges, partial=True, of=ConnectionOut)
         edit.update_connection(row.pk, changes, revision=revision_expected(self.request, row.revision))
         return self.get(self.request, connection)
@@ -157,7 +157,7 @@ class ConnectionDetail(ApiView):
     @extend_schema(responses={204: None})
     def delete(self, _request: Request, connection: str) -> Response:
         """Delete a connection of your own. 409 while agents use it."""
-        row = reads.own_connection(self.user, connection)
+        row = usable.own_connection(self.user, connection)
         edit.delete_connection(row.pk, revision=revision_expected(self.request, row.revision))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -168,7 +168,7 @@ class ConnectionTest(ApiView):
     @extend_schema(request=ConnectionTestIn, responses=ConnectionTestOut)
     def post(self, _request: Request, connection: str) -> Response:
         """Call a model of the connection once, within 30 s. A call that fails is a result, not an error."""
-        row = reads.connection(self.user, connection)
+        row = usable.connection(self.user, connection)
         model = self.read(ConnectionTestIn).get("model", "")
         if wait := take_allowance(f"test-model:{self.user.pk}", TESTS):
             raise TooSoon(f"Too many tests; try again in {wait:.0f} seconds.")

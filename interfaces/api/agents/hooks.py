@@ -22,15 +22,14 @@ from interfaces.http.fields import Flag, Input, NonBlankText, OneOf, Output, Tex
 from interfaces.http.headers import etag, revision_expected
 from sessions_app.exceptions import TooSoon, UnknownHook
 from sessions_app.hooks import edit, inbound
-from sessions_app.hooks.edit import LONGEST_NAME, NewHook, add_hook
+from sessions_app.hooks.edit import LONGEST_NAME, NewHook, add_hook, token_of
 from sessions_app.hooks.inbound import LONGEST_SENDER, Caller, Proof
-from sessions_app.hooks.tokens import token_of
 from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import OnBusy, TelegramBot, TurnState
 from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.reads import selectors
-from sessions_app.telegram import binding, bots
+from sessions_app.telegram import bots
 from sessions_app.telegram.bots import LONGEST_TOKEN, why_unusable
 
 ROUTE = "Where answers to this hook's messages go; empty: where the session's own answers go."
@@ -330,7 +329,7 @@ class TelegramCode(ApiView):
     @extend_schema(request=None, responses=CodeOut)
     def post(self, _request: Request, name: str) -> Response:
         """Make a code that connects one chat, once, within ten minutes. The one before it stops working."""
-        code = binding.issue_code(bots.bot_of(self.user, name).pk)
+        code = bots.issue_code(bots.bot_of(self.user, name).pk)
         return Response(CodeOut(code).data, headers=NO_STORE)
 
 
@@ -350,5 +349,5 @@ class TelegramChatDetail(ApiView):
     @extend_schema(responses={204: None})
     def delete(self, _request: Request, name: str, chat_id: int) -> Response:
         """Disconnect a chat. Its conversation stays."""
-        binding.disconnect(bots.bot_of(self.user, name).pk, chat_id)
+        bots.disconnect(bots.bot_of(self.user, name).pk, chat_id)
         return Response(status=status.HTTP_204_NO_CONTENT)

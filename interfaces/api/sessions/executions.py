@@ -18,7 +18,8 @@ from interfaces.http.auth import MANAGE, READ, TALK
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import Input, Items, NonBlankText, Output, StoredMoment, Text, TextOrNull
 from interfaces.http.query import Parameter
-from sessions_app.memory import preferences, task_state
+from sessions_app.agents.documents import preference, put_preference
+from sessions_app.memory import task_state
 from sessions_app.models import ConsentState, TurnKind
 from sessions_app.questions import question_reads, questions
 from sessions_app.queue.receive import LONGEST_MESSAGE
@@ -280,16 +281,16 @@ class Preferences(ApiView):
     @extend_schema(responses=PreferencesOut)
     def get(self, _request: Request, name: str) -> Response:
         """Get your standing instructions for the agent."""
-        found = preferences.preference(selectors.agent(self.user, name), self.user.pk)
+        found = preference(selectors.agent(self.user, name), self.user.pk)
         return tagged_response(PreferencesOut(found).data, found.revision)
 
     @extend_schema(request=PreferencesIn, responses=PreferencesOut)
     def patch(self, _request: Request, name: str) -> Response:
         """Change your instructions. They are in the prompt of every session from the next turn."""
         agent = selectors.agent(self.user, name)
-        before = preferences.preference(agent, self.user.pk)
+        before = preference(agent, self.user.pk)
         revision = headers.revision_expected(self.request, before.revision)
         given = self.read(PreferencesIn, partial=True, of=PreferencesOut)
         if "content" in given:
-            preferences.put_preference(agent, self.user.pk, given["content"], revision=revision)
+            put_preference(agent, self.user.pk, given["content"], revision=revision)
         return self.get(self.request, name)

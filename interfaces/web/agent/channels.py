@@ -22,7 +22,7 @@ from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import Agent, Delivery, Session, SessionState, SessionType, TelegramBot
 from sessions_app.models.session import WEB, ChatType
 from sessions_app.reads import selectors
-from sessions_app.telegram import binding, bots
+from sessions_app.telegram import bots
 from sessions_app.telegram.client import MISSING, is_installed
 
 TEXT = "This is a test message. It was sent from the page of the agent, to see whether messages arrive here."
@@ -141,13 +141,13 @@ def change_bot(request: HttpRequest, agent: Agent) -> None:
 
 def make_code(_request: HttpRequest, agent: Agent) -> dict[str, Any]:
     """Make a code that connects a chat. It is shown in this answer only."""
-    code = binding.issue_code(agent.pk)
+    code = bots.issue_code(agent.pk)
     return {"code": code.code, "link": code.link}
 
 
 def disconnect_chat(_request: HttpRequest, agent: Agent, chat_id: int) -> None:
     """Disconnect a chat. NotFound."""
-    binding.disconnect(agent.pk, chat_id)
+    bots.disconnect(agent.pk, chat_id)
 
 
 def telegram(_request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
@@ -159,5 +159,5 @@ def telegram(_request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[s
         "missing": "" if is_installed() else MISSING,
         "chats": list(bots.chats_of(bot)) if bot is not None else [],
         "found": outcome.found,
-        "minutes": int(binding.VALID.total_seconds() // 60),
+        "minutes": int(bots.CODE_VALID.total_seconds() // 60),
     }

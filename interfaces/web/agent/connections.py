@@ -11,9 +11,8 @@ from agent_core.connections import PROVIDERS, Provider
 from agent_core.prices import ALL
 from interfaces.web.agent.settings import CAPS, cap_rows, stored_caps, typed_caps
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
-from sessions_app.connections import edit, reads
+from sessions_app.connections import edit, usable
 from sessions_app.connections.check import TESTS, call_once
-from sessions_app.connections.usable import unpriced_models
 from sessions_app.exceptions import BadInput, TooSoon
 from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import Agent, Connection
@@ -40,18 +39,18 @@ def add_connection(request: HttpRequest, _agent: Agent) -> None:
 
 def change_connection(request: HttpRequest, _agent: Agent, connection: str) -> None:
     """Change a connection of one's own. An empty key keeps the stored one."""
-    row = reads.own_connection(person(request), connection)
+    row = usable.own_connection(person(request), connection)
     edit.update_connection(row.pk, _settings(request, row.prices), revision=given_revision(request))
 
 
 def delete_connection(request: HttpRequest, _agent: Agent, connection: str) -> None:
     """Delete a connection of one's own that no agent uses."""
-    edit.delete_connection(reads.own_connection(person(request), connection).pk)
+    edit.delete_connection(usable.own_connection(person(request), connection).pk)
 
 
 def try_connection(request: HttpRequest, _agent: Agent, connection: str) -> dict[str, Any]:
     """Call a model of the connection once. BadInput, TooSoon."""
-    row = reads.connection(person(request), connection)
+    row = usable.connection(person(request), connection)
     if wait := take_allowance(f"test-model:{person(request).pk}", TESTS):
         raise TooSoon(f"Too many tests; try again in {wait:.0f} seconds.")
     return {"test": call_once(row, request.POST.get("model", "").strip())}
@@ -87,7 +86,7 @@ def connections(request: HttpRequest, _agent: Agent, outcome: FormResult) -> dic
     # after a conflict a form begins again with what is stored
     given = {} if outcome.is_conflict else outcome.typed or {}
     typed = {name: given[name][:LONGEST_FIELD] for name in SHOWN if name in given}
-    rows = list(reads.connections(person(request)))
+    rows = list(usable.connections(person(request)))
     own = {row.name for row in rows if row.owner_id is not None}
     return {
         "rows": [
@@ -120,7 +119,7 @@ def _line(row: Connection, typed: dict[str, str], test: Any) -> dict[str, Any]:
         "row": row,
         "form": typed or stored,
         "caps": cap_rows(typed or stored, {}),
-        "spent": [*caps_in_words(budget).values(), *(unpriced_models(row) if is_own else ())],
+        "spent": [*caps_in_words(budget).values(), *(usable.unpriced_models(row) if is_own else ())],
         "price": _price_fields(typed or stored),
         "has_prices": is_own and row.prices,
         "single_prices": _in_words(row.prices),

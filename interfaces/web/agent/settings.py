@@ -20,11 +20,10 @@ from automations.runs.describe import describe_run
 from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
+from sessions_app.agents.documents import LONGEST_PREFERENCES, preference, put_preference
 from sessions_app.agents.edit import known_zones, update_agent
-from sessions_app.connections.reads import connections
-from sessions_app.connections.usable import model_warnings, usable_connections
+from sessions_app.connections.usable import connections, model_warnings, usable_connections
 from sessions_app.exceptions import BadInput
-from sessions_app.memory.preferences import LONGEST, preference, put_preference
 from sessions_app.models import Agent, Engine, MailboxEvent, Turn, TurnKind
 from sessions_app.reads import selectors
 from sessions_app.reads.usage import MOST_COUNTED, total_of
@@ -127,7 +126,7 @@ def memory(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str,
     return {
         "stored": stored,
         "content": outcome.shown({"content": stored.content})["content"],
-        "longest": LONGEST,
+        "longest": LONGEST_PREFERENCES,
         "mail": selectors.mailbox(user, primary).newest(MOST_MAIL),
         "unread": unread[:MOST_UNREAD].count(),
     }

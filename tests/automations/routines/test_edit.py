@@ -21,8 +21,7 @@ from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed
 from sessions_app.mailbox.deposit import NewUpdate
 from sessions_app.models import Agent, MailboxEvent, Session, SessionState, SessionType, Turn
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.sessions.delete import delete_agent, delete_session
-from sessions_app.sessions.dependents import blockers_of
+from sessions_app.sessions.delete import blockers_of, delete_agent, delete_session
 from sessions_app.sessions.open import primary_session
 from tests.automations.jobs.made import add, at_once, clock_of, code_of, new, planned_for
 from tests.conftest import Person, new_person

@@ -10,8 +10,7 @@ from telegram import Update
 
 from interfaces.telegram.updates import Reply, handle
 from sessions_app.models import TelegramBot
-from sessions_app.telegram.binding import issue_code, redeem
-from sessions_app.telegram.bots import add_bot, check_token
+from sessions_app.telegram.bots import add_bot, check_token, issue_code, redeem
 from tests.bot_api import TOKEN, BotApi, serving_bots
 from tests.conftest import Person
 

@@ -14,7 +14,7 @@ from config.operations.checks import bots_read
 from sessions_app.exceptions import BadInput
 from sessions_app.models import TelegramBot, TelegramChat
 from sessions_app.telegram import bots, client
-from sessions_app.telegram.binding import disconnect
+from sessions_app.telegram.bots import disconnect
 from sessions_app.telegram.client import ApiError, client_of, wait_for
 from tests.bot_api import TOKEN, BotApi
 from tests.conftest import Person

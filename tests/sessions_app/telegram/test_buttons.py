@@ -15,7 +15,7 @@ from sessions_app.deliveries.send import send_next
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import ConsentQuestion, ExecutionState, Session, TelegramBot, Turn
 from sessions_app.questions.questions import answer_consent
-from sessions_app.telegram.binding import disconnect
+from sessions_app.telegram.bots import disconnect
 from tests.agent_core.planner.plans import RESPOND, answers, ask, plan, says
 from tests.bot_api import BotApi, Sent
 from tests.inside import Inside

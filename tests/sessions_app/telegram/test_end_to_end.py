@@ -9,8 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from sessions_app.models import Agent, Delivery, Message, Session, TelegramBot, TelegramChat, Turn
-from sessions_app.telegram.binding import issue_code
-from sessions_app.telegram.bots import delete_bot, update_bot
+from sessions_app.telegram.bots import delete_bot, issue_code, update_bot
 from tests import plugins
 from tests.agent_core.planner.plans import says
 from tests.bot_api import TOKEN, BotApi, Sent

@@ -10,7 +10,7 @@ from django.test import Client
 from playwright.sync_api import expect
 
 from sessions_app.models import TelegramBot, TelegramChat
-from sessions_app.telegram.binding import redeem
+from sessions_app.telegram.bots import redeem
 from tests.bot_api import TOKEN, BotApi
 from tests.browser import NEEDS_CHROMIUM, Visitor, browser, serious, served, visitor
 from tests.conftest import Person, new_person

@@ -16,7 +16,7 @@ from sessions_app.channels.base import Unsent
 from sessions_app.channels.testing import TEXTS, ChannelContract, Stage, Taken, parcel
 from sessions_app.models import Session, TelegramBot, TelegramChat
 from sessions_app.telegram import client as bot_client
-from sessions_app.telegram.binding import disconnect
+from sessions_app.telegram.bots import disconnect
 from tests.bot_api import BotApi
 from tests.conftest import Person, new_person
 

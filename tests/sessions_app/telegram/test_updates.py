@@ -17,8 +17,16 @@ from interfaces.telegram import updates
 from interfaces.telegram.polling import Poll, Served
 from interfaces.telegram.updates import NotServed
 from sessions_app.models import Message, Session, TelegramBot, TelegramChat, TelegramUpdate, Turn
-from sessions_app.telegram.binding import connected_chat, disconnect, issue_code, redeem
-from sessions_app.telegram.bots import CheckedToken, add_bot, check_token, update_bot
+from sessions_app.telegram.bots import (
+    CheckedToken,
+    add_bot,
+    check_token,
+    connected_chat,
+    disconnect,
+    issue_code,
+    redeem,
+    update_bot,
+)
 from tests.bot_api import TOKEN, BotApi
 from tests.conftest import Person, new_person
 from tests.fleet import until

@@ -18,9 +18,8 @@ from agent_core.turn.consent import shown_value
 from interfaces.web.rendering import render, render_growing
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base as channels
-from sessions_app.hooks.edit import NewHook, add_hook
+from sessions_app.hooks.edit import NewHook, add_hook, token_of
 from sessions_app.hooks.inbound import Proof, authenticate, check_post, post
-from sessions_app.hooks.tokens import token_of
 from sessions_app.models import PRIMARY_KEY, ChatType, ConsentQuestion, Delivery, Hook, Message, Session, Turn
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside, Reply, call, makes

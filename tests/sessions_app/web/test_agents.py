@@ -10,10 +10,9 @@ import pytest
 from django.test import Client
 
 from automations.models import CronJob, ScheduledMessage
-from sessions_app.agents.documents import put_document
+from sessions_app.agents.documents import preference, put_document
 from sessions_app.agents.edit import create_agent, update_agent
 from sessions_app.connections.edit import add_connection
-from sessions_app.memory.preferences import preference
 from sessions_app.models import Agent, Connection, Delivery, Document, Preference, Session
 from sessions_app.reads.selectors import document
 from tests.conftest import Person, new_person
