@@ -17,8 +17,8 @@ from django.db.models import Exists, OuterRef, Q
 from agent_core.exceptions import CapReached
 from agent_core.text.visible import says_something
 from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
-from automations.models.category import Category, category
 from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
+from automations.models.job import Category, category
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.describe import CURES, NEEDS_LOOK
 from automations.runs.report import report_to_home

@@ -12,7 +12,7 @@ from agent_core.turn.consent import describe_call
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
-from automations.models.category import Category, category
+from automations.models.job import Category, category
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate, deposit, session_for
 from sessions_app.models import BACKGROUND, Priority, Turn
 from sessions_app.permits import has_read_in, stranger_of

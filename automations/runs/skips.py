@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from automations.models import CronJob, RunRecord, RunState
-from automations.models.category import internal_key
+from automations.models.job import internal_key
 from automations.schedules.plan import plan_of
 from automations.schedules.schedule import ScheduleError, whole_milliseconds
 from automations.schedules.slots import Slots
