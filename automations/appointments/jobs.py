@@ -17,8 +17,8 @@ from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_r
 from automations.jobs.explain import JobFacts, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.category import Category, category
 from automations.models.health import FAILING_AFTER, health_of
+from automations.models.job import Category, category
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.selectors import paused_until, state_of, with_runs
 from sessions_app.models import PRIMARY_KEY, Session

@@ -22,8 +22,8 @@ from automations.firing.placement import INTERNAL, internal_sessions, skip_reaso
 from automations.firing.retries import supersede
 from automations.heartbeats.readiness import InternalSession
 from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
-from automations.models.category import category
 from automations.models.health import health_of
+from automations.models.job import category
 from automations.runs.health import pause_after_commit
 from automations.runs.report import report_paused
 from automations.runs.skips import Gap, GapReason, record_gap, run_id

@@ -11,7 +11,7 @@ from automations.heartbeats.readiness import InternalSession, heartbeat_skip_rea
 from automations.jobs.choices import turn_choices
 from automations.jobs.system import DREAM, HEARTBEAT
 from automations.models import CronJob
-from automations.models.category import Category, category, heartbeat_key, internal_key
+from automations.models.job import Category, category, heartbeat_key, internal_key
 from automations.runs.skips import GapReason, run_id
 from automations.turn_kinds.dream import has_news
 from sessions_app import metrics

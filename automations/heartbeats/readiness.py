@@ -19,7 +19,7 @@ from django.db.models import Exists, OuterRef
 from django.db.models.functions import JSONObject
 
 from agent_core.exceptions import PASSING_CODES, Stale
-from automations.models.category import heartbeat_key
+from automations.models.job import heartbeat_key
 from automations.runs.skips import GapReason
 from automations.schedules.zone_files import load_zone
 from sessions_app import metrics

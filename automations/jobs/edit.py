@@ -31,7 +31,7 @@ from automations.models import (
     Source,
     new_job_id,
 )
-from automations.models.category import RESERVED_IDS, Category, category
+from automations.models.job import RESERVED_IDS, Category, category
 from automations.runs.record import cancel_queued_runs
 from automations.runs.skips import TICK, GapReason, gap_between, record_gap
 from automations.schedules.plan import (

@@ -9,8 +9,7 @@ from typing import Any
 from django.db import models
 from django.db.models import Case, Q, Value, When
 
-from automations.models.job import CronJob
-from automations.models.times import readable
+from automations.models.job import CronJob, readable
 
 FAILING_AFTER = 3  # runs in a row that need attention, and the fewest for which a job is paused
 SLOWED_AFTER = 5  # failed runs in a row

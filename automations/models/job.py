@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
 
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from automations.models.times import readable
 from sessions_app.models import Agent, Session, Turn
 from sessions_app.models.session import has_owner, owner_column
 
 LONGEST_FAULT = 2_000  # characters
+FIRST_INSTANT, LAST_INSTANT = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+RESERVED_IDS = frozenset({"dream", "heartbeat"})
 ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
+
+
+def readable(name: str, *columns: str) -> models.CheckConstraint:
+    """Limit the columns to instants that Python can hold; PostgreSQL also has infinity and later years."""
+    within = {f"{column}__range": (FIRST_INSTANT, LAST_INSTANT) for column in columns}
+    return models.CheckConstraint(condition=Q(**within), name=name)
 
 
 def new_job_id() -> str:
@@ -402,3 +411,34 @@ class ZoneData(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Category(StrEnum):
+    """How a job is run."""
+
+    SYSTEM = "system"
+    BOUND = "bound"
+    ROUTINE = "routine"
+    LEGACY = "legacy"
+
+
+def category(job: CronJob) -> Category:
+    """System by kind or reserved id, never by name; routine by its mode; bound with a session; else legacy."""
+    if job.kind == JobKind.SYSTEM_EVENT or job.pk in RESERVED_IDS:
+        return Category.SYSTEM
+    if job.execution_mode != ExecutionMode.SESSION:
+        return Category.ROUTINE
+    legacy = job.channel or job.to or job.deliver is not None or job.channel_meta is not None
+    if job.session_id is not None and not legacy:
+        return Category.BOUND
+    return Category.LEGACY
+
+
+def internal_key(job_id: str, system_event: str, agent_name: str) -> str:
+    """The key of the session of a legacy or system job."""
+    return heartbeat_key(agent_name) if system_event == "heartbeat" else f"cron:{job_id}"
+
+
+def heartbeat_key(agent_name: str) -> str:
+    """The key of an agent's heartbeat session."""
+    return f"heartbeat:{agent_name}"

@@ -17,9 +17,8 @@ from django.db.models.functions import Cast, Coalesce, JSONObject, Now, NullIf
 from agent_core.spending import MICRO
 from agent_core.types import Usage
 from automations.models.health import JobHealth
-from automations.models.job import CronJob
+from automations.models.job import CronJob, readable
 from automations.models.scheduled_message import ScheduledMessage
-from automations.models.times import readable
 from sessions_app import metrics
 from sessions_app.models import Session, Turn
 from sessions_app.models.session import NOBODY, owner_column

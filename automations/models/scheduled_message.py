@@ -8,8 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from automations.models.job import new_job_id
-from automations.models.times import readable
+from automations.models.job import new_job_id, readable
 from sessions_app.models import Message, Session, Turn
 from sessions_app.models.session import ChatType
 

@@ -18,7 +18,7 @@ from automations.jobs.clock import database_now, notify_beats, start_clock
 from automations.jobs.edit import check_limit, insert_job, lock_session
 from automations.jobs.system import DREAM, change_system_job
 from automations.models import CronJob, Source
-from automations.models.category import Category
+from automations.models.job import Category
 from automations.nanobot_import.store_file import StoredJob, read_store
 from automations.nanobot_import.store_job import JobRefused, Wanted, id_of, stored_text, wanted_of
 from automations.schedules.plan import schedule_columns

@@ -11,7 +11,7 @@ from typing import Any
 from agent_core.text.json_values import clean_value, is_storable
 from automations.jobs.validate import LONGEST_NAME, validated
 from automations.models import JobKind, ScheduleKind
-from automations.models.category import RESERVED_IDS, Category
+from automations.models.job import RESERVED_IDS, Category
 from automations.nanobot_import.store_file import StoredJob
 from automations.schedules.schedule import (
     AtSchedule,

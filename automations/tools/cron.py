@@ -20,7 +20,7 @@ from automations.jobs.edit import NewJob, create_job, delete_job
 from automations.jobs.explain import undeliverable, why_paused
 from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, JobKind, RunRecord, RunState, ScheduleKind, Source
-from automations.models.category import RESERVED_IDS
+from automations.models.job import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text
 from automations.selectors import held_until, paused_until, problems_of, state_at_end, with_runs
 from automations.tools.refusals import advice, refuse_unknown

@@ -16,8 +16,8 @@ from automations.exceptions import JobNotFound
 from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
 from automations.jobs.explain import Explanation, explain
 from automations.models import CronJob, RunRecord, RunState
-from automations.models.category import Category, category
 from automations.models.health import health_of
+from automations.models.job import Category, category
 from automations.routines.edit import update_routine
 from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, RunRecord, RunState
-from automations.models.category import heartbeat_key
+from automations.models.job import heartbeat_key
 from automations.runs.describe import describe_run
 from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
