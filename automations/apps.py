@@ -39,13 +39,15 @@ class AutomationsConfig(AppConfig):
 
     def register_retention(self) -> None:
         """Register the walks of maintenance. It is called when the first one is needed."""
-        from automations import preflight
-        from automations.retention import messages, runs, zones
+        from automations.jobs.edit import PREFLIGHT
+        from automations.preflight import run_preflight
+        from automations.retention import old_rows, zones
+        from sessions_app.retention.maintenance_round import register_chore
+        from sessions_app.retention.walk import register_walk
 
-        runs.register_run_retention()
-        messages.register_message_retention()
-        zones.register_zone_walk()
-        preflight.register_preflight()
+        old_rows.register_retention()
+        register_walk(zones.ZoneWalk())
+        register_chore(PREFLIGHT, run_preflight)
 
 
 def _register_tools() -> None:

@@ -58,7 +58,7 @@ from sessions_app.spending.caps import merge_caps
 
 _KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
-PREFLIGHT = "preflight"  # the chore of maintenance that `automations/preflight.py` registers
+PREFLIGHT = "preflight"  # the chore of maintenance of `automations/preflight.py`
 MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
 MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
