@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from automations.heartbeats.readiness import InternalSession, heartbeat_skip_reason, read_sessions
-from automations.jobs.choices import turn_choices
 from automations.jobs.system import DREAM, HEARTBEAT
+from automations.jobs.validate import turn_choices
 from automations.models import CronJob
 from automations.models.job import Category, category, heartbeat_key, internal_key
 from automations.runs.skips import GapReason, run_id

@@ -16,10 +16,9 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from automations.exceptions import BadJob, DuplicateJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
-from automations.jobs.choices import CHOICES, checked_choices
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
 from automations.jobs.removed_routines import normalised, remember_removed_titles
-from automations.jobs.validate import check_quota, count_texts, validated
+from automations.jobs.validate import CHOICES, check_quota, checked_choices, count_texts, validated
 from automations.models import (
     CatchUp,
     CronJob,
@@ -80,7 +79,7 @@ class NewJob:
 
     `ends_at`: no runs after this ISO time; without an offset it is in the agent's zone. `max_runs`: limit of runs.
     `jitter_seconds` is the longest delay of a run; the job's id decides it, the same for all runs. `max_retry`: retries
-    of a failed run. `model` and the four fields below it: see `choices.py`. `allow_duplicate`: create
+    of a failed run. `model` and the four fields below it: see `validate.py`. `allow_duplicate`: create
     the automation even if the session has one with the same message and schedule. People and models may not.
     """
 

@@ -15,10 +15,10 @@ from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
 from automations.exceptions import BadJob
-from automations.jobs.choices import choices_of
 from automations.jobs.edit import NewJob, create_job, delete_job
 from automations.jobs.explain import undeliverable, why_paused
 from automations.jobs.provenance import record_provenance
+from automations.jobs.validate import choices_of
 from automations.models import CronJob, JobKind, RunRecord, RunState, ScheduleKind, Source
 from automations.models.job import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text

@@ -12,7 +12,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from automations.jobs.choices import CHOICES
+from automations.jobs.validate import CHOICES
 from automations.models import CronJob, ScheduleKind
 from automations.schedules.schedule import AtSchedule
 from interfaces.admin.agents import CAPS_HELP, ObjectField

@@ -12,10 +12,10 @@ from django.db.models.functions import Now
 
 from automations import selectors
 from automations.exceptions import BadJob, JobNotFound
-from automations.jobs.choices import CHOICES, choices_of
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain
 from automations.jobs.failing import try_again, try_last_again
+from automations.jobs.validate import CHOICES, choices_of
 from automations.models import Attention, CronJob, RunState, ScheduleKind
 from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job, preview
