@@ -19,8 +19,15 @@ from automations.jobs.edit import check_limit, insert_job, lock_session
 from automations.jobs.system import DREAM, change_system_job
 from automations.models import CronJob, Source
 from automations.models.job import Category
-from automations.nanobot_import.store_file import StoredJob, read_store
-from automations.nanobot_import.store_job import JobRefused, Wanted, id_of, stored_text, wanted_of
+from automations.nanobot_import.store_file import (
+    JobRefused,
+    StoredJob,
+    Wanted,
+    id_of,
+    read_store,
+    stored_text,
+    wanted_of,
+)
 from automations.schedules.plan import schedule_columns
 from sessions_app.agents.edit import lock_dependents
 from sessions_app.exceptions import NotFound, SessionExists, SessionsError
