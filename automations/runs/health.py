@@ -6,7 +6,6 @@ last in the lock order. A run that ends well costs no statement more, unless the
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
@@ -21,9 +20,8 @@ from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
 from automations.models.job import Category, category
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.describe import CURES, NEEDS_LOOK
-from automations.runs.report import report_to_home
+from automations.runs.report import report_job
 from sessions_app.deliveries.system_events import send_notice
-from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
 from sessions_app.models import Delivery, DeliveryState, Message, Priority
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.models.message import ENDED_KEY
@@ -159,18 +157,8 @@ def tell_stopped(run: RunRecord, why: str) -> bool:
 
 def tell(job: CronJob, event_type: str, text: str, priority: Priority = Priority.HIGH) -> None:
     """Tell a job's owner by the mailbox and the channel of its conversation. Newer news replace unread ones."""
-    home = job.session_id or job.home_id
-    event_id = uuid.uuid4()
-    mail = NewUpdate(
-        event_id=event_id,
-        event_type=event_type,
-        summary=text[:LONGEST_SUMMARY],
-        detail=text,
-        priority=priority,
-        dedupe_key=f"failing:{job.pk}",
-    )
-    report_to_home(home, job.agent_id, mail)
-    if home is not None:
+    event_id = report_job(job, event_type, text, key=f"failing:{job.pk}", priority=priority)
+    if home := job.session_id or job.home_id:
         send_notice(home, text, about={"automation": job.pk, "automation_name": job.name}, key=str(event_id))
 
 

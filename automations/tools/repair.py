@@ -49,8 +49,9 @@ def run_repair(context: ToolContext, arguments: dict[str, Any]) -> str:
         raise ToolFailed(str(error)) from error
     # as the creator: new routines do not run before its turn has ended
     CronJob.objects.filter(pk__in=done.added).update(created_by_turn_id=context.turn.pk)
-    report.report_repair(context.turn, context.agent.pk, context.session.key, _words(context, done))
-    return f"{_words(context, done)} It is now at revision {done.revision}."
+    words = _words(context, done)
+    report.report_turn(context.turn, "heartbeat_repaired", words, about="repair")
+    return f"{words} It is now at revision {done.revision}."
 
 
 def _words(context: ToolContext, done: Repair) -> str:

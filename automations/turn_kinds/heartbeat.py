@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -36,7 +35,7 @@ from automations.turn_kinds.slot import NO_PERSONS, SlotKind
 from sessions_app import flags, metrics
 from sessions_app.journal import Journal
 from sessions_app.metrics import Counted
-from sessions_app.models import Agent, Document, Session, Turn, TurnKind, TurnStep
+from sessions_app.models import Agent, Document, Priority, Session, Turn, TurnKind, TurnStep
 from sessions_app.queue.kinds import Trigger
 from sessions_app.single_line import one_line
 
@@ -95,17 +94,15 @@ class HeartbeatKind(SlotKind):
         """Store the outcome in each task's run, and report the reply."""
         failed = record.record_outcome(turn, result, closure).failed
         if result.ending is Ending.SUCCEEDED:
-            _report(turn, turn.session, result, closure)
+            _report(turn, result, closure)
         for run in failed:
             text, key = f"{run.of_job.name}: {closure}", report.failure_dedupe_key(run.of_job.pk)
-            source = turn.session.key
-            mail = report.mail_about(
-                turn, "routine_failed", text, about=run.pk, source_key=source, urgent=True, key=key
+            report.report_turn(
+                turn, "routine_failed", text, about=run.pk, priority=Priority.HIGH, dedupe_key=key
             )
-            report.report_to_home(turn.input.home_id, turn.session.agent_id, mail)
 
 
-def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> None:
+def _report(turn: Turn, result: TurnResult, closure: str) -> None:
     """Deliver the reply as one mail to the home of its tasks, or suppress it: then it stays in this session only.
 
     A reply that is not whole is never suppressed for its HEARTBEAT_OK, because its end is missing.
@@ -113,9 +110,9 @@ def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> N
     reply, ended_by = result.reply, result.ended_by or Ended.STOP
     tasks = turn.input.tasks
     if turn.input.deterministic:
-        _report_reminders(turn, session, reply)
+        _report_reminders(turn, reply)
         return
-    verdict = read_heartbeat_reply(reply, session.agent.heartbeat["ack_max_chars"])
+    verdict = read_heartbeat_reply(reply, turn.session.agent.heartbeat["ack_max_chars"])
     is_silent = not reply.strip()
     is_cut = bool(verdict.text) and ended_by is not Ended.STOP
     if not verdict.deliver and not is_cut and not (is_silent and tasks):
@@ -123,27 +120,17 @@ def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> N
         return
     ids = [task["id"] for task in tasks]
     key = report.routine_dedupe_key(ids, "no_output" if is_silent else "result") if ids else ""
-    home = turn.input.home_id
-    mail = report.mail_about(
-        turn,
-        "heartbeat_result",
-        closure if is_silent else with_note(verdict.text, ended_by),
-        about=str(home),
-        source_key=session.key,
-        key=key,
-    )
-    report.report_to_home(home, session.agent_id, mail)
+    text = closure if is_silent else with_note(verdict.text, ended_by)
+    report.report_turn(turn, "heartbeat_result", text, about=str(turn.input.home_id), dedupe_key=key)
     metrics.count(Counted.HEARTBEAT_DELIVER)
 
 
-def _report_reminders(turn: Turn, session: Session, reply: str) -> None:
+def _report_reminders(turn: Turn, reply: str) -> None:
     """Deliver each reminder. It replaces an unread one of its routine, and is dropped when unread for a day."""
     for line in sorted(json.loads(reply), key=lambda line: str(line["id"])):
         key = report.routine_dedupe_key([line["id"]], "reminder")
-        mail = report.mail_about(
-            turn, "reminder", line["display"], about=line["id"], source_key=session.key, key=key
-        )
-        report.report_to_home(turn.input.home_id, session.agent_id, replace(mail, suppress_if_stale=True))
+        text, about = line["display"], line["id"]
+        report.report_turn(turn, "reminder", text, about=about, dedupe_key=key, suppress_if_stale=True)
 
 
 def _of_tasks(turn: Turn) -> str:
