@@ -13,7 +13,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
 
-from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
+from automations.heartbeats.readiness import WaitReason, why_routines_wait
 from automations.jobs.explain import JobFacts, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
@@ -153,20 +153,16 @@ def appointment_state(job: Any) -> str:
 
 def job_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows, with what holds back due inline routines."""
-    held: dict[int, WaitReason | None] = {}
+    held: dict[tuple[int, bool], str] = {}
     found = []
     for facts in read_facts(jobs):
         job, due = facts.job, facts.job.clock.next_run_at
+        held_by = ""
         if job.clock.inline and due is not None and due <= facts.now:
-            if job.agent_id not in held:
-                wait = why_routines_wait(job.agent, facts.now)
-                held[job.agent_id] = None if wait is None else wait.reason
-            found.append(replace(facts, held_by=_held_by(job, held[job.agent_id])))
-        else:
-            found.append(facts)
+            key = job.agent_id, not job.task_type
+            if key not in held:
+                wait = why_routines_wait(job.agent, facts.now, need_model=not job.task_type)
+                held[key] = _HOLDS[wait.reason] if wait else ""
+            held_by = held[key]
+        found.append(replace(facts, held_by=held_by))
     return found
-
-
-def _held_by(job: Any, reason: WaitReason | None) -> str:
-    needs_model = job.task_type not in MODEL_FREE_TASKS
-    return _HOLDS[reason] if reason and (needs_model or reason is not WaitReason.MODEL_DOWN) else ""

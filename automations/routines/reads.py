@@ -11,7 +11,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import OuterRef, QuerySet, Subquery
 
 from automations.exceptions import RoutineNotFound
-from automations.heartbeats.readiness import MODEL_FREE_TASKS, Wait, WaitReason, why_routines_wait
+from automations.heartbeats.readiness import Wait, why_routines_wait
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.routines.plan import routine_schedule_text
 from automations.selectors import Health, health_shown, runs_of_job, state_of, with_runs
@@ -112,9 +112,7 @@ def _waits_for(job: Any) -> Wait | None:
     now, due = datetime.now(UTC), job.clock.next_run_at
     if not (job.clock.inline and due is not None and due <= now):
         return None
-    wait = why_routines_wait(job.agent, now)
-    needs_model = job.task_type not in MODEL_FREE_TASKS
-    return wait if wait and (needs_model or wait.reason is not WaitReason.MODEL_DOWN) else None
+    return why_routines_wait(job.agent, now, need_model=not job.task_type)
 
 
 def routine_of(job: Any) -> Routine:
