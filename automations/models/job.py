@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from django.db import models
 from django.db.models import F, Q
@@ -24,6 +25,11 @@ def readable(name: str, *columns: str) -> models.CheckConstraint:
     """Limit the columns to instants that Python can hold; PostgreSQL also has infinity and later years."""
     within = {f"{column}__range": (FIRST_INSTANT, LAST_INSTANT) for column in columns}
     return models.CheckConstraint(condition=Q(**within), name=name)
+
+
+def known(name: str, column: str, choices: type[models.TextChoices]) -> models.CheckConstraint:
+    """Limit the column to the values of these choices."""
+    return models.CheckConstraint(condition=Q(**{f"{column}__in": choices.values}), name=name)
 
 
 def new_job_id() -> str:
@@ -77,6 +83,12 @@ class Source(models.TextChoices):
     HEARTBEAT_REFLECT = "heartbeat_reflect"
     IMPORT = "import"
     SYSTEM = "system"
+
+
+_NO_LEGACY: dict[str, Any] = {
+    **dict.fromkeys(("session_key", "channel", "to"), ""),
+    **dict.fromkeys(("deliver__isnull", "channel_meta__isnull"), True),
+}
 
 
 class JobQuerySet(models.QuerySet["CronJob"]):
@@ -235,15 +247,7 @@ class CronJob(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(execution_mode="session", home__isnull=True)
-                | Q(
-                    execution_mode__in=["inline", "isolated"],
-                    kind="agent_turn",
-                    session_key="",
-                    channel="",
-                    to="",
-                    deliver__isnull=True,
-                    channel_meta__isnull=True,
-                ),
+                | Q(execution_mode__in=["inline", "isolated"], kind="agent_turn", **_NO_LEGACY),
                 name="cronjob_routine_has_no_legacy_field",
             ),
             models.CheckConstraint(
@@ -254,9 +258,7 @@ class CronJob(models.Model):
                 name="cronjob_active_hours",
             ),
             models.CheckConstraint(
-                condition=Q(session__isnull=True)
-                | Q(session_key="", channel="", to="", deliver__isnull=True, channel_meta__isnull=True),
-                name="cronjob_bound_has_no_legacy_field",
+                condition=Q(session__isnull=True) | Q(**_NO_LEGACY), name="cronjob_bound_has_no_legacy_field"
             ),
             models.CheckConstraint(
                 condition=Q(kind="agent_turn", system_event="")
@@ -280,14 +282,12 @@ class CronJob(models.Model):
                 condition=Q(max_output_tokens__isnull=True) | Q(max_output_tokens__gte=1),
                 name="cronjob_max_output_tokens_positive",
             ),
-            models.CheckConstraint(condition=Q(kind__in=JobKind.values), name="cronjob_kind_known"),
+            known("cronjob_kind_known", "kind", JobKind),
             has_owner("cronjob_has_owner"),
-            models.CheckConstraint(
-                condition=Q(execution_mode__in=ExecutionMode.values), name="cronjob_execution_mode_known"
-            ),
+            known("cronjob_execution_mode_known", "execution_mode", ExecutionMode),
             readable("cronjob_times_readable", "at", "anchor", "ends_at", "created_at", "updated_at"),
-            models.CheckConstraint(condition=Q(overlap__in=Overlap.values), name="cronjob_overlap_known"),
-            models.CheckConstraint(condition=Q(catch_up__in=CatchUp.values), name="cronjob_catch_up_known"),
+            known("cronjob_overlap_known", "overlap", Overlap),
+            known("cronjob_catch_up_known", "catch_up", CatchUp),
         ]
         indexes = [
             models.Index(fields=["created_at", "id"], name="job_by_age"),

@@ -17,7 +17,7 @@ from django.db.models.functions import Cast, Coalesce, JSONObject, Now, NullIf
 from agent_core.spending import MICRO
 from agent_core.types import Usage
 from automations.models.health import JobHealth
-from automations.models.job import CronJob, readable
+from automations.models.job import CronJob, known, readable
 from automations.models.scheduled_message import ScheduledMessage
 from sessions_app import metrics
 from sessions_app.models import Session, Turn
@@ -283,8 +283,8 @@ class RunRecord(models.Model):
                 | Q(job__isnull=True, scheduled_message__isnull=False),
                 name="run_of_a_job_or_a_message",
             ),
-            models.CheckConstraint(condition=Q(state__in=RunState.values), name="run_state_known"),
-            models.CheckConstraint(condition=Q(attention__in=Attention.values), name="run_attention_known"),
+            known("run_state_known", "state", RunState),
+            known("run_attention_known", "attention", Attention),
             models.CheckConstraint(
                 condition=~Q(state="skipped") | ~Q(reason=""), name="run_skipped_with_reason"
             ),
