@@ -19,7 +19,6 @@ from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.health import FAILING_AFTER, health_of
 from automations.models.job import Category, category
-from automations.models.run import CANCELLED_BY_ERROR
 from automations.selectors import paused_until, state_of, with_runs
 from sessions_app.models import PRIMARY_KEY, Session
 from sessions_app.tokens.reach import in_agents, limit_of
@@ -60,12 +59,9 @@ def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) ->
     which = Q(pk__in=[])
     for kind in kinds:
         which |= _OF_KIND[kind]
-    by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
-    ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error
     since = Coalesce(OuterRef("at"), Value(datetime.min.replace(tzinfo=UTC)))
-    last = RunRecord.objects.filter(ended, job=OuterRef("pk"), scheduled_for__gte=since).order_by(
-        "-scheduled_for"
-    )
+    ended = RunRecord.objects.ended_by_itself().filter(job=OuterRef("pk"), scheduled_for__gte=since)
+    last = ended.order_by("-scheduled_for")
     primary = Session.objects.filter(agent=OuterRef("agent"), key=PRIMARY_KEY)
     rows: QuerySet[Any] = (
         with_runs(CronJob.objects.filter(which, _reached(user), agent__owner_id=user.pk))

@@ -18,12 +18,12 @@ from django.db.models.functions import Greatest
 from automations.firing.decide import Decision, decide, nothing_due, skip_due
 from automations.firing.insert_runs import insert_runs, lag_ms
 from automations.firing.one_by_one import Fired, fire_batch
-from automations.firing.placement import INTERNAL, internal_sessions, skip_reason, turn_columns, turn_limits
+from automations.firing.placement import internal_sessions, skip_reason, turn_columns, turn_limits
 from automations.firing.retries import supersede
 from automations.heartbeats.readiness import InternalSession
 from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
 from automations.models.health import health_of
-from automations.models.job import category
+from automations.models.job import is_of_people
 from automations.runs.health import pause_after_commit
 from automations.runs.report import report_paused
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
@@ -204,7 +204,7 @@ def _run(job: CronJob, plan: JobPlan, slot: datetime, now: datetime) -> dict[str
     return {
         "run_id": run_id(job.pk, slot),
         "job_id": job.pk,
-        "owner_id": NOBODY if category(job) in INTERNAL else job.owner_id,
+        "owner_id": job.owner_id if is_of_people(job) else NOBODY,
         "scheduled_for": slot,
         "lag_ms": lag_ms(now - plan.jitter - slot),
         "snapshot": {

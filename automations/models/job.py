@@ -434,6 +434,11 @@ def category(job: CronJob) -> Category:
     return Category.LEGACY
 
 
+def is_of_people(job: CronJob) -> bool:
+    """Whether a person or an agent has made the job, so that its owner is shown its runs and told of them."""
+    return category(job) in (Category.BOUND, Category.ROUTINE)
+
+
 def internal_key(job_id: str, system_event: str, agent_name: str) -> str:
     """The key of the session of a legacy or system job."""
     return heartbeat_key(agent_name) if system_event == "heartbeat" else f"cron:{job_id}"

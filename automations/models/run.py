@@ -109,6 +109,11 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         """As `open`, for runs found by key: given a `state`, PostgreSQL may read the index of all open runs."""
         return self.filter(finished_at=None)
 
+    def ended_by_itself(self) -> RunTransitions:
+        """Succeeded, failed, or cancelled after an error: no person ended it."""
+        by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
+        return self.filter(Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error)
+
     def of_turn(self, turn: Turn) -> RunTransitions:
         """The run of which this turn is the present attempt, or the runs that share it, as in `runs/with_turn.py`."""
         return self.filter(turn=turn, not_before=None)

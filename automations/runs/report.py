@@ -12,7 +12,7 @@ from agent_core.turn.consent import describe_call
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
-from automations.models.job import Category, category
+from automations.models.job import is_of_people
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate, deposit, session_for
 from sessions_app.models import BACKGROUND, Priority, Turn
 from sessions_app.permits import has_read_in, stranger_of
@@ -121,7 +121,7 @@ def report_registered(turn: Turn, job: CronJob) -> None:
 
 def report_paused(job: CronJob) -> None:
     """Report that the server paused a person's job, in its transaction. Urgent, as it does not run until they act."""
-    if category(job) in (Category.BOUND, Category.ROUTINE):
+    if is_of_people(job):
         text = f'"{job.name}" ({job.pk}) was paused: its schedule, zone or settings cannot be used any more.'
         cure = "It runs again when it has a valid schedule and is enabled."
         report_job(job, "paused", text, key=f"paused:{job.pk}", cure=cure, priority=Priority.URGENT)
