@@ -55,11 +55,11 @@ def _register_tools() -> None:
     from agent_core import tools
     from agent_core.planner import live
     from automations.gates import http_changed, registry
-    from automations.tools import cron, live_state, messages, next_turn, repair, routines
+    from automations.tools import background, cron, live_state, messages, routines
     from sessions_app import flags
 
     for tool in (
-        *(cron.CRON, repair.REPAIR_HEARTBEAT, next_turn.NEXT_TURN),
+        *(cron.CRON, background.REPAIR_HEARTBEAT, background.NEXT_TURN),
         *(*routines.ROUTINE_TOOLS, *messages.MESSAGE_TOOLS),
     ):
         tools.register(tool)
