@@ -12,18 +12,15 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import OuterRef
-
 from agent_core import prompts
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.turn.judge import read_heartbeat_reply
 from agent_core.types import Ended, Ending, TurnResult, with_note
-from automations.heartbeats.briefing import briefing_of, briefing_rows, json_rows
+from automations.heartbeats.briefing import briefing
 from automations.heartbeats.readiness import answer_without_model
 from automations.jobs.removed_routines import latest_removed
-from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
+from automations.models import CronJob, ExecutionMode, ScheduleKind
 from automations.routines import heartbeat_document, reflection
 from automations.routines.heartbeat_document import Corruption
 from automations.routines.heartbeat_md import prose
@@ -45,8 +42,6 @@ MOST_ROUTINES = 50
 MOST_REMOVED = 20
 LONGEST_LINE = 200  # characters
 LONGEST_BLOCK = 20_000  # characters of a broken block
-_JOB = ("id", "name", "description", "execution_mode", "enabled", "timezone")
-_SCHEDULE = ("schedule_kind", "expr", "every_seconds")
 
 
 class HeartbeatKind(SlotKind):
@@ -144,62 +139,45 @@ def _of_tasks(turn: Turn) -> str:
 
 def state_variables(agent: Agent) -> dict[str, str]:
     """The variables of a reflection's prompt, all of them blocks."""
-    found = Agent.objects.filter(pk=agent.pk).only("pk")
-    row: Any = found.annotate(**briefing_rows(agent), **_rows()).first()
-    routines = [_routine(each) for each in row.routines] if row else []
+    rows = CronJob.objects.filter(agent=agent).exclude(execution_mode=ExecutionMode.SESSION)
+    # enabled ones first; disabled ones are listed so that they are not registered again
+    ordered = rows.select_related("clock").order_by("-enabled", "-created_at", "pk")
+    routines = list(ordered[:MOST_ROUTINES])
     done = [each for each in routines if each.schedule_kind == ScheduleKind.AT and _next(each) is None]
     listed = [each for each in routines if each not in done]
-    documents = {each["name"]: each for each in row.texts} if row else {}
+    removed = latest_removed(agent.pk).values_list("title", flat=True)[:MOST_REMOVED]
+    names = [heartbeat_document.NAME, reflection.MEMORY]
+    documents = {each.name: each for each in Document.objects.filter(agent=agent, name__in=names)}
     broken, notes = _read_heartbeat_md(agent, documents.get(heartbeat_document.NAME))
     return {
-        "routines": _block("routines", "\n".join([*map(_line, listed), *_removed(row)])),
+        "routines": _block("routines", "\n".join([*map(_line, listed), *map(_removed, removed)])),
         "finished": _block("finished", "\n".join(map(_line, done))),
-        "briefing": briefing_of(row, agent, whole=True),
+        "briefing": briefing(agent, whole=True),
         "notes": _block("HEARTBEAT.md", notes, fence.INSTRUCTIONS),
         "warning": _warning(broken),
         "intents": _intents(documents.get(reflection.MEMORY)),
     }
 
 
-def _rows() -> dict[str, ArraySubquery]:
-    routines = CronJob.objects.filter(agent=OuterRef("pk")).exclude(execution_mode=ExecutionMode.SESSION)
-    # enabled ones first; disabled ones are listed so that they are not registered again
-    ordered = routines.order_by("-enabled", "-created_at", "pk")[:MOST_ROUTINES]
-    named = Document.objects.filter(
-        agent=OuterRef("pk"), name__in=[heartbeat_document.NAME, reflection.MEMORY]
-    )
-    return {
-        "routines": json_rows(ordered, *_JOB, *_SCHEDULE, "clock__next_run_at"),
-        "removed": ArraySubquery(latest_removed(OuterRef("pk")).values("title")[:MOST_REMOVED]),
-        "texts": json_rows(named, "name", "content", "revision"),
-    }
-
-
-def _routine(row: Mapping[str, Any]) -> CronJob:
-    following = row["clock__next_run_at"]
-    job = CronJob(**{name: row[name] for name in (*_JOB, *_SCHEDULE)})
-    job.clock = JobClock(next_run_at=datetime.fromisoformat(following) if following else None)
-    return job
-
-
 def _next(row: CronJob) -> datetime | None:
     return row.clock.next_run_at
 
 
-def _read_heartbeat_md(agent: Agent, row: Mapping[str, Any] | None) -> tuple[Corruption | None, str]:
+def _read_heartbeat_md(agent: Agent, document: Document | None) -> tuple[Corruption | None, str]:
     """The corruption of HEARTBEAT.md, if any, and its prose."""
-    if row is None:
+    if document is None:
         return None, ""
-    return heartbeat_document.corruption_of(row["content"], agent, row["revision"]), prose(row["content"])
+    text = document.content
+    return heartbeat_document.corruption_of(text, agent, document.revision), prose(text)
 
 
-def _intents(memory: Mapping[str, Any] | None) -> str:
+def _intents(memory: Document | None) -> str:
     """The intents of MEMORY.md with their lines and the document's revision, by which they are registered once."""
-    found = reflection.find_intents(memory["content"])[:MOST_ROUTINES] if memory else ()
+    found = reflection.find_intents(memory.content)[:MOST_ROUTINES] if memory else ()
     if memory is None or not found:
         return _block("intents", "")
     lines = "\n".join(f"- line {each.line}: {one_line(each.text, LONGEST_LINE)}" for each in found)
-    return _block("intents", f"(MEMORY.md has revision {memory['revision']})\n{lines}")
+    return _block("intents", f"(MEMORY.md has revision {memory.revision})\n{lines}")
 
 
 def _warning(broken: Corruption | None) -> str:
@@ -235,8 +213,5 @@ def _at(row: CronJob) -> str:
     return following.astimezone(zone_or_utc(row.timezone)).isoformat(" ", "minutes")
 
 
-def _removed(row: Any) -> list[str]:
-    return [
-        f"- {one_line(title, LONGEST_LINE)} (removed by a person: do not register it again)"
-        for title in (row.removed if row else ())
-    ]
+def _removed(title: str) -> str:
+    return f"- {one_line(title, LONGEST_LINE)} (removed by a person: do not register it again)"
