@@ -34,7 +34,7 @@ from django.db.models.functions import Cast, Coalesce, Now
 from django.db.models.lookups import IsNull
 
 from agent_core.spending import MICRO
-from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob
+from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob, ScheduleError
 from automations.models import (
     CronJob,
     ExecutionMode,
@@ -46,7 +46,6 @@ from automations.models import (
 )
 from automations.models.health import health_of
 from automations.schedules.plan import schedule_of
-from automations.schedules.schedule import ScheduleError
 from sessions_app.connections.prices import NO_COST, Cost, Used, costs_of
 from sessions_app.exceptions import NotFound
 from sessions_app.models.session import NOBODY

@@ -15,6 +15,7 @@ import structlog
 from django.db.models import Count, DateTimeField, F, Func, Q
 from django.db.models.functions import Greatest
 
+from automations.exceptions import ScheduleError
 from automations.firing.decide import Decision, decide, nothing_due, skip_due
 from automations.firing.insert_runs import insert_runs, lag_ms
 from automations.firing.one_by_one import Fired, fire_batch
@@ -28,7 +29,6 @@ from automations.runs.health import pause_after_commit
 from automations.runs.report import report_paused
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
-from automations.schedules.slots import ScheduleError
 from sessions_app.failures import log_failure
 from sessions_app.limits import quotas
 from sessions_app.models import TurnKind, TurnState

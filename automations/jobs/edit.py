@@ -15,7 +15,15 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from automations.exceptions import BadJob, DuplicateJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
+from automations.exceptions import (
+    BadJob,
+    DuplicateJob,
+    JobNotFound,
+    NothingToSkip,
+    ProtectedJob,
+    ScheduleError,
+    TooManyJobs,
+)
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
 from automations.jobs.removed_routines import normalised, remember_removed_titles
 from automations.jobs.validate import CHOICES, check_quota, checked_choices, count_texts, validated
@@ -41,13 +49,7 @@ from automations.schedules.plan import (
     schedule_columns,
     schedule_of,
 )
-from automations.schedules.schedule import (
-    EverySchedule,
-    Schedule,
-    ScheduleError,
-    parse_schedule,
-    read_time,
-)
+from automations.schedules.schedule import EverySchedule, Schedule, parse_schedule, read_time
 from sessions_app import flags, hints
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Session, SessionType

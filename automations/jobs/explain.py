@@ -28,7 +28,7 @@ from django.db.models import (
 )
 
 from agent_core.exceptions import UNUSABLE_CODES
-from automations.exceptions import JobNotFound
+from automations.exceptions import JobNotFound, ScheduleError
 from automations.jobs.clock import database_now
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.models.health import health_of
@@ -37,7 +37,6 @@ from automations.runs.describe import CURES, QueueWait, Slot, cap_in_words, desc
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
-from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from automations.selectors import automations, held_until, paused_until, problems_of, state_at_end, state_of
 from sessions_app.channels.base import why_unserved

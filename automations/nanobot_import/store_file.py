@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agent_core.text.json_values import clean_value, is_storable
+from automations.exceptions import ScheduleError
 from automations.jobs.validate import LONGEST_NAME, validated
 from automations.models import JobKind, ScheduleKind
 from automations.models.job import RESERVED_IDS, Category
@@ -20,7 +21,6 @@ from automations.schedules.schedule import (
     AtSchedule,
     EverySchedule,
     Schedule,
-    ScheduleError,
     parse_schedule,
     whole_milliseconds,
 )

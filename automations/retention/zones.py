@@ -11,11 +11,11 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from automations.exceptions import ScheduleError
 from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, ScheduleKind, ZoneData
 from automations.runs.report import report_paused
 from automations.schedules.plan import plan_of
-from automations.schedules.slots import ScheduleError
 from automations.schedules.zone_files import fingerprint, unknown_zone
 from sessions_app.failures import log_failure
 from sessions_app.postgres.statements import Statement, heads, table

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import transaction
 
-from automations.exceptions import BadJob
+from automations.exceptions import BadJob, ScheduleError
 from automations.jobs.clock import notify_beats
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source
 from automations.schedules.plan import schedule_columns, schedule_of
@@ -21,7 +21,6 @@ from automations.schedules.schedule import (
     AtSchedule,
     EverySchedule,
     Schedule,
-    ScheduleError,
     parse_schedule,
     read_time,
     whole_milliseconds,

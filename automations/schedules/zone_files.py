@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from automations.schedules.slots import ScheduleError
+from automations.exceptions import ScheduleError
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", re.ASCII)
 _MAX_NAME = 64

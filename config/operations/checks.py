@@ -18,12 +18,12 @@ from django.db.models.functions import Cast, Coalesce, Greatest, Now
 from agent_core.connections import PROVIDERS
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
+from automations.exceptions import ScheduleError
 from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, RunRecord, ScheduleKind
 from automations.retention.zones import used_zones
 from automations.runs import figures
 from automations.schedules.plan import FAR_AHEAD, plan_of, schedule_of
-from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import fingerprint
 from automations.selectors import beats_seen, seconds_overdue
 from config.operations.status import read_processes
