@@ -19,7 +19,7 @@ from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.health import FAILING_AFTER, health_of
 from automations.models.job import Category, category
-from automations.selectors import paused_until, state_of, with_runs
+from automations.selectors import paused_until, with_runs
 from sessions_app.models import PRIMARY_KEY, Session
 from sessions_app.tokens.reach import in_agents, limit_of
 
@@ -142,7 +142,7 @@ def has_failed(job: Any) -> bool:
 
 def appointment_state(job: Any) -> str:
     """`paused`, or one of selectors.STATES."""
-    state = state_of(job)
+    state: str = job.state
     is_paused = not job.enabled or paused_until(job) is not None
     return "paused" if state == "scheduled" and is_paused else state
 

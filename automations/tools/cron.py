@@ -22,7 +22,7 @@ from automations.jobs.validate import choices_of
 from automations.models import CronJob, JobKind, RunRecord, RunState, ScheduleKind, Source
 from automations.models.job import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text
-from automations.selectors import held_until, paused_until, problems_of, state_at_end, with_runs
+from automations.selectors import held_until, paused_until, problems_of, with_runs
 from automations.tools.refusals import advice, refuse_unknown
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
@@ -205,7 +205,7 @@ def _following(job: Any) -> str:
         why = "stopped by a cap" if held == job.stopped_until else "slowed down, its runs keep failing"
         return f"{why}: no run before {instant_text(held, job.timezone)}"
     is_open = job.runs_now or job.pending
-    return "no further run" if is_open else state_at_end(job, job.last_status)
+    return "no further run" if is_open else str(job.state)
 
 
 def _remove(context: ToolContext, arguments: dict[str, Any]) -> str:

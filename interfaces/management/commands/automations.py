@@ -121,7 +121,7 @@ def _list(options: dict[str, Any]) -> Iterator[str]:
         zone = zone_or_utc(job.timezone)
         firing = job.clock.next_run_at
         next_run = when(firing, zone) if firing and job.enabled else "-"
-        state = selectors.state_of(job) if job.enabled else "paused"
+        state = job.state if job.enabled else "paused"
         words = describe_job(job, zone.key)
         about = f"{words}; next: {next_run}{_chosen(job)}{_money(job, used[job.pk])}"
         yield f"{job.pk:10} {state:10} {job.name[:LONGEST_NAME]:{LONGEST_NAME}}  {about}"
