@@ -120,7 +120,8 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[CronJob]:
         last = RunRecord.objects.filter(job=OuterRef("pk")).order_by("-scheduled_for")[:1]
         newest = {f"newest_{name}": Subquery(last.values(name)) for name in ("state", "attention")}
-        return with_runs(super().get_queryset(request)).annotate(**newest)
+        rows: QuerySet[CronJob] = with_runs(super().get_queryset(request)).annotate(**newest)
+        return rows
 
     def get_fieldsets(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
         names = self.get_fields(request, obj)
