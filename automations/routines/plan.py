@@ -125,16 +125,10 @@ def new_plan(
         schedule = with_anchor(read_routine_schedule(schedule_text, timezone=zone, now=now), first)
     except ScheduleError as error:
         raise BadJob(str(error), code=error.code) from error
-    if first is None:
-        first = _next_of(schedule, now)
-    return schedule, first
-
-
-def _next_of(schedule: Schedule, now: datetime) -> datetime:
-    first = schedule.next(now)
+    first = first or schedule.next(now)
     if first is None:
         raise BadJob("the schedule has no slot left", code="never_fires")
-    return first
+    return schedule, first
 
 
 def changed_plan(
