@@ -88,7 +88,7 @@ def told(context: ToolContext, spec: ToolSpec) -> ToolSpec:
 
 def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
     """Do one action. ToolFailed with a text for the model."""
-    actions = {"add": _add, "list": _list, "remove": _remove}
+    actions = {"add": _add, "list": list_automations, "remove": _remove}
     action = arguments.get("action")
     if not isinstance(action, str) or action not in actions:
         raise ToolFailed("action must be one of add, list, remove")
@@ -164,11 +164,7 @@ def _jobs(context: ToolContext) -> QuerySet[Any]:
     return rows.order_by("created_at", "id")
 
 
-def _list(context: ToolContext, _arguments: dict[str, Any]) -> str:
-    return list_automations(context)
-
-
-def list_automations(context: ToolContext) -> str:
+def list_automations(context: ToolContext, _arguments: object = None) -> str:
     """The automations of the conversation, one line each."""
     return "\n".join(_line(job) for job in _jobs(context)) or "This conversation has no automations."
 

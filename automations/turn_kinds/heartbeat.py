@@ -143,7 +143,8 @@ def state_variables(agent: Agent) -> dict[str, str]:
     # enabled ones first; disabled ones are listed so that they are not registered again
     ordered = rows.select_related("clock").order_by("-enabled", "-created_at", "pk")
     routines = list(ordered[:MOST_ROUTINES])
-    done = [each for each in routines if each.schedule_kind == ScheduleKind.AT and _next(each) is None]
+    once = [each for each in routines if each.schedule_kind == ScheduleKind.AT]
+    done = [each for each in once if each.clock.next_run_at is None]
     listed = [each for each in routines if each not in done]
     removed = latest_removed(agent.pk).values_list("title", flat=True)[:MOST_REMOVED]
     names = [heartbeat_document.NAME, reflection.MEMORY]
@@ -157,10 +158,6 @@ def state_variables(agent: Agent) -> dict[str, str]:
         "warning": _warning(broken),
         "intents": _intents(documents.get(reflection.MEMORY)),
     }
-
-
-def _next(row: CronJob) -> datetime | None:
-    return row.clock.next_run_at
 
 
 def _read_heartbeat_md(agent: Agent, document: Document | None) -> tuple[Corruption | None, str]:
@@ -207,7 +204,7 @@ def _line(row: CronJob) -> str:
 
 
 def _at(row: CronJob) -> str:
-    following = _next(row)
+    following = row.clock.next_run_at
     if following is None:
         return "never, it is done"
     return following.astimezone(zone_or_utc(row.timezone)).isoformat(" ", "minutes")
