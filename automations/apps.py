@@ -30,8 +30,7 @@ class AutomationsConfig(AppConfig):
         outbox.on_settled(health.apply_delivery_result)
         health.on_hopeless(failing.pause_failing)
         edit.register_agent_dependent(system.SystemJobs())
-        register_session_dependent(bindings.SessionAutomations())
-        register_session_dependent(bindings.SessionScheduledMessages())
+        register_session_dependent(bindings.SessionAppointments())
         budgets.register_caps("automation", CronJob)
         connections.register_models_of(CronJob.objects.all)
         quotas.register_stored(validate.stored_texts)
@@ -40,13 +39,15 @@ class AutomationsConfig(AppConfig):
 
     def register_retention(self) -> None:
         """Register the walks of maintenance. It is called when the first one is needed."""
-        from automations import preflight
-        from automations.retention import messages, runs, zones
+        from automations.jobs.edit import PREFLIGHT
+        from automations.preflight import run_preflight
+        from automations.retention import old_rows, zones
+        from sessions_app.retention.maintenance_round import register_chore
+        from sessions_app.retention.walk import register_walk
 
-        runs.register_run_retention()
-        messages.register_message_retention()
-        zones.register_zone_walk()
-        preflight.register_preflight()
+        old_rows.register_retention()
+        register_walk(zones.ZoneWalk())
+        register_chore(PREFLIGHT, run_preflight)
 
 
 def _register_tools() -> None:
@@ -54,11 +55,11 @@ def _register_tools() -> None:
     from agent_core import tools
     from agent_core.planner import live
     from automations.gates import http_changed, registry
-    from automations.tools import cron, live_state, messages, next_turn, repair, routines
+    from automations.tools import background, cron, live_state, messages, routines
     from sessions_app import flags
 
     for tool in (
-        *(cron.CRON, repair.REPAIR_HEARTBEAT, next_turn.NEXT_TURN),
+        *(cron.CRON, background.REPAIR_HEARTBEAT, background.NEXT_TURN),
         *(*routines.ROUTINE_TOOLS, *messages.MESSAGE_TOOLS),
     ):
         tools.register(tool)

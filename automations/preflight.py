@@ -21,19 +21,16 @@ from agent_core.connections import connection_of
 from agent_core.prices import price_of_call
 from agent_core.text.formats import utc_text
 from automations.gates.registry import gate_of
-from automations.jobs.edit import PREFLIGHT
 from automations.jobs.explain import undeliverable
 from automations.models import CronJob, ExecutionMode, JobPreflight, ScheduleKind
 from automations.runs.describe import when
-from automations.runs.report import NAMESPACE, report_to_home
+from automations.runs.report import NAMESPACE, report_job
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from sessions_app import flags
 from sessions_app.agents.budgets import budgets_of, subject_of
 from sessions_app.connections.listing import ModelLists
 from sessions_app.connections.usable import models_of, usable_connections
-from sessions_app.mailbox.deposit import NewUpdate
-from sessions_app.models import Priority, UserLimits
-from sessions_app.retention.maintenance_round import register_chore
+from sessions_app.models import UserLimits
 from sessions_app.spending.accounts import stopped_until
 from sessions_app.spending.caps import WORDS, anew, used_up
 
@@ -198,16 +195,4 @@ def _tell(job: CronJob, problem: str) -> None:
     text = f'{problem} This concerns the automation "{job.name}" ({job.pk}){others}.'
     if firing := job.clock.next_run_at:
         text += f" Its next run: {when(firing, zone_or_utc(job.timezone))} ({job.timezone})."
-    mail = NewUpdate(
-        event_type="preflight",
-        summary=text,
-        detail=text,
-        priority=Priority.HIGH,
-        dedupe_key=f"preflight:{uuid.uuid5(NAMESPACE, f'{job.agent_id} {problem}')}",
-    )
-    report_to_home(job.session_id or job.home_id, job.agent_id, mail)
-
-
-def register_preflight() -> None:
-    """Have maintenance check automations when it is asked to."""
-    register_chore(PREFLIGHT, run_preflight)
+    report_job(job, "preflight", text, key=f"preflight:{uuid.uuid5(NAMESPACE, f'{job.agent_id} {problem}')}")

@@ -24,13 +24,14 @@ from automations.exceptions import (
     MessageFailed,
     MessageNotFound,
     MessageSent,
+    ScheduleError,
     TooManyMessages,
 )
 from automations.jobs.clock import database_now, notify_beats
 from automations.jobs.validate import check_message_quota
 from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.models.scheduled_message import MessageTransitions
-from automations.schedules.schedule import ScheduleError, read_time
+from automations.schedules.schedule import read_time
 from automations.schedules.zone_files import zone_or_utc
 from sessions_app.exceptions import NotFound
 from sessions_app.models import BACKGROUND, Lane, Session, Turn, TurnKind, TurnState

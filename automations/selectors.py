@@ -34,7 +34,7 @@ from django.db.models.functions import Cast, Coalesce, Now
 from django.db.models.lookups import IsNull
 
 from agent_core.spending import MICRO
-from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob
+from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob, ScheduleError
 from automations.models import (
     CronJob,
     ExecutionMode,
@@ -46,7 +46,6 @@ from automations.models import (
 )
 from automations.models.health import health_of
 from automations.schedules.plan import schedule_of
-from automations.schedules.schedule import ScheduleError
 from sessions_app.connections.prices import NO_COST, Cost, Used, costs_of
 from sessions_app.exceptions import NotFound
 from sessions_app.models.session import NOBODY
@@ -113,25 +112,26 @@ class Automation:
     revision: int
 
 
-def automations(user: AbstractBaseUser) -> QuerySet[CronJob]:
+def automations(user: AbstractBaseUser) -> QuerySet[Any]:
     """The user's bound jobs with everything that `automation_of` reads, in one statement."""
     return with_runs(CronJob.objects.filter(in_sessions(user), session__owner_id=user.pk))
 
 
 def with_runs(jobs: QuerySet[CronJob]) -> QuerySet[Any]:
-    """The jobs with clock, session and agent, and what `state_of` and explanations read of their runs and owner."""
+    """The jobs with clock, session, agent and state, and what explanations read of their runs and owner."""
     runs = RunRecord.objects.filter(job=OuterRef("pk"))
     last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
-    return jobs.select_related("clock", "health", "preflight", "session", "agent").annotate(
+    rows = jobs.select_related("clock", "health", "preflight", "session", "agent").annotate(
         last_status=Subquery(last),
         runs_now=Exists(runs.filter(state=RunState.RUNNING)),
         pending=Exists(runs.filter(state=RunState.QUEUED)),
         owner_is_active=F("agent__owner__is_active"),
         stopped_until=end_of_stop("agent__owner_id", "pk"),
     )
+    return rows.annotate(state=_state())
 
 
-def automations_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[CronJob]:
+def automations_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Any]:
     """The jobs bound to a session, or to the primary session that it shows. NotFound."""
     return automations(user).filter(session_id__in={session_id, shown_id(user, session_id)})
 
@@ -140,7 +140,7 @@ def automations_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term:
     """The user's bound jobs in all sessions with these values of fields, in the order of creation."""
     rows: QuerySet[Any] = CronJob.objects.filter(in_sessions(user), owner_id=user.pk, session__isnull=False)
     if "state" in wanted:
-        rows = with_runs(rows).alias(state=_state())
+        rows = with_runs(rows)
     rows = search_newest(rows, found_in(term, "name", "message"), time="created_at").filter(**wanted)
     return PagedQuery(
         parts=[rows], order=("created_at", "pk"), load=lambda ids: automations(user).filter(pk__in=ids)
@@ -169,7 +169,6 @@ def automation_of(job: Any) -> Automation:
         "next_run_at": job.clock.next_run_at,
         "paused_until": paused_until(job),
         "health": health_shown(job),
-        "state": state_of(job),
         "agent": job.agent.name,
         "zone": job.agent.timezone,
         "session": job.session_id,
@@ -213,19 +212,11 @@ def paused_until(job: Any) -> datetime | None:
     return until if until is not None and until > datetime.now(UTC) else None
 
 
-def state_of(job: Any) -> str:
-    """One of STATES, for a row with `runs_now`, `pending` and `last_status`."""
-    if job.runs_now:
-        return "running"
-    if job.fault:
-        return "failed"
-    if job.enabled and not job.pending and job.clock.next_run_at is None:
-        return state_at_end(job, job.last_status)
-    return "scheduled"
-
-
 def _state() -> Case:
-    """`state_of` as an expression of the rows of `with_runs`, to filter by it."""
+    """One of STATES, for rows with `runs_now`, `pending` and `last_status`.
+
+    A job without slots left is `failed` if it had only one run and that failed, else `done`.
+    """
     had_one_run = Q(schedule_kind=ScheduleKind.AT) | Q(max_runs=1)
     failed = had_one_run & Q(last_status=RunState.FAILED)
     return Case(
@@ -238,12 +229,6 @@ def _state() -> Case:
         default=Value("scheduled"),
         output_field=CharField(),
     )
-
-
-def state_at_end(job: CronJob, last_status: str | None) -> str:
-    """The state of a job without slots left: `failed` if it had only one run and that failed, else `done`."""
-    had_one_run = job.schedule_kind == ScheduleKind.AT or job.max_runs == 1
-    return "failed" if had_one_run and last_status == RunState.FAILED else "done"
 
 
 def _schedule(job: CronJob) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def _states(ids: list[str]) -> str:
 
 def _turns_of(job: Any) -> str:
     """The last turns of the job's heartbeat session."""
-    from automations.models.category import heartbeat_key
+    from automations.models.job import heartbeat_key
     from sessions_app.models import Turn
 
     rows = Turn.objects.filter(session__agent_id=job.agent_id, session__key=heartbeat_key(job.agent.name))

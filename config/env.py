@@ -6,7 +6,7 @@ text of a variable and raises ValueError if it is invalid.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -320,7 +320,11 @@ def load(environ: Mapping[str, str]) -> Env:
 
     Raises EnvError that names the first invalid variable, or all missing ones.
     """
-    env = Env(**_values_of(variables(), environ))
+    known = variables()
+    missing = [each.name for each in known if each.default is None and not environ.get(each.name, "").strip()]
+    if missing:
+        raise EnvError(f"not set: {', '.join(missing)} ({installation.SETTINGS_HINT})")
+    env = Env(**{each.name.lower(): _value(each, environ) for each in known})
     _check_queues(env.turn_queues, env.turn_shards)
     _check_key(env.secret_key, environ, debug=env.debug)
     return env
@@ -338,14 +342,6 @@ def _check_key(key: str, environ: Mapping[str, str], *, debug: bool) -> None:
         raise EnvError(
             f"SECRET_KEY is too short: it must be a random text of {SHORTEST_KEY} characters or more"
         )
-
-
-def _values_of(known: Sequence[Variable], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of the variables by their names in small letters. EnvError, as `load`."""
-    missing = [each.name for each in known if each.default is None and not environ.get(each.name, "").strip()]
-    if missing:
-        raise EnvError(f"not set: {', '.join(missing)} ({installation.SETTINGS_HINT})")
-    return {each.name.lower(): _value(each, environ) for each in known}
 
 
 def _value(variable: Variable, environ: Mapping[str, str]) -> Any:

@@ -14,13 +14,13 @@ from django.db.models.functions import Coalesce, TruncDate
 
 from automations.appointments.jobs import MOST_JOBS, about_job, job_rows
 from automations.appointments.messages import About, about_message, message_now, slots_of, with_run
+from automations.exceptions import ScheduleError
 from automations.jobs.clock import database_now
 from automations.jobs.explain import RUN_COLUMNS, takes_no_runs
 from automations.models import CronJob, MessageStatus, RunRecord, ScheduledMessage
 from automations.runs.describe import SlotState, slot_of, slot_state
 from automations.schedules.describe import describe_job
 from automations.schedules.plan import JobPlan, plan_of
-from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import held_until
 from sessions_app.exceptions import BadInput

@@ -13,14 +13,13 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
 
-from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
+from automations.heartbeats.readiness import WaitReason, why_routines_wait
 from automations.jobs.explain import JobFacts, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.category import Category, category
 from automations.models.health import FAILING_AFTER, health_of
-from automations.models.run import CANCELLED_BY_ERROR
-from automations.selectors import paused_until, state_of, with_runs
+from automations.models.job import Category, category
+from automations.selectors import paused_until, with_runs
 from sessions_app.models import PRIMARY_KEY, Session
 from sessions_app.tokens.reach import in_agents, limit_of
 
@@ -60,12 +59,9 @@ def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) ->
     which = Q(pk__in=[])
     for kind in kinds:
         which |= _OF_KIND[kind]
-    by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
-    ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error
     since = Coalesce(OuterRef("at"), Value(datetime.min.replace(tzinfo=UTC)))
-    last = RunRecord.objects.filter(ended, job=OuterRef("pk"), scheduled_for__gte=since).order_by(
-        "-scheduled_for"
-    )
+    ended = RunRecord.objects.ended_by_itself().filter(job=OuterRef("pk"), scheduled_for__gte=since)
+    last = ended.order_by("-scheduled_for")
     primary = Session.objects.filter(agent=OuterRef("agent"), key=PRIMARY_KEY)
     rows: QuerySet[Any] = (
         with_runs(CronJob.objects.filter(which, _reached(user), agent__owner_id=user.pk))
@@ -146,27 +142,23 @@ def has_failed(job: Any) -> bool:
 
 def appointment_state(job: Any) -> str:
     """`paused`, or one of selectors.STATES."""
-    state = state_of(job)
+    state: str = job.state
     is_paused = not job.enabled or paused_until(job) is not None
     return "paused" if state == "scheduled" and is_paused else state
 
 
 def job_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows, with what holds back due inline routines."""
-    held: dict[int, WaitReason | None] = {}
+    held: dict[tuple[int, bool], str] = {}
     found = []
     for facts in read_facts(jobs):
         job, due = facts.job, facts.job.clock.next_run_at
+        held_by = ""
         if job.clock.inline and due is not None and due <= facts.now:
-            if job.agent_id not in held:
-                wait = why_routines_wait(job.agent, facts.now)
-                held[job.agent_id] = None if wait is None else wait.reason
-            found.append(replace(facts, held_by=_held_by(job, held[job.agent_id])))
-        else:
-            found.append(facts)
+            key = job.agent_id, not job.task_type
+            if key not in held:
+                wait = why_routines_wait(job.agent, facts.now, need_model=not job.task_type)
+                held[key] = _HOLDS[wait.reason] if wait else ""
+            held_by = held[key]
+        found.append(replace(facts, held_by=held_by))
     return found
-
-
-def _held_by(job: Any, reason: WaitReason | None) -> str:
-    needs_model = job.task_type not in MODEL_FREE_TASKS
-    return _HOLDS[reason] if reason and (needs_model or reason is not WaitReason.MODEL_DOWN) else ""

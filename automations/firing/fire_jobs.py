@@ -15,20 +15,20 @@ import structlog
 from django.db.models import Count, DateTimeField, F, Func, Q
 from django.db.models.functions import Greatest
 
+from automations.exceptions import ScheduleError
 from automations.firing.decide import Decision, decide, nothing_due, skip_due
 from automations.firing.insert_runs import insert_runs, lag_ms
 from automations.firing.one_by_one import Fired, fire_batch
-from automations.firing.placement import INTERNAL, internal_sessions, skip_reason, turn_columns, turn_limits
+from automations.firing.placement import internal_sessions, skip_reason, turn_columns, turn_limits
 from automations.firing.retries import supersede
 from automations.heartbeats.readiness import InternalSession
 from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
-from automations.models.category import category
 from automations.models.health import health_of
+from automations.models.job import is_of_people
 from automations.runs.health import pause_after_commit
 from automations.runs.report import report_paused
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
-from automations.schedules.slots import ScheduleError
 from sessions_app.failures import log_failure
 from sessions_app.limits import quotas
 from sessions_app.models import TurnKind, TurnState
@@ -204,7 +204,7 @@ def _run(job: CronJob, plan: JobPlan, slot: datetime, now: datetime) -> dict[str
     return {
         "run_id": run_id(job.pk, slot),
         "job_id": job.pk,
-        "owner_id": NOBODY if category(job) in INTERNAL else job.owner_id,
+        "owner_id": job.owner_id if is_of_people(job) else NOBODY,
         "scheduled_for": slot,
         "lag_ms": lag_ms(now - plan.jitter - slot),
         "snapshot": {

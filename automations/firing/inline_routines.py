@@ -22,7 +22,7 @@ from django.db.models.functions import Now
 from automations.firing.fire_jobs import account_for
 from automations.firing.insert_runs import trace_slots
 from automations.firing.placement import heartbeat_session
-from automations.heartbeats.readiness import MODEL_FREE_TASKS, WaitReason, why_routines_wait
+from automations.heartbeats.readiness import WaitReason, why_routines_wait
 from automations.jobs.clock import database_now
 from automations.jobs.provenance import provenance_of
 from automations.models import ExecutionMode, JobClock, RunRecord, RunState
@@ -101,7 +101,7 @@ def start_due_routines(agent_id: int) -> tuple[Hint | None, float]:
         if wait is None:
             return _queue(agent, clocks, now), AFTER_A_TURN
         if wait.reason is WaitReason.MODEL_DOWN:
-            reminders = _claim(agent_id, job__task_type__in=MODEL_FREE_TASKS)
+            reminders = _claim(agent_id, job__task_type__gt="")
             return _queue(agent, reminders, now), WHILE_WAITING
         return None, AFTER_A_TURN if wait.reason is WaitReason.SESSION_BUSY else WHILE_WAITING
 
@@ -131,7 +131,7 @@ def _queue(agent: Agent, clocks: list[JobClock], now: datetime) -> Hint | None:
     groups: dict[tuple[bool, uuid.UUID | None, str], list[RunRecord]] = {}
     for run in attempts.order_by("scheduled_for"):
         if not _ended_by_mode_change(run):
-            needs_model = run.of_job.task_type not in MODEL_FREE_TASKS
+            needs_model = not run.of_job.task_type
             capped = run.of_job.pk if run.of_job.limits else ""
             groups.setdefault((needs_model, run.of_job.home_id, capped), []).append(run)
     session = heartbeat_session(agent)

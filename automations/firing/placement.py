@@ -8,18 +8,16 @@ from datetime import datetime
 from typing import Any
 
 from automations.heartbeats.readiness import InternalSession, heartbeat_skip_reason, read_sessions
-from automations.jobs.choices import turn_choices
 from automations.jobs.system import DREAM, HEARTBEAT
+from automations.jobs.validate import turn_choices
 from automations.models import CronJob
-from automations.models.category import Category, category, heartbeat_key, internal_key
+from automations.models.job import Category, category, heartbeat_key, internal_key, is_of_people
 from automations.runs.skips import GapReason, run_id
 from automations.turn_kinds.dream import has_news
 from sessions_app import metrics
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Session, SessionState, SessionType, TurnInput, TurnKind
 from sessions_app.models.session import INSTRUCTIONS_KEY
-
-INTERNAL = frozenset({Category.LEGACY, Category.SYSTEM})  # users are not shown their runs
 
 
 class NotRunnable(Exception):
@@ -28,7 +26,7 @@ class NotRunnable(Exception):
 
 def internal_sessions(jobs: Iterable[Any]) -> dict[str, InternalSession]:
     """The sessions of system and legacy jobs that exist, by the ids of the jobs."""
-    internal = [job for job in jobs if category(job) in INTERNAL]
+    internal = [job for job in jobs if not is_of_people(job)]
     keys = {
         job.pk: (job.agent_id, internal_key(job.pk, job.system_event, job.agent.name)) for job in internal
     }

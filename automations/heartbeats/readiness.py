@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -19,7 +19,7 @@ from django.db.models import Exists, OuterRef
 from django.db.models.functions import JSONObject
 
 from agent_core.exceptions import PASSING_CODES, Stale
-from automations.models.category import heartbeat_key
+from automations.models.job import heartbeat_key
 from automations.runs.skips import GapReason
 from automations.schedules.zone_files import load_zone
 from sessions_app import metrics
@@ -112,7 +112,7 @@ class Wait:
     until: datetime | None = None
 
 
-def why_routines_wait(agent: Agent, now: datetime) -> Wait | None:
+def why_routines_wait(agent: Agent, now: datetime, *, need_model: bool = True) -> Wait | None:
     """Why the agent's due routines cannot start now; None: they can. Reads only.
 
     Active hours are no reason: they limit the heartbeat's own interval only (rule 5.3).
@@ -127,13 +127,10 @@ def why_routines_wait(agent: Agent, now: datetime) -> Wait | None:
         return Wait(reason=WaitReason.SESSION_CLOSED)
     if session.has_open_turn:
         return Wait(reason=WaitReason.SESSION_BUSY)
-    retry_at = session.retry_at(FIRST_BACKOFF)
+    retry_at = session.retry_at(FIRST_BACKOFF) if need_model else None
     if retry_at is None or retry_at <= now:
         return None
     return Wait(reason=WaitReason.MODEL_DOWN, until=retry_at)
-
-
-TIME_REMINDER = "time_reminder"
 
 
 def answer_without_model(turn: Turn) -> str | None:
@@ -141,10 +138,7 @@ def answer_without_model(turn: Turn) -> str | None:
     if not turn.input.deterministic:
         return None
     try:
-        given = [
-            MODEL_FREE_TASKS[task["task_type"]](task) | {"id": task["id"], "run": task["run"]}
-            for task in turn.input.tasks
-        ]
+        given = [_time(task) | {"id": task["id"], "run": task["run"]} for task in turn.input.tasks]
     except Exception:
         log.exception("deterministic_task_failed", turn=turn.pk)
         warning = " A program that does them by itself has failed."
@@ -157,11 +151,8 @@ def answer_without_model(turn: Turn) -> str | None:
 def _time(task: dict[str, Any]) -> dict[str, Any]:
     now = datetime.now(UTC).astimezone(load_zone(task["timezone"]))
     return {
-        "task_type": TIME_REMINDER,
+        "task_type": task["task_type"],
         "now_iso": now.isoformat(timespec="seconds"),
         "timezone": task["timezone"],
         "display": f"{task['title']}: it is {now.strftime('%Y-%m-%d %H:%M:%S')} ({task['timezone']}).",
     }
-
-
-MODEL_FREE_TASKS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {TIME_REMINDER: _time}

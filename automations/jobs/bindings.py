@@ -27,10 +27,11 @@ def _of_session(session_id: uuid.UUID) -> Q:
     return Q(session_id=session_id) | Q(home_id=session_id) | homeless
 
 
-class SessionAutomations:
-    """Automations and routines of sessions that are to be deleted.
+class SessionAppointments:
+    """Automations, routines and scheduled messages of sessions that are to be deleted.
 
-    A routine whose home is a private web thread does not block its deletion: it moves to the primary session.
+    Automations and routines block the deletion, but a routine whose home is a private web thread moves to the primary
+    session. Pending messages go along.
     """
 
     def blockers(self, session_id: uuid.UUID, *, with_agent: bool) -> tuple[Blocker, ...]:
@@ -40,31 +41,32 @@ class SessionAutomations:
             jobs = jobs.exclude(_CAN_MOVE)
         return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
 
-    def companions(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:  # noqa: ARG002
-        """None: jobs block the deletion, or they move to the primary session."""
-        return ()
+    def companions(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:
+        """The session's messages that were not sent yet, the next one first."""
+        rows = ScheduledMessage.objects.filter(session_id=session_id, status=MessageStatus.PENDING)
+        return tuple(
+            Blocker(id=row.pk, name=one_line(row.message_text, LONGEST_NAME), enabled=True)
+            for row in rows.order_by("send_at", "pk")
+        )
 
     def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:
-        """Lock the clocks, then the jobs, as beat and edits do. Returns the ids of the jobs to delete."""
+        """Lock the clocks, then the jobs, then the waiting messages, as beat and edits do: beat skips locked messages.
+
+        Returns the ids of the jobs to delete.
+        """
         which = Q(job__session_id__in=session_ids) | Q(job__home_id__in=session_ids)
         if agent_id is not None:  # also its legacy and system jobs
             which |= Q(job__agent_id=agent_id)
         clocks = JobClock.objects.select_for_update(of=("self",)).filter(which).order_by("job_id")
         ids = list(clocks.values_list("job_id", flat=True))
-        jobs = list(
-            CronJob.objects.select_for_update()
-            .filter(pk__in=ids)
-            .order_by("pk")
-            .only("session_id", "execution_mode")
-        )
-        movable = CronJob.objects.filter(_CAN_MOVE, pk__in=ids).values_list("pk", flat=True)
-        moving = set() if agent_id is not None else set(movable)
-        return tuple(
-            job.pk
-            for job in jobs
-            if job.session_id is not None
-            or (job.execution_mode != ExecutionMode.SESSION and job.pk not in moving)
-        )
+        list(CronJob.objects.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
+        messages = ScheduledMessage.objects.waiting().filter(session_id__in=session_ids)
+        list(messages.select_for_update().order_by("pk").values_list("pk"))
+        of_session = Q(session__isnull=False) | ~Q(execution_mode=ExecutionMode.SESSION)
+        gone = CronJob.objects.filter(of_session, pk__in=ids).order_by("pk")
+        if agent_id is None:
+            gone = gone.exclude(_CAN_MOVE)
+        return tuple(gone.values_list("pk", flat=True))
 
     def delete(self, ids: tuple[str, ...]) -> None:
         """Delete these jobs with their runs. A job bound after the lock stays, and blocks the deletion.
@@ -80,43 +82,17 @@ class SessionAutomations:
         CronJob.objects.filter(pk__in=ids).delete()
 
     def detach_from_sessions(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
-        """Cancel open runs in these sessions, and move routines to the primary session. Returns the moved ids."""
+        """Cancel open runs in these sessions, and move routines to the primary session. Returns the moved ids.
+
+        The sessions' messages are deleted with their runs, before the history that they refer to.
+        """
         RunRecord.objects.filter(session_id__in=session_ids).cancel("session_deleted")
         leaving = CronJob.objects.filter(_CAN_MOVE, home_id__in=session_ids).order_by("pk")
         moving = tuple(leaving.values_list("pk", flat=True))
         if moving:
             CronJob.objects.filter(pk__in=moving).update(home=None, revision=F("revision") + 1)
-        return moving
-
-
-class SessionScheduledMessages:
-    """Scheduled messages of sessions that are to be deleted."""
-
-    def blockers(self, session_id: uuid.UUID, *, with_agent: bool) -> tuple[Blocker, ...]:  # noqa: ARG002
-        """None: pending messages do not block a deletion."""
-        return ()
-
-    def companions(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:
-        """The session's messages that were not sent yet, the next one first."""
-        rows = ScheduledMessage.objects.filter(session_id=session_id, status=MessageStatus.PENDING)
-        return tuple(
-            Blocker(id=row.pk, name=one_line(row.message_text, LONGEST_NAME), enabled=True)
-            for row in rows.order_by("send_at", "pk")
-        )
-
-    def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:  # noqa: ARG002
-        """Lock waiting messages before the sessions, as beat does. Beat skips locked messages."""
-        rows = ScheduledMessage.objects.waiting().filter(session_id__in=session_ids)
-        list(rows.select_for_update().order_by("pk").values_list("pk", flat=True))
-        return ()
-
-    def delete(self, ids: tuple[str, ...]) -> None:
-        """Nothing: `lock` returns no ids."""
-
-    def detach_from_sessions(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
-        """Delete the sessions' messages with their runs, before the history that they refer to."""
         RunRecord.objects.filter(scheduled_message__session_id__in=session_ids).delete()
         mine = ScheduledMessage.objects.filter(session_id__in=session_ids)
         mine.update(replaced_by=None)
         mine.delete()
-        return ()
+        return moving

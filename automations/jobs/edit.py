@@ -15,11 +15,18 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from automations.exceptions import BadJob, DuplicateJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
-from automations.jobs.choices import CHOICES, checked_choices
+from automations.exceptions import (
+    BadJob,
+    DuplicateJob,
+    JobNotFound,
+    NothingToSkip,
+    ProtectedJob,
+    ScheduleError,
+    TooManyJobs,
+)
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
 from automations.jobs.removed_routines import normalised, remember_removed_titles
-from automations.jobs.validate import check_quota, count_texts, validated
+from automations.jobs.validate import CHOICES, check_quota, checked_choices, count_texts, validated
 from automations.models import (
     CatchUp,
     CronJob,
@@ -31,7 +38,7 @@ from automations.models import (
     Source,
     new_job_id,
 )
-from automations.models.category import RESERVED_IDS, Category, category
+from automations.models.job import RESERVED_IDS, Category, category
 from automations.runs.record import cancel_queued_runs
 from automations.runs.skips import TICK, GapReason, gap_between, record_gap
 from automations.schedules.plan import (
@@ -42,13 +49,7 @@ from automations.schedules.plan import (
     schedule_columns,
     schedule_of,
 )
-from automations.schedules.schedule import (
-    EverySchedule,
-    Schedule,
-    ScheduleError,
-    parse_schedule,
-    read_time,
-)
+from automations.schedules.schedule import EverySchedule, Schedule, parse_schedule, read_time
 from sessions_app import flags, hints
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Session, SessionType
@@ -58,7 +59,7 @@ from sessions_app.spending.caps import merge_caps
 
 _KEPT_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
-PREFLIGHT = "preflight"  # the chore of maintenance that `automations/preflight.py` registers
+PREFLIGHT = "preflight"  # the chore of maintenance of `automations/preflight.py`
 MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
 MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
@@ -80,7 +81,7 @@ class NewJob:
 
     `ends_at`: no runs after this ISO time; without an offset it is in the agent's zone. `max_runs`: limit of runs.
     `jitter_seconds` is the longest delay of a run; the job's id decides it, the same for all runs. `max_retry`: retries
-    of a failed run. `model` and the four fields below it: see `choices.py`. `allow_duplicate`: create
+    of a failed run. `model` and the four fields below it: see `validate.py`. `allow_duplicate`: create
     the automation even if the session has one with the same message and schedule. People and models may not.
     """
 

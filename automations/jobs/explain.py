@@ -28,7 +28,7 @@ from django.db.models import (
 )
 
 from agent_core.exceptions import UNUSABLE_CODES
-from automations.exceptions import JobNotFound
+from automations.exceptions import JobNotFound, ScheduleError
 from automations.jobs.clock import database_now
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.models.health import health_of
@@ -37,9 +37,8 @@ from automations.runs.describe import CURES, QueueWait, Slot, cap_in_words, desc
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
-from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
-from automations.selectors import automations, held_until, paused_until, problems_of, state_at_end, state_of
+from automations.selectors import automations, held_until, paused_until, problems_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.connections.usable import ModelWarnings, Wanted, models_of, warnings_of
 from sessions_app.limits import running_turns
@@ -112,7 +111,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
         name=job.name,
         words=describe_job(job, zone.key),
         timezone=job.timezone,
-        state=state_of(job),
+        state=job.state,
         now=" ".join((*_problems(facts), _now(facts, zone))),
         next=tuple(firing.astimezone(zone) for firing in coming),
         last=tuple(
@@ -237,7 +236,7 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
         return closed
     firing = job.clock.next_run_at
     if firing is None:
-        return f"{state_at_end(job, job.last_status).capitalize()}: {_done(job, zone)}."
+        return f"{job.state.capitalize()}: {_done(job, zone)}."
     if firing > now:
         return _coming(facts, firing, zone)
     why = facts.held_by or f"beat has not fired it yet ({span(now - firing)} late)"

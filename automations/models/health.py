@@ -9,8 +9,7 @@ from typing import Any
 from django.db import models
 from django.db.models import Case, Q, Value, When
 
-from automations.models.job import CronJob
-from automations.models.times import readable
+from automations.models.job import CronJob, known, readable
 
 FAILING_AFTER = 3  # runs in a row that need attention, and the fewest for which a job is paused
 SLOWED_AFTER = 5  # failed runs in a row
@@ -114,10 +113,8 @@ class JobHealth(models.Model):
     class Meta:
         verbose_name_plural = "job health"
         constraints = [
-            models.CheckConstraint(condition=Q(told__in=Told.values), name="jobhealth_told_known"),
-            models.CheckConstraint(
-                condition=Q(paused_reason__in=PausedReason.values), name="jobhealth_paused_reason_known"
-            ),
+            known("jobhealth_told_known", "told", Told),
+            known("jobhealth_paused_reason_known", "paused_reason", PausedReason),
             models.CheckConstraint(
                 condition=Q(
                     failures_in_a_row=0,

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
 
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from automations.models.times import readable
 from sessions_app.models import Agent, Session, Turn
 from sessions_app.models.session import has_owner, owner_column
 
 LONGEST_FAULT = 2_000  # characters
+FIRST_INSTANT, LAST_INSTANT = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+RESERVED_IDS = frozenset({"dream", "heartbeat"})
 ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
+
+
+def readable(name: str, *columns: str) -> models.CheckConstraint:
+    """Limit the columns to instants that Python can hold; PostgreSQL also has infinity and later years."""
+    within = {f"{column}__range": (FIRST_INSTANT, LAST_INSTANT) for column in columns}
+    return models.CheckConstraint(condition=Q(**within), name=name)
+
+
+def known(name: str, column: str, choices: type[models.TextChoices]) -> models.CheckConstraint:
+    """Limit the column to the values of these choices."""
+    return models.CheckConstraint(condition=Q(**{f"{column}__in": choices.values}), name=name)
 
 
 def new_job_id() -> str:
@@ -68,6 +83,12 @@ class Source(models.TextChoices):
     HEARTBEAT_REFLECT = "heartbeat_reflect"
     IMPORT = "import"
     SYSTEM = "system"
+
+
+_NO_LEGACY: dict[str, Any] = {
+    **dict.fromkeys(("session_key", "channel", "to"), ""),
+    **dict.fromkeys(("deliver__isnull", "channel_meta__isnull"), True),
+}
 
 
 class JobQuerySet(models.QuerySet["CronJob"]):
@@ -226,15 +247,7 @@ class CronJob(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(execution_mode="session", home__isnull=True)
-                | Q(
-                    execution_mode__in=["inline", "isolated"],
-                    kind="agent_turn",
-                    session_key="",
-                    channel="",
-                    to="",
-                    deliver__isnull=True,
-                    channel_meta__isnull=True,
-                ),
+                | Q(execution_mode__in=["inline", "isolated"], kind="agent_turn", **_NO_LEGACY),
                 name="cronjob_routine_has_no_legacy_field",
             ),
             models.CheckConstraint(
@@ -245,9 +258,7 @@ class CronJob(models.Model):
                 name="cronjob_active_hours",
             ),
             models.CheckConstraint(
-                condition=Q(session__isnull=True)
-                | Q(session_key="", channel="", to="", deliver__isnull=True, channel_meta__isnull=True),
-                name="cronjob_bound_has_no_legacy_field",
+                condition=Q(session__isnull=True) | Q(**_NO_LEGACY), name="cronjob_bound_has_no_legacy_field"
             ),
             models.CheckConstraint(
                 condition=Q(kind="agent_turn", system_event="")
@@ -271,14 +282,12 @@ class CronJob(models.Model):
                 condition=Q(max_output_tokens__isnull=True) | Q(max_output_tokens__gte=1),
                 name="cronjob_max_output_tokens_positive",
             ),
-            models.CheckConstraint(condition=Q(kind__in=JobKind.values), name="cronjob_kind_known"),
+            known("cronjob_kind_known", "kind", JobKind),
             has_owner("cronjob_has_owner"),
-            models.CheckConstraint(
-                condition=Q(execution_mode__in=ExecutionMode.values), name="cronjob_execution_mode_known"
-            ),
+            known("cronjob_execution_mode_known", "execution_mode", ExecutionMode),
             readable("cronjob_times_readable", "at", "anchor", "ends_at", "created_at", "updated_at"),
-            models.CheckConstraint(condition=Q(overlap__in=Overlap.values), name="cronjob_overlap_known"),
-            models.CheckConstraint(condition=Q(catch_up__in=CatchUp.values), name="cronjob_catch_up_known"),
+            known("cronjob_overlap_known", "overlap", Overlap),
+            known("cronjob_catch_up_known", "catch_up", CatchUp),
         ]
         indexes = [
             models.Index(fields=["created_at", "id"], name="job_by_age"),
@@ -402,3 +411,39 @@ class ZoneData(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Category(StrEnum):
+    """How a job is run."""
+
+    SYSTEM = "system"
+    BOUND = "bound"
+    ROUTINE = "routine"
+    LEGACY = "legacy"
+
+
+def category(job: CronJob) -> Category:
+    """System by kind or reserved id, never by name; routine by its mode; bound with a session; else legacy."""
+    if job.kind == JobKind.SYSTEM_EVENT or job.pk in RESERVED_IDS:
+        return Category.SYSTEM
+    if job.execution_mode != ExecutionMode.SESSION:
+        return Category.ROUTINE
+    legacy = job.channel or job.to or job.deliver is not None or job.channel_meta is not None
+    if job.session_id is not None and not legacy:
+        return Category.BOUND
+    return Category.LEGACY
+
+
+def is_of_people(job: CronJob) -> bool:
+    """Whether a person or an agent has made the job, so that its owner is shown its runs and told of them."""
+    return category(job) in (Category.BOUND, Category.ROUTINE)
+
+
+def internal_key(job_id: str, system_event: str, agent_name: str) -> str:
+    """The key of the session of a legacy or system job."""
+    return heartbeat_key(agent_name) if system_event == "heartbeat" else f"cron:{job_id}"
+
+
+def heartbeat_key(agent_name: str) -> str:
+    """The key of an agent's heartbeat session."""
+    return f"heartbeat:{agent_name}"

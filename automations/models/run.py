@@ -17,9 +17,8 @@ from django.db.models.functions import Cast, Coalesce, JSONObject, Now, NullIf
 from agent_core.spending import MICRO
 from agent_core.types import Usage
 from automations.models.health import JobHealth
-from automations.models.job import CronJob
+from automations.models.job import CronJob, known, readable
 from automations.models.scheduled_message import ScheduledMessage
-from automations.models.times import readable
 from sessions_app import metrics
 from sessions_app.models import Session, Turn
 from sessions_app.models.session import NOBODY, owner_column
@@ -109,6 +108,11 @@ class RunTransitions(models.QuerySet["RunRecord"]):
     def unfinished(self) -> RunTransitions:
         """As `open`, for runs found by key: given a `state`, PostgreSQL may read the index of all open runs."""
         return self.filter(finished_at=None)
+
+    def ended_by_itself(self) -> RunTransitions:
+        """Succeeded, failed, or cancelled after an error: no person ended it."""
+        by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
+        return self.filter(Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error)
 
     def of_turn(self, turn: Turn) -> RunTransitions:
         """The run of which this turn is the present attempt, or the runs that share it, as in `runs/with_turn.py`."""
@@ -284,8 +288,8 @@ class RunRecord(models.Model):
                 | Q(job__isnull=True, scheduled_message__isnull=False),
                 name="run_of_a_job_or_a_message",
             ),
-            models.CheckConstraint(condition=Q(state__in=RunState.values), name="run_state_known"),
-            models.CheckConstraint(condition=Q(attention__in=Attention.values), name="run_attention_known"),
+            known("run_state_known", "state", RunState),
+            known("run_attention_known", "attention", Attention),
             models.CheckConstraint(
                 condition=~Q(state="skipped") | ~Q(reason=""), name="run_skipped_with_reason"
             ),

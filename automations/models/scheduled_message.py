@@ -8,8 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from automations.models.job import new_job_id
-from automations.models.times import readable
+from automations.models.job import known, new_job_id, readable
 from sessions_app.models import Message, Session, Turn
 from sessions_app.models.session import ChatType
 
@@ -135,9 +134,7 @@ class ScheduledMessage(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(
-                condition=Q(status__in=MessageStatus.values), name="scheduled_state_known"
-            ),
+            known("scheduled_state_known", "status", MessageStatus),
             models.CheckConstraint(condition=Q(chat_type="private"), name="scheduled_private"),
             models.CheckConstraint(
                 condition=Q(message_text__regex=r"[^[:space:]]"), name="scheduled_text_not_empty"

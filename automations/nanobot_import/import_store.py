@@ -7,6 +7,7 @@ same time: an import locks the agent's row.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -18,9 +19,16 @@ from automations.jobs.clock import database_now, notify_beats, start_clock
 from automations.jobs.edit import check_limit, insert_job, lock_session
 from automations.jobs.system import DREAM, change_system_job
 from automations.models import CronJob, Source
-from automations.models.category import Category
-from automations.nanobot_import.store_file import StoredJob, read_store
-from automations.nanobot_import.store_job import JobRefused, Wanted, id_of, stored_text, wanted_of
+from automations.models.job import Category
+from automations.nanobot_import.store_file import (
+    JobRefused,
+    StoredJob,
+    Wanted,
+    id_of,
+    read_store,
+    stored_text,
+    wanted_of,
+)
 from automations.schedules.plan import schedule_columns
 from sessions_app.agents.edit import lock_dependents
 from sessions_app.exceptions import NotFound, SessionExists, SessionsError
@@ -170,33 +178,25 @@ class _Importer:
     def _store(self, wanted: Wanted) -> CronJob:
         match wanted.category:
             case Category.BOUND:
-                return self._store_bound(wanted)
+                session = self._session(wanted.session_key)
+                if wanted.enabled:
+                    check_limit(session)
+                return self._create(wanted, session=session)
             case Category.LEGACY:
                 return self._create(wanted, **wanted.legacy)
             case Category.SYSTEM:
                 return self._update_dream(wanted)
-            case Category.ROUTINE:
-                raise JobRefused("a job store cannot hold routines")
-
-    def _store_bound(self, wanted: Wanted) -> CronJob:
-        session = self._session(wanted.session_key)
-        if wanted.enabled:
-            check_limit(session)
-        return self._create(wanted, session=session)
+        raise JobRefused("a job store cannot hold routines")
 
     def _session(self, key: str) -> Session:
-        """The agent's session with this key; opened when it does not exist. BadInput, SessionClosed."""
+        """The agent's session with this key; opened when it does not exist. BadInput, NotFound, SessionClosed."""
+        rows = Session.objects.filter(agent=self.agent, key=key)
         if key != PRIMARY_KEY:
             check_key_not_reserved(key)  # even if the session exists: internal keys are reserved
-        session = get_or_none(Session.objects.filter(agent=self.agent, key=key))
-        if session is None and key != PRIMARY_KEY:
-            try:
-                session = open_session(self.agent, key=key, served_elsewhere=True)
-            except SessionExists:  # opened by another request meanwhile
-                session = Session.objects.get(agent=self.agent, key=key)
-        if session is None:
-            raise NotFound("the agent has no primary session")
-        return lock_session(session.pk)
+            if not rows.exists():
+                with suppress(SessionExists):  # opened by another request meanwhile
+                    open_session(self.agent, key=key, served_elsewhere=True)
+        return lock_session(existing(rows).pk)
 
     def _create(self, wanted: Wanted, **columns: Any) -> CronJob:
         job = CronJob(

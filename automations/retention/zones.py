@@ -11,15 +11,15 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from automations.exceptions import ScheduleError
 from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, ScheduleKind, ZoneData
 from automations.runs.report import report_paused
 from automations.schedules.plan import plan_of
-from automations.schedules.slots import ScheduleError
 from automations.schedules.zone_files import fingerprint, unknown_zone
 from sessions_app.failures import log_failure
 from sessions_app.postgres.statements import Statement, heads, table
-from sessions_app.retention.walk import WalkStep, register_walk
+from sessions_app.retention.walk import WalkStep
 
 log = structlog.get_logger(__name__)
 
@@ -126,8 +126,3 @@ def _set_aside(zone: str, jobs: list[tuple[JobClock, CronJob]]) -> None:
         if job.pk in ids:
             report_paused(job)
     log.error("jobs_set_aside", zone=zone, jobs=len(ids))
-
-
-def register_zone_walk() -> None:
-    """Have maintenance plan jobs again when their zones have new data."""
-    register_walk(ZoneWalk())

@@ -27,7 +27,7 @@ from automations.jobs.edit import delete_job, insert_job, lock_job, lock_session
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import check_quota, count_texts, validated
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
-from automations.models.category import Category, category
+from automations.models.job import Category, category
 from automations.routines.plan import (
     EPOCH,
     PLAN,

@@ -18,10 +18,10 @@ from itertools import islice
 from typing import Any
 
 from agent_core.text.json_values import is_storable, values_at_most
+from automations.exceptions import ScheduleError
 from automations.jobs.validate import validated
 from automations.models import ExecutionMode
 from automations.routines.plan import EPOCH, RoutineFields, read_first_run, read_routine_schedule
-from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import load_zone
 from sessions_app.exceptions import SessionsError
 

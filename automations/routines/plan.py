@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import transaction
 
-from automations.exceptions import BadJob
+from automations.exceptions import BadJob, ScheduleError
 from automations.jobs.clock import notify_beats
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source
 from automations.schedules.plan import schedule_columns, schedule_of
@@ -21,7 +21,6 @@ from automations.schedules.schedule import (
     AtSchedule,
     EverySchedule,
     Schedule,
-    ScheduleError,
     parse_schedule,
     read_time,
     whole_milliseconds,
@@ -126,16 +125,10 @@ def new_plan(
         schedule = with_anchor(read_routine_schedule(schedule_text, timezone=zone, now=now), first)
     except ScheduleError as error:
         raise BadJob(str(error), code=error.code) from error
-    if first is None:
-        first = _next_of(schedule, now)
-    return schedule, first
-
-
-def _next_of(schedule: Schedule, now: datetime) -> datetime:
-    first = schedule.next(now)
+    first = first or schedule.next(now)
     if first is None:
         raise BadJob("the schedule has no slot left", code="never_fires")
-    return first
+    return schedule, first
 
 
 def changed_plan(

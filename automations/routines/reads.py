@@ -11,10 +11,10 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import OuterRef, QuerySet, Subquery
 
 from automations.exceptions import RoutineNotFound
-from automations.heartbeats.readiness import MODEL_FREE_TASKS, Wait, WaitReason, why_routines_wait
+from automations.heartbeats.readiness import Wait, why_routines_wait
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.routines.plan import routine_schedule_text
-from automations.selectors import Health, health_shown, runs_of_job, state_of, with_runs
+from automations.selectors import Health, health_shown, runs_of_job, with_runs
 from sessions_app.postgres.pages import PagedQuery
 from sessions_app.reads.selectors import agent
 from sessions_app.tokens.reach import in_agents
@@ -112,9 +112,7 @@ def _waits_for(job: Any) -> Wait | None:
     now, due = datetime.now(UTC), job.clock.next_run_at
     if not (job.clock.inline and due is not None and due <= now):
         return None
-    wait = why_routines_wait(job.agent, now)
-    needs_model = job.task_type not in MODEL_FREE_TASKS
-    return wait if wait and (needs_model or wait.reason is not WaitReason.MODEL_DOWN) else None
+    return why_routines_wait(job.agent, now, need_model=not job.task_type)
 
 
 def routine_of(job: Any) -> Routine:
@@ -125,7 +123,6 @@ def routine_of(job: Any) -> Routine:
         "instructions": job.message,
         "schedule": routine_schedule_text(job),
         "next_run_at": job.clock.next_run_at,
-        "state": state_of(job),
         "waits_for": _waits_for(job),
         "attempt": job.last_attempt or 0,
         "error": job.last_error or None,

@@ -107,50 +107,33 @@ class RoutineRemoved(AutomationsError):
     code = "routine_removed"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Intended:
-    """The line of MEMORY.md that a routine is for, with the document's revision."""
-
-    line: int
-    revision: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Registered:
-    """A routine; `is_new`: it did not exist before."""
-
-    job: CronJob
-    is_new: bool
-
-
 def register_reflected_routine(
-    turn: Turn, source_key: str, given: NewRoutine, intended: Intended | None
-) -> Registered:
-    """Register a routine in the heartbeat's turn. With `intended`, an existing routine is returned.
+    turn: Turn, given: NewRoutine, intended: tuple[int, int] | None
+) -> tuple[CronJob, bool]:
+    """Register a routine in the heartbeat's turn. Returns it, and whether it is new.
 
-    DuplicateRoutine, RoutineRemoved, NoIntent, RevisionConflict, and the errors of `add_routine`.
+    `intended`: the line of MEMORY.md that it is for, with the document's revision; then an existing routine is
+    returned. DuplicateRoutine, RoutineRemoved, NoIntent, RevisionConflict, and the errors of `add_routine`.
     """
     given = replace(given, source=Source.HEARTBEAT_REFLECT, allow_duplicate=False, session_id=None)
-    new: list[str] = []
+    new: list[CronJob] = []
 
     def add(routine: NewRoutine) -> CronJob:
-        job = _added(turn, source_key, routine)
-        new[:] = [job.pk]
-        return job
+        new[:] = [_added(turn, routine)]
+        return new[0]
 
     if intended is None:
-        job = retry_deadlocks(lambda: add(given))
-    else:
-        job = register_intent(intended.line, intended.revision, given, add=add)
-    return Registered(job=job, is_new=job.pk in new)
+        return retry_deadlocks(lambda: add(given)), True
+    job = register_intent(*intended, given, add=add)
+    return job, job in new
 
 
 @transaction.atomic
-def _added(turn: Turn, source_key: str, given: NewRoutine) -> CronJob:
+def _added(turn: Turn, given: NewRoutine) -> CronJob:
     lock_agent(given.agent_id)
     _refuse_what_was_there(given)
     job = add_routine(given)
-    report.report_registered(turn, job, source_key)
+    report.report_registered(turn, job)
     return job
 
 

@@ -6,7 +6,6 @@ last in the lock order. A run that ends well costs no statement more, unless the
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
@@ -17,13 +16,11 @@ from django.db.models import Exists, OuterRef, Q
 from agent_core.exceptions import CapReached
 from agent_core.text.formats import says_something
 from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
-from automations.models.category import Category, category
 from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
-from automations.models.run import CANCELLED_BY_ERROR
+from automations.models.job import is_of_people
 from automations.runs.describe import CURES, NEEDS_LOOK
-from automations.runs.report import report_to_home
+from automations.runs.report import report_job
 from sessions_app.deliveries.system_events import send_notice
-from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate
 from sessions_app.models import Delivery, DeliveryState, Message, Priority
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.models.message import ENDED_KEY
@@ -41,11 +38,12 @@ def on_hopeless(pause: Callable[[str], None]) -> None:
 def count_failure(run: RunRecord) -> bool:
     """Count the failures of a run's job, as the run has ended badly. Returns whether its text is news to its owner.
 
-    It is not if the job failed before, or if the owner is told more than the text says. A job that the server
-    has paused stays as it is until a person resumes it.
+    Only those of people's jobs are counted: heartbeats have a backoff of their own, and legacy jobs have no owner to
+    tell. It is not news if the job failed before, or if the owner is told more than the text says. A job that the
+    server has paused stays as it is until a person resumes it.
     """
     job = run.job
-    if job is None or not _is_counted(job):
+    if job is None or not is_of_people(job):
         return True
     before = JobHealth.objects.lock(job.pk)
     if before.paused_reason:
@@ -57,25 +55,16 @@ def count_failure(run: RunRecord) -> bool:
     return not told and before.failures_in_a_row == 0
 
 
-def _is_counted(job: CronJob) -> bool:
-    """Whether the job's failures are counted: those of people's jobs. Heartbeats have a backoff of their own, and
-    legacy jobs have no owner to tell.
-    """
-    return category(job) in (Category.BOUND, Category.ROUTINE)
-
-
 def _recount(health: JobHealth) -> JobHealth:
     """Count a job's failures anew, back to the last run that was done. Its row is locked; returns it as it is now.
 
     Runs that only need attention count from the third of them on. A run whose answer is on its way counts neither as
     done nor as failed.
     """
-    by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
-    ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error
     since = {"scheduled_for__gte": health.counts_from} if health.counts_from else {}
     on_its_way = Delivery.objects.filter(message__turn=OuterRef("turn"), state__in=ON_THE_WAY)
     columns = ("finished_at", "scheduled_for", "state", "attention", Exists(on_its_way))
-    rows = RunRecord.objects.filter(ended, job=health.pk, **since).order_by("-scheduled_for")
+    rows = RunRecord.objects.ended_by_itself().filter(job=health.pk, **since).order_by("-scheduled_for")
     failed: list[datetime] = []
     doubtful: list[datetime] = []
     newest = sorted(rows.values_list(*columns)[:LOOKED_AT], reverse=True)
@@ -147,7 +136,7 @@ def tell_stopped(run: RunRecord, why: str) -> bool:
     That a cap of a day or a month is reached was told already. Returns whether the turn's text is news.
     """
     job = run.job
-    if job is None or not _is_counted(job):
+    if job is None or not is_of_people(job):
         return True
     if was_stopped_before(run):
         return False
@@ -159,18 +148,8 @@ def tell_stopped(run: RunRecord, why: str) -> bool:
 
 def tell(job: CronJob, event_type: str, text: str, priority: Priority = Priority.HIGH) -> None:
     """Tell a job's owner by the mailbox and the channel of its conversation. Newer news replace unread ones."""
-    home = job.session_id or job.home_id
-    event_id = uuid.uuid4()
-    mail = NewUpdate(
-        event_id=event_id,
-        event_type=event_type,
-        summary=text[:LONGEST_SUMMARY],
-        detail=text,
-        priority=priority,
-        dedupe_key=f"failing:{job.pk}",
-    )
-    report_to_home(home, job.agent_id, mail)
-    if home is not None:
+    event_id = report_job(job, event_type, text, key=f"failing:{job.pk}", priority=priority)
+    if home := job.session_id or job.home_id:
         send_notice(home, text, about={"automation": job.pk, "automation_name": job.name}, key=str(event_id))
 
 

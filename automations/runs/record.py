@@ -1,4 +1,4 @@
-"""Record a turn's outcome in its run, which ends or waits for another attempt (rule 4.7), and cancel queued runs.
+"""Record a turn's outcome in its run, which ends or waits for another attempt (4.7, 11.2), and cancel queued runs.
 
 Each function is part of the transaction that changes the turn, so the two always agree. A turn changes its run only
 while the run is at the turn's attempt.
@@ -9,17 +9,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, F
 from django.db.models.functions import Cast, Extract, Now
 
-from agent_core.exceptions import CapReached
+from agent_core.exceptions import FINAL_CODES, PASSING_CODES, CapReached
 from agent_core.text.formats import says_something, utc_text
-from agent_core.types import Ended, Ending, TurnResult
+from agent_core.types import Ended, Ending, StepKind, TurnResult
 from automations.models import Attention, CronJob, ExecutionMode, RunRecord, RunState
+from automations.models.health import health_of
 from automations.models.run import CANCELLED_BY_ERROR, LONGEST_ERROR, RunTransitions, part_of, with_usage
-from automations.runs import attempts, report
+from automations.runs import report
 from automations.runs.health import count_done, count_failure, tell_stopped
 from automations.runs.with_turn import end_runs_well
 from sessions_app import metrics
@@ -31,7 +33,7 @@ from sessions_app.deliveries.system_events import (
     store_ping,
 )
 from sessions_app.mailbox.deposit import NewUpdate
-from sessions_app.models import Priority, Session, Turn, TurnKind, TurnState
+from sessions_app.models import Priority, Session, Turn, TurnKind, TurnState, TurnStep
 from sessions_app.models.session import WEB
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_waiting
@@ -48,6 +50,11 @@ REPORTED = {
 # by the database's clock, as `started_at`; null for a run that never started
 _ELAPSED = ExpressionWrapper(Now() - F("started_at"), DurationField())
 _MILLISECONDS = Cast(Extract(_ELAPSED, "epoch") * 1000, BigIntegerField())
+
+RETRY_AFTER = (timedelta(minutes=5), timedelta(minutes=15), timedelta(minutes=30))  # the last one repeats
+REPEAT_AFTER = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=15))  # if nothing was done
+_BEFORE_ANY_ANSWER = PASSING_CODES | {"timeout", CapReached.HELD}
+_DONE = (StepKind.RESPONSE, StepKind.INTENT, StepKind.RESULT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +89,15 @@ def record_outcome(turn: Turn, result: TurnResult, closure: str) -> Outcome:
 
 def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> Outcome:
     failed, is_news = [], True
-    did_nothing = attempts.did_nothing(turn, result)
+    did_nothing = _did_nothing(turn, result)
     for run in runs.select_related("job__clock", "job__health"):
         attempt = runs.filter(pk=run.pk)
-        repeats = did_nothing and run.fruitless < len(attempts.REPEAT_AFTER)
+        repeats = did_nothing and run.fruitless < len(REPEAT_AFTER)
         if was_stopped(turn, result) and run.attempt - run.fruitless == 1:
             columns = _outcome_columns(turn, result, closure)
             is_news = tell_stopped(run, columns["error"]) and is_news
             attempt.skip(columns.pop("reason"), **columns)
-        elif (wait := attempts.wait_for_next(run, result, repeats=repeats)) is not None:
+        elif (wait := _wait_for_next(run, result, repeats=repeats)) is not None:
             if attempt.retry(wait, _outcome_columns(turn, result, closure), fruitless=repeats):
                 metrics.count_failed_attempt(result.error_code)
             is_news = False
@@ -105,6 +112,41 @@ def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) ->
                 is_news = False
     people = [run for run in failed if run.job and not run.job.system_event]
     return Outcome(failed=people, is_news=is_news)
+
+
+def _did_nothing(turn: Turn, result: TurnResult) -> bool:
+    """Whether the attempt ended before any answer of a model and any tool call, so that nothing is done twice."""
+    if result.error_code not in _BEFORE_ANY_ANSWER or turn.input.next_turn:
+        return False
+    if turn.kind == TurnKind.HEARTBEAT and not turn.input.tasks:  # it has a backoff of its own
+        return False
+    if result.entries or result.usage.requests:
+        return False
+    return not TurnStep.objects.filter(turn=turn, kind__in=[str(kind) for kind in _DONE]).exists()
+
+
+def _wait_for_next(run: RunRecord, result: TurnResult, *, repeats: bool) -> timedelta | None:
+    """The wait before the attempt after this failed one; None: there is none, or the job is paused or slowed down.
+
+    `repeats`: this one had done nothing, so it does not count against `max_retry`.
+    """
+    job = run.job
+    if job is None or not job.enabled or health_of(job).is_slowed:
+        return None
+    pause = job.clock.paused_until
+    if pause is not None and pause > datetime.now(UTC):
+        return None
+    if repeats:
+        return REPEAT_AFTER[run.fruitless]
+    counted = run.attempt - run.fruitless
+    if not _may_be_retried(result) or counted > run.snapshot.get("max_retry", 0):
+        return None
+    return RETRY_AFTER[min(counted, len(RETRY_AFTER)) - 1]
+
+
+def _may_be_retried(result: TurnResult) -> bool:
+    """Whether another attempt may follow, if the job still has one."""
+    return result.ending is Ending.FAILED and result.error_code not in {*FINAL_CODES, CapReached.code}
 
 
 def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> None:

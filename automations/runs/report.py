@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable
-from dataclasses import replace
+from typing import Any
 
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.consent import describe_call
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
-from automations.models.category import Category, category
+from automations.models.job import is_of_people
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate, deposit, session_for
 from sessions_app.models import BACKGROUND, Priority, Turn
 from sessions_app.permits import has_read_in, stranger_of
@@ -39,32 +39,36 @@ def event_id(turn_id: int, about: str) -> uuid.UUID:
     return uuid.uuid5(NAMESPACE, f"{turn_id}:{about}")
 
 
-def mail_about(
-    turn: Turn,
-    event_type: str,
-    text: str,
-    *,
-    about: str,
-    source_key: str,
-    urgent: bool = False,
-    key: str = "",
-) -> NewUpdate:
-    """The mail about a turn's result. The same `about` of the same turn is the same event.
+def report_turn(
+    turn: Turn, event_type: str, text: str, *, about: str, home: uuid.UUID | None = None, **more: Any
+) -> None:
+    """Report a turn's result to this home, or to the turn's own. The same `about` of the same turn is the same event.
 
-    `key`: this mail replaces unread ones with the same key.
+    `more`: further fields of the update, also instead of those that are made here.
     """
-    return NewUpdate(
-        event_id=event_id(turn.pk, about),
-        event_type=event_type,
-        summary=first_sentence(text),
-        detail=text,
-        source_key=source_key,
-        priority=Priority.HIGH if urgent else Priority.NORMAL,
-        artifacts=artifacts_of(text),
-        dedupe_key=key,
-        foreign=turn.input.is_restricted,
-        of_turn=turn,
-    )
+    fields: dict[str, Any] = {
+        "event_id": event_id(turn.pk, about),
+        "event_type": event_type,
+        "summary": first_sentence(text),
+        "detail": text,
+        "source_key": turn.session.key,
+        "artifacts": artifacts_of(text),
+        "of_turn": turn,
+    }
+    report_to_home(home or turn.input.home_id, turn.session.agent_id, NewUpdate(**fields | more))
+
+
+def report_job(
+    job: CronJob, event_type: str, text: str, *, key: str, cure: str = "", priority: Priority = Priority.HIGH
+) -> uuid.UUID:
+    """Report something about a job to its conversation or home. Returns the id of the event.
+
+    `key`: it replaces an unread one with the same key.
+    """
+    detail = f"{text} {cure}".rstrip()
+    mail = NewUpdate(event_type=event_type, summary=text, detail=detail, priority=priority, dedupe_key=key)
+    report_to_home(job.session_id or job.home_id, job.agent_id, mail)
+    return mail.event_id
 
 
 def routine_dedupe_key(ids: Iterable[str], what: str) -> str:
@@ -97,47 +101,30 @@ def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: boo
         text = f"{text} {OUTSIDE_TEXT}"
     whose = turn.input.automation_id or session.key
     key = f"consent:{uuid.uuid5(NAMESPACE, f'{whose}:{intent(call)}')}"  # a repeated request is one unread event
-    mail = mail_about(turn, "consent_needed", text, about=intent(call), source_key=session.key, key=key)
-    mail = replace(mail, artifacts=())  # files named in the arguments do not exist yet
-    report_to_home(own or turn.input.home_id, session.agent_id, mail)
+    # files named in the arguments do not exist yet
+    report_turn(turn, "consent_needed", text, about=intent(call), home=own, dedupe_key=key, artifacts=())
 
 
-def report_registered(turn: Turn, job: CronJob, source_key: str) -> None:
+def report_registered(turn: Turn, job: CronJob) -> None:
     """Report a routine that the agent registered by itself, in the transaction that adds it (rule 5.6)."""
     text = f'A heartbeat registered a routine by itself: "{job.name}" ({job.pk}, {job.execution_mode}).'
     mail = NewUpdate(
         event_id=uuid.uuid5(NAMESPACE, f"registered:{job.pk}"),
         event_type="routine_registered",
-        summary=text[:LONGEST_SUMMARY],
+        summary=text,
         detail=f"{text} {AFTER_REGISTERED}",
-        source_key=source_key,
-        foreign=turn.input.is_restricted,
+        source_key=turn.session.key,
         of_turn=turn,
     )
     report_to_home(job.home_id, job.agent_id, mail)
 
 
-def report_repair(turn: Turn, agent_id: int, source_key: str, text: str) -> None:
-    """Report a repair of HEARTBEAT.md, in the transaction that repairs it (rule 6.6)."""
-    report_to_home(
-        None, agent_id, mail_about(turn, "heartbeat_repaired", text, about="repair", source_key=source_key)
-    )
-
-
 def report_paused(job: CronJob) -> None:
     """Report that the server paused a person's job, in its transaction. Urgent, as it does not run until they act."""
-    if category(job) not in (Category.BOUND, Category.ROUTINE):
-        return
-    text = f'"{job.name}" ({job.pk}) was paused: its schedule, zone or settings cannot be used any more.'
-    cure = "It runs again when it has a valid schedule and is enabled."
-    mail = NewUpdate(
-        event_type="paused",
-        summary=text,
-        detail=f"{text} {cure}",
-        priority=Priority.URGENT,
-        dedupe_key=f"paused:{job.pk}",
-    )
-    report_to_home(job.session_id or job.home_id, job.agent_id, mail)
+    if is_of_people(job):
+        text = f'"{job.name}" ({job.pk}) was paused: its schedule, zone or settings cannot be used any more.'
+        cure = "It runs again when it has a valid schedule and is enabled."
+        report_job(job, "paused", text, key=f"paused:{job.pk}", cure=cure, priority=Priority.URGENT)
 
 
 def first_sentence(text: str) -> str:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from automations.exceptions import ScheduleError
 from automations.models import CronJob, RunRecord, RunState
-from automations.models.category import internal_key
+from automations.models.job import internal_key
 from automations.schedules.plan import plan_of
-from automations.schedules.schedule import ScheduleError, whole_milliseconds
+from automations.schedules.schedule import whole_milliseconds
 from automations.schedules.slots import Slots
 from sessions_app import metrics
 

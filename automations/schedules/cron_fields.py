@@ -15,7 +15,7 @@ from functools import lru_cache
 from croniter import croniter
 from croniter.croniter import CroniterBadDateError
 
-from automations.schedules.slots import ScheduleError
+from automations.exceptions import ScheduleError
 
 MAX_EXPR = 200
 _MINUTE = timedelta(minutes=1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from automations.exceptions import ScheduleError
 from automations.models import CronJob
 from automations.schedules.cron_slots import moved_by
 from automations.schedules.plan import schedule_of
-from automations.schedules.schedule import AtSchedule, CronSchedule, Schedule, ScheduleError, cron_fields
+from automations.schedules.schedule import AtSchedule, CronSchedule, Schedule, cron_fields
 from automations.schedules.wall_time import TICK, Change, first_change
 from automations.schedules.zone_files import load_zone, zone_or_utc
 

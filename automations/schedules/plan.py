@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from automations.exceptions import ScheduleError
 from automations.models import CronJob, ScheduleKind
-from automations.schedules.active_hours import DAY, ActiveDays, ActiveHours, ActiveSchedule, active_length
-from automations.schedules.schedule import (
-    AtSchedule,
-    CronSchedule,
-    EverySchedule,
-    Schedule,
-    ScheduleError,
-    cron_fields,
+from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, cron_fields
+from automations.schedules.slots import (
+    DAY,
+    ActiveDays,
+    ActiveHours,
+    ActiveSchedule,
+    EndingSchedule,
+    Slots,
+    active_length,
 )
-from automations.schedules.slots import EndingSchedule, Slots
 from automations.schedules.zone_files import load_zone
 
 FAR_AHEAD = timedelta(days=1)

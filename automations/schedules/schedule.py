@@ -24,17 +24,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any, Literal
 
+from automations.exceptions import ScheduleError
 from automations.schedules.cron_fields import CronFields, read_expr
 from automations.schedules.cron_slots import count_cron, last_cron, next_cron
 from automations.schedules.cron_words import cron_words
-from automations.schedules.slots import ScheduleError
 from automations.schedules.wall_time import as_utc, instant_ahead
 from automations.schedules.zone_files import load_zone
-
-__all__ = [
-    "AtSchedule", "CronSchedule", "EverySchedule", "Schedule", "ScheduleError", "parse_schedule", "read_time",
-    "whole_milliseconds",
-]  # fmt: skip
 
 HORIZON_YEARS = 8
 MAX_EVERY_SECONDS = 10 * 365 * 86_400

@@ -8,13 +8,12 @@ import re
 import stat
 import struct
 import zoneinfo
-from dataclasses import dataclass
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from automations.schedules.slots import ScheduleError
+from automations.exceptions import ScheduleError
 
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", re.ASCII)
 _MAX_NAME = 64
@@ -24,16 +23,7 @@ _NO_FOLDERS = ("right/", "posix/")
 _PACKAGE = str(files("tzdata") / "zoneinfo")  # the last place to look
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """The identity of a zone's file on disk; a replaced file has another one."""
-
-    path: str
-    inode: int
-    modified: int
-    size: int
-
-
+_File = tuple[str, int, int, int]  # path, inode, time of change, size: a replaced file has another identity
 _loaded: dict[str, tuple[_File, ZoneInfo]] = {}
 
 
@@ -47,7 +37,7 @@ def load_zone(name: str) -> ZoneInfo:
     file = _file_of(name)
     if known is not None and file in (None, known[0]):
         return known[1]
-    data = None if file is None else _data(Path(file.path), name)
+    data = None if file is None else _data(Path(file[0]), name)
     if data is None and known is not None:
         return known[1]
     if file is None or data is None:
@@ -77,14 +67,14 @@ def _file_of(name: str) -> _File | None:
         except OSError:
             continue
         if stat.S_ISREG(found.st_mode):  # Europe is a folder
-            return _File(path, found.st_ino, found.st_mtime_ns, found.st_size)
+            return path, found.st_ino, found.st_mtime_ns, found.st_size
     return None
 
 
 def fingerprint(name: str) -> str | None:
     """A hash of the zone's data, 64 characters; None when there are none or they cannot be read."""
     file = _file_of(name)
-    data = None if file is None else _data(Path(file.path), name)
+    data = None if file is None else _data(Path(file[0]), name)
     return None if data is None else hashlib.sha256(data[0]).hexdigest()
 
 

@@ -15,14 +15,14 @@ from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
 from automations.exceptions import BadJob
-from automations.jobs.choices import choices_of
 from automations.jobs.edit import NewJob, create_job, delete_job
 from automations.jobs.explain import undeliverable, why_paused
 from automations.jobs.provenance import record_provenance
+from automations.jobs.validate import choices_of
 from automations.models import CronJob, JobKind, RunRecord, RunState, ScheduleKind, Source
-from automations.models.category import RESERVED_IDS
+from automations.models.job import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text
-from automations.selectors import held_until, paused_until, problems_of, state_at_end, with_runs
+from automations.selectors import held_until, paused_until, problems_of, with_runs
 from automations.tools.refusals import advice, refuse_unknown
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
@@ -88,7 +88,7 @@ def told(context: ToolContext, spec: ToolSpec) -> ToolSpec:
 
 def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
     """Do one action. ToolFailed with a text for the model."""
-    actions = {"add": _add, "list": _list, "remove": _remove}
+    actions = {"add": _add, "list": list_automations, "remove": _remove}
     action = arguments.get("action")
     if not isinstance(action, str) or action not in actions:
         raise ToolFailed("action must be one of add, list, remove")
@@ -164,11 +164,7 @@ def _jobs(context: ToolContext) -> QuerySet[Any]:
     return rows.order_by("created_at", "id")
 
 
-def _list(context: ToolContext, _arguments: dict[str, Any]) -> str:
-    return list_automations(context)
-
-
-def list_automations(context: ToolContext) -> str:
+def list_automations(context: ToolContext, _arguments: object = None) -> str:
     """The automations of the conversation, one line each."""
     return "\n".join(_line(job) for job in _jobs(context)) or "This conversation has no automations."
 
@@ -205,7 +201,7 @@ def _following(job: Any) -> str:
         why = "stopped by a cap" if held == job.stopped_until else "slowed down, its runs keep failing"
         return f"{why}: no run before {instant_text(held, job.timezone)}"
     is_open = job.runs_now or job.pending
-    return "no further run" if is_open else state_at_end(job, job.last_status)
+    return "no further run" if is_open else str(job.state)
 
 
 def _remove(context: ToolContext, arguments: dict[str, Any]) -> str:

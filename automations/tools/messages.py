@@ -115,19 +115,14 @@ def schedule(context: ToolContext, arguments: dict[str, Any]) -> str:
     return json.dumps(shown, ensure_ascii=False)
 
 
-def list_messages(context: ToolContext) -> str:
-    """The messages that wait in the chat, the next one first, as JSON."""
+@_with_code
+def show(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """List the messages that wait in this chat, the next one first, as JSON."""
+    _only_known("list_scheduled_private_messages", arguments)
+    must_be_private(context.session)
     rows = cancellable_messages(context.session.pk).order_by("send_at", "pk")
     waiting = [_shown(row, context) for row in rows[:MOST_WAITING]]
     return json.dumps({"scheduled_messages": waiting}, ensure_ascii=False)
-
-
-@_with_code
-def show(context: ToolContext, arguments: dict[str, Any]) -> str:
-    """List the messages of this chat."""
-    _only_known("list_scheduled_private_messages", arguments)
-    must_be_private(context.session)
-    return list_messages(context)
 
 
 @_with_code

@@ -18,8 +18,7 @@ from automations.models import CronJob, Source
 from automations.routines.edit import EDITABLE, NewRoutine, add_routine, remove_routine, update_routine
 from automations.routines.plan import routine_schedule_text
 from automations.routines.reads import Routine, routine_of, shown_routines
-from automations.routines.reflection import Intended, register_intent
-from automations.routines.reflection import register_reflected_routine as register_reflected
+from automations.routines.reflection import register_intent, register_reflected_routine
 from automations.schedules.describe import instant_text
 from automations.tools.refusals import advice, refuse_unknown
 from sessions_app import flags
@@ -157,35 +156,30 @@ def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
     intended = _intended(arguments)
     if _is_heartbeat(context):
         return _reflect(context, routine, intended)
-    job = _add_or_register(routine, intended)
+    job = add_routine(routine) if intended is None else register_intent(*intended, routine)
     record_provenance(job.pk, context)
     return added_text(job)
 
 
-def _add_or_register(routine: NewRoutine, intended: Intended | None) -> CronJob:
-    if intended is None:
-        return add_routine(routine)
-    return register_intent(intended.line, intended.revision, routine)
-
-
-def _intended(arguments: dict[str, Any]) -> Intended | None:
+def _intended(arguments: dict[str, Any]) -> tuple[int, int] | None:
+    """The line of MEMORY.md that the routine is for, with the document's revision."""
     line, revision = arguments.get("memory_line"), arguments.get("memory_revision")
     if line is None:
         return None
     if not isinstance(line, int) or not isinstance(revision, int):
         raise ToolFailed("give memory_line and memory_revision together, as whole numbers")
-    return Intended(line=line, revision=revision)
+    return line, revision
 
 
-def _reflect(context: ToolContext, routine: NewRoutine, intended: Intended | None) -> str:
+def _reflect(context: ToolContext, routine: NewRoutine, intended: tuple[int, int] | None) -> str:
     if routine.allow_duplicate:
         raise ToolFailed("a heartbeat cannot register duplicates; leave allow_duplicate out")
-    done = register_reflected(context.turn, context.session.key, routine, intended)
-    if done.is_new:
-        record_provenance(done.job.pk, context)
-        return f"{added_text(done.job)} It does not run before this heartbeat has ended."
-    state = "exists already" if done.job.enabled else "is disabled; only a person can enable it again"
-    return f"Routine {done.job.pk} {done.job.name!r} {state}. MEMORY.md names it now."
+    job, is_new = register_reflected_routine(context.turn, routine, intended)
+    if is_new:
+        record_provenance(job.pk, context)
+        return f"{added_text(job)} It does not run before this heartbeat has ended."
+    state = "exists already" if job.enabled else "is disabled; only a person can enable it again"
+    return f"Routine {job.pk} {job.name!r} {state}. MEMORY.md names it now."
 
 
 def _list(context: ToolContext, arguments: dict[str, Any]) -> str:

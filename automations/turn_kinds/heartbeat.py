@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
-
-from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import OuterRef
 
 from agent_core import prompts
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.turn.judge import read_heartbeat_reply
 from agent_core.types import Ended, Ending, TurnResult, with_note
-from automations.heartbeats.briefing import briefing_of, briefing_rows, json_rows
+from automations.heartbeats.briefing import briefing
 from automations.heartbeats.readiness import answer_without_model
 from automations.jobs.removed_routines import latest_removed
-from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
+from automations.models import CronJob, ExecutionMode, ScheduleKind
 from automations.routines import heartbeat_document, reflection
 from automations.routines.heartbeat_document import Corruption
 from automations.routines.heartbeat_md import prose
@@ -36,7 +32,7 @@ from automations.turn_kinds.slot import NO_PERSONS, SlotKind
 from sessions_app import flags, metrics
 from sessions_app.journal import Journal
 from sessions_app.metrics import Counted
-from sessions_app.models import Agent, Document, Session, Turn, TurnKind, TurnStep
+from sessions_app.models import Agent, Document, Priority, Session, Turn, TurnKind, TurnStep
 from sessions_app.queue.kinds import Trigger
 from sessions_app.single_line import one_line
 
@@ -46,8 +42,6 @@ MOST_ROUTINES = 50
 MOST_REMOVED = 20
 LONGEST_LINE = 200  # characters
 LONGEST_BLOCK = 20_000  # characters of a broken block
-_JOB = ("id", "name", "description", "execution_mode", "enabled", "timezone")
-_SCHEDULE = ("schedule_kind", "expr", "every_seconds")
 
 
 class HeartbeatKind(SlotKind):
@@ -95,17 +89,15 @@ class HeartbeatKind(SlotKind):
         """Store the outcome in each task's run, and report the reply."""
         failed = record.record_outcome(turn, result, closure).failed
         if result.ending is Ending.SUCCEEDED:
-            _report(turn, turn.session, result, closure)
+            _report(turn, result, closure)
         for run in failed:
             text, key = f"{run.of_job.name}: {closure}", report.failure_dedupe_key(run.of_job.pk)
-            source = turn.session.key
-            mail = report.mail_about(
-                turn, "routine_failed", text, about=run.pk, source_key=source, urgent=True, key=key
+            report.report_turn(
+                turn, "routine_failed", text, about=run.pk, priority=Priority.HIGH, dedupe_key=key
             )
-            report.report_to_home(turn.input.home_id, turn.session.agent_id, mail)
 
 
-def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> None:
+def _report(turn: Turn, result: TurnResult, closure: str) -> None:
     """Deliver the reply as one mail to the home of its tasks, or suppress it: then it stays in this session only.
 
     A reply that is not whole is never suppressed for its HEARTBEAT_OK, because its end is missing.
@@ -113,9 +105,9 @@ def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> N
     reply, ended_by = result.reply, result.ended_by or Ended.STOP
     tasks = turn.input.tasks
     if turn.input.deterministic:
-        _report_reminders(turn, session, reply)
+        _report_reminders(turn, reply)
         return
-    verdict = read_heartbeat_reply(reply, session.agent.heartbeat["ack_max_chars"])
+    verdict = read_heartbeat_reply(reply, turn.session.agent.heartbeat["ack_max_chars"])
     is_silent = not reply.strip()
     is_cut = bool(verdict.text) and ended_by is not Ended.STOP
     if not verdict.deliver and not is_cut and not (is_silent and tasks):
@@ -123,27 +115,17 @@ def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> N
         return
     ids = [task["id"] for task in tasks]
     key = report.routine_dedupe_key(ids, "no_output" if is_silent else "result") if ids else ""
-    home = turn.input.home_id
-    mail = report.mail_about(
-        turn,
-        "heartbeat_result",
-        closure if is_silent else with_note(verdict.text, ended_by),
-        about=str(home),
-        source_key=session.key,
-        key=key,
-    )
-    report.report_to_home(home, session.agent_id, mail)
+    text = closure if is_silent else with_note(verdict.text, ended_by)
+    report.report_turn(turn, "heartbeat_result", text, about=str(turn.input.home_id), dedupe_key=key)
     metrics.count(Counted.HEARTBEAT_DELIVER)
 
 
-def _report_reminders(turn: Turn, session: Session, reply: str) -> None:
+def _report_reminders(turn: Turn, reply: str) -> None:
     """Deliver each reminder. It replaces an unread one of its routine, and is dropped when unread for a day."""
     for line in sorted(json.loads(reply), key=lambda line: str(line["id"])):
         key = report.routine_dedupe_key([line["id"]], "reminder")
-        mail = report.mail_about(
-            turn, "reminder", line["display"], about=line["id"], source_key=session.key, key=key
-        )
-        report.report_to_home(turn.input.home_id, session.agent_id, replace(mail, suppress_if_stale=True))
+        text, about = line["display"], line["id"]
+        report.report_turn(turn, "reminder", text, about=about, dedupe_key=key, suppress_if_stale=True)
 
 
 def _of_tasks(turn: Turn) -> str:
@@ -157,62 +139,42 @@ def _of_tasks(turn: Turn) -> str:
 
 def state_variables(agent: Agent) -> dict[str, str]:
     """The variables of a reflection's prompt, all of them blocks."""
-    found = Agent.objects.filter(pk=agent.pk).only("pk")
-    row: Any = found.annotate(**briefing_rows(agent), **_rows()).first()
-    routines = [_routine(each) for each in row.routines] if row else []
-    done = [each for each in routines if each.schedule_kind == ScheduleKind.AT and _next(each) is None]
+    rows = CronJob.objects.filter(agent=agent).exclude(execution_mode=ExecutionMode.SESSION)
+    # enabled ones first; disabled ones are listed so that they are not registered again
+    ordered = rows.select_related("clock").order_by("-enabled", "-created_at", "pk")
+    routines = list(ordered[:MOST_ROUTINES])
+    once = [each for each in routines if each.schedule_kind == ScheduleKind.AT]
+    done = [each for each in once if each.clock.next_run_at is None]
     listed = [each for each in routines if each not in done]
-    documents = {each["name"]: each for each in row.texts} if row else {}
+    removed = latest_removed(agent.pk).values_list("title", flat=True)[:MOST_REMOVED]
+    names = [heartbeat_document.NAME, reflection.MEMORY]
+    documents = {each.name: each for each in Document.objects.filter(agent=agent, name__in=names)}
     broken, notes = _read_heartbeat_md(agent, documents.get(heartbeat_document.NAME))
     return {
-        "routines": _block("routines", "\n".join([*map(_line, listed), *_removed(row)])),
+        "routines": _block("routines", "\n".join([*map(_line, listed), *map(_removed, removed)])),
         "finished": _block("finished", "\n".join(map(_line, done))),
-        "briefing": briefing_of(row, agent, whole=True),
+        "briefing": briefing(agent, whole=True),
         "notes": _block("HEARTBEAT.md", notes, fence.INSTRUCTIONS),
         "warning": _warning(broken),
         "intents": _intents(documents.get(reflection.MEMORY)),
     }
 
 
-def _rows() -> dict[str, ArraySubquery]:
-    routines = CronJob.objects.filter(agent=OuterRef("pk")).exclude(execution_mode=ExecutionMode.SESSION)
-    # enabled ones first; disabled ones are listed so that they are not registered again
-    ordered = routines.order_by("-enabled", "-created_at", "pk")[:MOST_ROUTINES]
-    named = Document.objects.filter(
-        agent=OuterRef("pk"), name__in=[heartbeat_document.NAME, reflection.MEMORY]
-    )
-    return {
-        "routines": json_rows(ordered, *_JOB, *_SCHEDULE, "clock__next_run_at"),
-        "removed": ArraySubquery(latest_removed(OuterRef("pk")).values("title")[:MOST_REMOVED]),
-        "texts": json_rows(named, "name", "content", "revision"),
-    }
-
-
-def _routine(row: Mapping[str, Any]) -> CronJob:
-    following = row["clock__next_run_at"]
-    job = CronJob(**{name: row[name] for name in (*_JOB, *_SCHEDULE)})
-    job.clock = JobClock(next_run_at=datetime.fromisoformat(following) if following else None)
-    return job
-
-
-def _next(row: CronJob) -> datetime | None:
-    return row.clock.next_run_at
-
-
-def _read_heartbeat_md(agent: Agent, row: Mapping[str, Any] | None) -> tuple[Corruption | None, str]:
+def _read_heartbeat_md(agent: Agent, document: Document | None) -> tuple[Corruption | None, str]:
     """The corruption of HEARTBEAT.md, if any, and its prose."""
-    if row is None:
+    if document is None:
         return None, ""
-    return heartbeat_document.corruption_of(row["content"], agent, row["revision"]), prose(row["content"])
+    text = document.content
+    return heartbeat_document.corruption_of(text, agent, document.revision), prose(text)
 
 
-def _intents(memory: Mapping[str, Any] | None) -> str:
+def _intents(memory: Document | None) -> str:
     """The intents of MEMORY.md with their lines and the document's revision, by which they are registered once."""
-    found = reflection.find_intents(memory["content"])[:MOST_ROUTINES] if memory else ()
+    found = reflection.find_intents(memory.content)[:MOST_ROUTINES] if memory else ()
     if memory is None or not found:
         return _block("intents", "")
     lines = "\n".join(f"- line {each.line}: {one_line(each.text, LONGEST_LINE)}" for each in found)
-    return _block("intents", f"(MEMORY.md has revision {memory['revision']})\n{lines}")
+    return _block("intents", f"(MEMORY.md has revision {memory.revision})\n{lines}")
 
 
 def _warning(broken: Corruption | None) -> str:
@@ -242,14 +204,11 @@ def _line(row: CronJob) -> str:
 
 
 def _at(row: CronJob) -> str:
-    following = _next(row)
+    following = row.clock.next_run_at
     if following is None:
         return "never, it is done"
     return following.astimezone(zone_or_utc(row.timezone)).isoformat(" ", "minutes")
 
 
-def _removed(row: Any) -> list[str]:
-    return [
-        f"- {one_line(title, LONGEST_LINE)} (removed by a person: do not register it again)"
-        for title in (row.removed if row else ())
-    ]
+def _removed(title: str) -> str:
+    return f"- {one_line(title, LONGEST_LINE)} (removed by a person: do not register it again)"

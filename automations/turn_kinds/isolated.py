@@ -16,7 +16,7 @@ from automations.runs import report
 from automations.turn_kinds.gate import findings_mark, noted, with_findings
 from automations.turn_kinds.slot import SlotKind, variables_of
 from sessions_app.exceptions import OwnerInactive
-from sessions_app.models import Lane, OnBusy, Session, Turn, TurnKind, TurnState
+from sessions_app.models import Lane, OnBusy, Priority, Session, Turn, TurnKind, TurnState
 from sessions_app.queue import enqueue
 from sessions_app.queue.kinds import Trigger
 from sessions_app.sessions.open import archive
@@ -73,22 +73,13 @@ def _following(turn: Turn) -> Turn | None:
 
 
 def _report(turn: Turn, result: TurnResult, closure: str) -> None:
-    session = turn.session
     if result.ending is Ending.CANCELLED and result.error_code != OwnerInactive.code:
         return  # the person who cancelled it knows
     good = result.ending is Ending.SUCCEEDED
     said = with_note(result.reply.strip(), result.ended_by or "") if good else ""
-    kind = "job_completed" if good else "job_failed"
-    mail = report.mail_about(
-        turn,
-        kind,
-        said or closure,
-        about="run",
-        source_key=session.key,
-        urgent=not good,
-        key=_key(turn, good, said),
-    )
-    report.report_to_home(turn.input.home_id, session.agent_id, mail)
+    kind, priority = ("job_completed", Priority.NORMAL) if good else ("job_failed", Priority.HIGH)
+    key = _key(turn, good, said)
+    report.report_turn(turn, kind, said or closure, about="run", priority=priority, dedupe_key=key)
 
 
 def _key(turn: Turn, good: bool, said: str) -> str:

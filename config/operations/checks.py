@@ -18,12 +18,12 @@ from django.db.models.functions import Cast, Coalesce, Greatest, Now
 from agent_core.connections import PROVIDERS
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
+from automations.exceptions import ScheduleError
 from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, RunRecord, ScheduleKind
 from automations.retention.zones import used_zones
 from automations.runs import figures
 from automations.schedules.plan import FAR_AHEAD, plan_of, schedule_of
-from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import fingerprint
 from automations.selectors import beats_seen, seconds_overdue
 from config.operations.status import read_processes
@@ -115,6 +115,12 @@ def failed_if_any(problem: str, named: Iterable[Any], count: int, cure: str) -> 
     return failed(f"{problem}: {join_names(named, count)}", cure) if count else passed("no problems found")
 
 
+def failed_if_rows(problem: str, rows: QuerySet[Any], cure: str) -> Finding:
+    """A problem that concerns these rows, which are named by their keys."""
+    ids = rows.order_by("pk").values_list("pk", flat=True)
+    return failed_if_any(problem, ids[:NAMED], rows.count(), cure)
+
+
 def join_names(things: Iterable[Any], count: int) -> str:
     """`a, b and 3 more`."""
     shown = [str(thing) for thing in things][:NAMED]
@@ -187,9 +193,9 @@ def stuck_turns() -> Finding:
     lost_after = timedelta(seconds=settings.RONDO_WORKER_LOST_SECONDS + STUCK)
     alive = Worker.objects.filter(pk=OuterRef("worker"), heartbeat_at__gt=Now() - lost_after)
     left = Turn.objects.filter(state=TurnState.RUNNING, claimed_at__lt=Now() - timedelta(seconds=STUCK))
-    return _turns(
-        left.filter(Q(claim__isnull=True) | ~Exists(alive)),
+    return failed_if_rows(
         "running without a live worker",
+        left.filter(Q(claim__isnull=True) | ~Exists(alive)),
         "start a worker, which resumes them; if one runs, look for sweep_failed in its log",
     )
 
@@ -218,20 +224,15 @@ def waiting_turns() -> Finding:
     running = Turn.objects.filter(session=OuterRef("session"), state=TurnState.RUNNING)
     queued = Turn.objects.filter(state=TurnState.QUEUED, host__isnull=True)
     since = Now() - timedelta(seconds=WAITING)
-    return _turns(
+    return failed_if_rows(
+        f"waiting for over {WAITING:.0f} s in idle sessions",
         queued.alias(since=Greatest("queued_at", "due_at"))
         .filter(~Exists(running), since__lt=since)
         .exclude(session__state=SessionState.DELETING)
         # other turns wait for their owner's account, or for the owner's other turns
         .filter(~running_turns.waits_for_own_turns(), session__owner__is_active=True),
-        f"waiting for over {WAITING:.0f} s in idle sessions",
         "start more workers, or give them more threads (-c)",
     )
-
-
-def _turns(rows: QuerySet[Turn], what: str, cure: str) -> Finding:
-    ids = rows.order_by("pk").values_list("pk", flat=True)
-    return failed_if_any(what, ids[:NAMED], rows.count(), cure)
 
 
 _OLDEST = """
@@ -382,13 +383,9 @@ def beat() -> Finding:
 
 def jobs_set_aside() -> Finding:
     """No job was disabled because of a fault."""
-    jobs = figures.set_aside_jobs()
-    return failed_if_any(
-        "disabled after an error, see their fault in the admin",
-        jobs.order_by("pk").values_list("pk", flat=True)[:NAMED],
-        jobs.count(),
-        "give each a valid schedule, enable it again, or delete it",
-    )
+    problem = "disabled after an error, see their fault in the admin"
+    cure = "give each a valid schedule, enable it again, or delete it"
+    return failed_if_rows(problem, figures.set_aside_jobs(), cure)
 
 
 def time_zones() -> Finding:
@@ -423,15 +420,12 @@ def _fires(expr: str, zone: str) -> bool:
 
 def plans() -> Finding:
     """Every enabled job with slots left has its next slot in its clock; a system job always has slots left."""
-    lost = [clock.pk for clock in _idle() if clock.job.system_event or _has_slots(clock)]
+    rows = JobClock.objects.filter(next_run_at__isnull=True, job__enabled=True).select_related("job")
+    idle = rows.order_by("-pk")[:MOST_LOOKED_AT].iterator()
+    lost = [clock.pk for clock in idle if clock.job.system_event or _has_slots(clock)]
     return failed_if_any(
         "enabled without a next slot", lost, len(lost), "disable and enable each of them again"
     )
-
-
-def _idle() -> Iterator[JobClock]:
-    rows = JobClock.objects.filter(next_run_at__isnull=True, job__enabled=True).select_related("job")
-    return rows.order_by("-pk")[:MOST_LOOKED_AT].iterator()
 
 
 def _has_slots(clock: JobClock) -> bool:
@@ -458,9 +452,8 @@ def legacy_channels() -> Finding:
 
 def last_slots() -> Finding:
     """No clock's last slot is more than a day in the future."""
-    rows = _far_ahead().order_by("pk")
-    ids, cure = rows.values_list("pk", flat=True)[:NAMED], f"{settings.RONDO_COMMAND} doctor --mend"
-    return failed_if_any("last_slot is more than a day ahead", ids, rows.count(), cure)
+    cure = f"{settings.RONDO_COMMAND} doctor --mend"
+    return failed_if_rows("last_slot is more than a day ahead", _far_ahead(), cure)
 
 
 def _far_ahead() -> QuerySet[JobClock]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -16,19 +17,22 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
+from automations.models import JobPreflight
 from config.installation import COMMAND
-from config.operations import checks, schema, trials, upcoming_runs
-from config.operations.checks import Check, Finding, failed, join_names, passed, unknown
+from config.operations import checks, schema, trials
+from config.operations.checks import NAMED, Check, Finding, failed, failed_if_any, join_names, passed, unknown
 from interfaces.http.errors.problems import unlogged
 from interfaces.http.watchers import is_watcher
 from sessions_app import flags
 from sessions_app.connections.usable import is_offered, names_connection
-from sessions_app.models import Agent
+from sessions_app.models import Agent, Connection
 from sessions_app.postgres.connection import time_limit
 from sessions_app.postgres.rows import fetch
+from sessions_app.spending.caps import WORDS, anew, budget_of, used_up
 
 DATABASE_SECONDS = 0.8  # /readyz answers within 2 s, the broker's share included (rule 10.0)
 OLDEST_POSTGRES = 150_000  # server_version_num of PostgreSQL 15
+LONGEST_NAME = 60  # characters of an automation's name
 
 
 def check_configuration() -> Finding:
@@ -105,6 +109,28 @@ def check_broker() -> Finding:
     return passed("answers, and passes a message")
 
 
+def check_preflight() -> Finding:
+    """Nothing is known that will stop the next run of an automation."""
+    coming = {"job__enabled": True, "job__fault": "", "job__clock__next_run_at__isnull": False}
+    rows = JobPreflight.objects.filter(**coming).exclude(problems=[]).select_related("job").order_by("pk")
+    first = ((row.job, row.problems[0]["text"]) for row in rows[:NAMED])
+    named = (f"{job.pk} {job.name[:LONGEST_NAME]!r}: {text}" for job, text in first)
+    cure = (
+        "their owners were told; mend what is the server's: a connection, a channel, a plugin, time-zone data"
+    )
+    return failed_if_any("next runs that will fail", named, rows.count(), cure)
+
+
+def check_caps() -> Finding:
+    """No cap of a connection of the server is used up."""
+    rows = Connection.objects.filter(owner=None).exclude(limits={}).order_by("name")
+    budgets = (budget_of("connection", row.pk, row.limits, name=row.name) for row in rows)
+    found = used_up(budgets, datetime.now(UTC))
+    named = [f"the connection {each['name']} for {WORDS[each['period']]}: {anew(each)}" for each in found]
+    cure = "calls through it are refused; raise the cap in the admin, or wait until it begins anew"
+    return failed_if_any("caps that are used up", named[:NAMED], len(named), cure)
+
+
 CHECKS: dict[str, Check] = {
     "configuration": check_configuration,
     "flags": check_flags,
@@ -130,8 +156,8 @@ CHECKS: dict[str, Check] = {
     "time_zones": checks.time_zones,
     "schedules": checks.schedules,
     "plans": checks.plans,
-    "caps": upcoming_runs.caps,
-    "preflight": upcoming_runs.preflight,
+    "caps": check_caps,
+    "preflight": check_preflight,
     "legacy_channels": checks.legacy_channels,
     "last_slots": checks.last_slots,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -133,13 +134,9 @@ def database_fault(error: Exception) -> tuple[str, str]:
             if isinstance(each, kind):
                 return fault, cure
     said = "\n".join(map(str, causes(error)))
-    for pattern, fault, cure in _CONNECTING:
-        if re.search(pattern, said):
-            return fault, cure
-    return (
-        f"the database does not answer, or reports an error ({_reason(error)})",
-        f"start it and run `{COMMAND} migrate`, or correct DATABASE_URL",
-    )
+    unknown = f"the database does not answer, or reports an error ({_reason(error)})"
+    cure = f"start it and run `{COMMAND} migrate`, or correct DATABASE_URL"
+    return _known(said, _CONNECTING) or (unknown, cure)
 
 
 def pass_message() -> None:
@@ -164,10 +161,12 @@ def broker_fault(error: Exception) -> tuple[str, str]:
     if isinstance(error, Lost):
         return "the broker loses messages", "look for its limits on queues and memory, and into its log"
     said = "\n".join(f"{type(each).__name__}: {each}" for each in causes(error))
-    for pattern, fault, cure in _BROKER:
-        if re.search(pattern, said):
-            return fault, cure
-    return f"the broker does not answer ({_reason(error)})", "start it, or correct CELERY_BROKER_URL"
+    unknown = f"the broker does not answer ({_reason(error)})"
+    return _known(said, _BROKER) or (unknown, "start it, or correct CELERY_BROKER_URL")
+
+
+def _known(said: str, faults: Iterable[tuple[str, str, str]]) -> tuple[str, str] | None:
+    return next(((fault, cure) for pattern, fault, cure in faults if re.search(pattern, said)), None)
 
 
 def _pass_message() -> None:

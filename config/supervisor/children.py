@@ -144,14 +144,25 @@ class Children:
     def stop(self) -> None:
         """Stop the children group by group (StopOrder), and kill those that take too long.
 
-        A second request to stop kills all but servers, which always get their full time.
+        A second request to stop, by a signal that is not part of the first one, kills all but servers, which always get
+        their full time.
         """
-        repeated = _RepeatedRequest()
+        first, is_repeated = time.monotonic(), False
         for order in StopOrder:
             group = [child for child in self._all if child.order is order and child.alive()]
             for child in group:
                 _send(child, child.stop_signal)
-            _wait_for(group, repeated)
+            began = time.monotonic()
+            killed: list[Child] = []
+            while waiting := [child for child in group if child.alive()]:
+                for child in waiting:
+                    why = _reason_to_kill(child, time.monotonic() - began, is_repeated=is_repeated)
+                    if why and child not in killed:
+                        say(f"{child.name} {why}")
+                        _send(child, signal.SIGKILL)
+                        killed.append(child)
+                if stop_requested(CHECK_SECONDS) and time.monotonic() - first >= SAME_REQUEST_SECONDS:
+                    is_repeated = True
 
 
 def _describe(code: int) -> str:
@@ -163,37 +174,10 @@ def _send(child: Child, number: signal.Signals) -> None:
         child.process.send_signal(number)
 
 
-class _RepeatedRequest:
-    """Whether we were asked to stop a second time, by a signal that is not part of the first request."""
-
-    def __init__(self) -> None:
-        self._first = time.monotonic()
-        self.seen = False
-
-    def wait(self) -> None:
-        """Sleep for CHECK_SECONDS, or until a child ends or a signal arrives."""
-        if stop_requested(CHECK_SECONDS) and time.monotonic() - self._first >= SAME_REQUEST_SECONDS:
-            self.seen = True
-
-
-def _wait_for(group: list[Child], repeated: _RepeatedRequest) -> None:
-    """Wait for a group to end; kill children that are late."""
-    began = time.monotonic()
-    killed: list[Child] = []
-    while waiting := [child for child in group if child.alive()]:
-        for child in waiting:
-            why = _reason_to_kill(child, time.monotonic() - began, repeated)
-            if why and child not in killed:
-                say(f"{child.name} {why}")
-                _send(child, signal.SIGKILL)
-                killed.append(child)
-        repeated.wait()
-
-
-def _reason_to_kill(child: Child, seconds: float, repeated: _RepeatedRequest) -> str:
+def _reason_to_kill(child: Child, seconds: float, *, is_repeated: bool) -> str:
     """A text for the terminal, or an empty one."""
     if seconds > child.patience:
         return f"did not stop within {child.patience:.0f} s; killed"
-    if repeated.seen and not child.order.is_server:
+    if is_repeated and not child.order.is_server:
         return "killed at your second request"
     return ""

@@ -11,7 +11,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Exists, OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import (
@@ -21,18 +21,18 @@ from unfold.widgets import (
 )
 
 from automations.exceptions import JobNotFound
-from automations.jobs.choices import CHOICES
 from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
 from automations.jobs.explain import Explanation, explain
-from automations.models import CronJob, RunRecord, RunState, ScheduleKind
-from automations.models.category import Category, category
+from automations.jobs.validate import CHOICES
+from automations.models import CronJob, RunRecord, ScheduleKind
 from automations.models.health import health_of
+from automations.models.job import Category, category
 from automations.routines.edit import update_routine
 from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until, state_of, usage_of_runs
+from automations.selectors import paused_until, usage_of_runs, with_runs
 from interfaces.admin.agents import CappedForm
 from interfaces.admin.base import VerbAdmin, clean_line, row_action
 from interfaces.admin.deletion import TwoStepDelete
@@ -238,20 +238,10 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[CronJob]:
-        runs = RunRecord.objects.filter(job=OuterRef("pk"))
-        ended = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
-        last = runs.order_by("-scheduled_for")[:1]
-        return (
-            super()
-            .get_queryset(request)
-            .annotate(
-                last_status=Subquery(ended),
-                newest_state=Subquery(last.values("state")),
-                newest_attention=Subquery(last.values("attention")),
-                runs_now=Exists(runs.filter(state=RunState.RUNNING)),
-                pending=Exists(runs.filter(state=RunState.QUEUED)),
-            )
-        )
+        last = RunRecord.objects.filter(job=OuterRef("pk")).order_by("-scheduled_for")[:1]
+        newest = {f"newest_{name}": Subquery(last.values(name)) for name in ("state", "attention")}
+        rows: QuerySet[CronJob] = with_runs(super().get_queryset(request)).annotate(**newest)
+        return rows
 
     def get_fieldsets(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
         names = self.get_fields(request, obj)
@@ -310,11 +300,10 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
         return "heartbeat" if obj.clock.inline else "beat"
 
     @admin.display(description="state")
-    def state(self, obj: CronJob) -> str:
+    def state(self, obj: Any) -> str:
         if obj.fault:
             return label("set aside")
-        now = state_of(obj)
-        return label("paused" if now == "scheduled" and not obj.enabled else now)
+        return label("paused" if obj.state == "scheduled" and not obj.enabled else obj.state)
 
     @admin.display(description="last run")
     def last_run(self, obj: Any) -> str:

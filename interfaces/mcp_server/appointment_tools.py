@@ -9,9 +9,9 @@ from automations import selectors
 from automations.appointments.panel import appointments_of, why
 from automations.exceptions import BadJob
 from automations.jobs import explain as explanations
-from automations.jobs.choices import CHOICES
 from automations.jobs.edit import NewJob, bind_job, delete_job, skip_slots, update_job
 from automations.jobs.failing import try_again, try_last_again
+from automations.jobs.validate import CHOICES
 from automations.models import ScheduleKind
 from automations.routines import reads
 from interfaces.http.auth import READ, SCHEDULE

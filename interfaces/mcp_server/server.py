@@ -25,7 +25,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from automations.schedules.slots import ScheduleError
+from automations.exceptions import ScheduleError
 from interfaces.http.auth import TALK
 from interfaces.http.errors.problems import OUTAGES
 from interfaces.mcp_server import appointment_tools, asking, conversation_tools, progress

@@ -19,7 +19,7 @@ from django.utils.text import Truncator
 
 from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
-from automations.appointments.made import appointments_made
+from automations.appointments.messages import appointments_made
 from interfaces.web.rendering import render
 from sessions_app.connections.prices import used_text
 from sessions_app.models import ConsentQuestion, ConsentState, MailboxEvent, Turn, TurnKind, TurnState

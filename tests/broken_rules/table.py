@@ -123,14 +123,11 @@ BREAKS: dict[str, tuple[str, *tuple[Break, ...]]] = {
             drop_arguments("filter", "not_before"),
         ),
     ),
-    "automations.runs.attempts": (
-        f"{RETRIES} tests/automations/runs/test_failing.py",
-        Break("4.7", "a final error is tried again", "may_be_retried", drop_operand("FINAL_CODES")),
-        Break("11.2", "an attempt that did something is repeated", "did_nothing", returns("True")),
-        Break("11.2", "an attempt that did nothing is the last", "wait_for_next", decide(False, "repeats")),
-    ),
     "automations.runs.record": (
-        "tests/automations/runs/test_failing.py",
+        f"{RETRIES} tests/automations/runs/test_failing.py",
+        Break("4.7", "a final error is tried again", "_may_be_retried", drop_operand("FINAL_CODES")),
+        Break("11.2", "an attempt that did something is repeated", "_did_nothing", returns("True")),
+        Break("11.2", "an attempt that did nothing is the last", "_wait_for_next", decide(False, "repeats")),
         Break("11.3", "an empty answer is a success", "_attention", returns("Attention.NONE")),
     ),
     "automations.runs.health": (

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from agent_core.llm.protocol import ModelReply
-from automations.appointments.made import appointments_made
+from automations.appointments.messages import appointments_made
 from automations.models import CronJob, ScheduledMessage
 from sessions_app.worker.process import WorkerProcess
 from tests.agent_core.planner.plans import says

@@ -21,8 +21,8 @@ from agent_core.types import Ended
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, JobClock, JobHealth, RunRecord, RunState
-from automations.runs.attempts import REPEAT_AFTER
 from automations.runs.describe import SlotState, slot_state
+from automations.runs.record import REPEAT_AFTER
 from automations.runs.skips import GapReason
 from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent

@@ -12,7 +12,7 @@ from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
-from automations.schedules.slots import ScheduleError
+from automations.exceptions import ScheduleError
 from interfaces.http.errors.codes import status_of
 from interfaces.http.headers import is_fragment
 from interfaces.http.server.headers import current_id

@@ -20,7 +20,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Js
 from rest_framework import exceptions as drf
 
 from agent_core.text.formats import status_phrase
-from automations.schedules.slots import ScheduleError
+from automations.exceptions import ScheduleError
 from interfaces.http.errors.codes import BODY, CODES, FIELDS, PROBLEM, code_of, problem_body, status_of
 from interfaces.http.errors.pages import error_page, wants_page
 from interfaces.http.fields import MOST_ERRORS

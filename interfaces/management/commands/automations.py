@@ -11,10 +11,10 @@ from django.db.models.functions import Now
 
 from automations import selectors
 from automations.exceptions import BadJob, JobNotFound
-from automations.jobs.choices import CHOICES, choices_of
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain
 from automations.jobs.failing import try_again, try_last_again
+from automations.jobs.validate import CHOICES, choices_of
 from automations.models import Attention, CronJob, RunState, ScheduleKind
 from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job, preview
@@ -116,7 +116,7 @@ def _list(options: dict[str, Any]) -> Iterator[str]:
         zone = zone_or_utc(job.timezone)
         firing = job.clock.next_run_at
         next_run = when(firing, zone) if firing and job.enabled else "-"
-        state = selectors.state_of(job) if job.enabled else "paused"
+        state = job.state if job.enabled else "paused"
         words = describe_job(job, zone.key)
         about = f"{words}; next: {next_run}{_chosen(job)}{_money(job, used[job.pk])}"
         yield f"{job.pk:10} {state:10} {job.name[:LONGEST_NAME]:{LONGEST_NAME}}  {about}"

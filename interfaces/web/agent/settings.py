@@ -15,7 +15,7 @@ from agent_core.exceptions import ModelError
 from agent_core.models import resolve
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, RunRecord, RunState
-from automations.models.category import heartbeat_key
+from automations.models.job import heartbeat_key
 from automations.runs.describe import describe_run
 from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc

@@ -16,7 +16,7 @@ from automations.firing.retries import queue_due_retries
 from automations.jobs.edit import delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs import record
-from automations.runs.attempts import RETRY_AFTER
+from automations.runs.record import RETRY_AFTER
 from sessions_app.models import Agent, Message, Turn, TurnState
 from sessions_app.queue.kinds import Trigger, kind_of
 from sessions_app.sessions.delete import delete_session

@@ -21,7 +21,7 @@ from automations.exceptions import BadMessage
 from automations.jobs.edit import MOST_ENABLED, NewJob, create_job, update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock
-from automations.models.category import Category, category
+from automations.models.job import Category, category
 from automations.nanobot_import.import_store import Line, Outcome, Report, import_store
 from automations.nanobot_import.store_file import StoredJob, StoreRefused, read_store
 from automations.schedules.plan import schedule_of

@@ -12,7 +12,7 @@ import pytest
 from automations.exceptions import DuplicateRoutine, RoutineNotFound, TooManyRoutines
 from automations.jobs.removed_routines import normalised
 from automations.models import CronJob, JobClock, RunRecord
-from automations.models.category import Category, category
+from automations.models.job import Category, category
 from automations.routines.edit import agent_routines, remove_routine, update_routine
 from automations.routines.plan import inferred_mode, interval_text, routine_schedule_text
 from automations.runs.report import report_to_home

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import strategies as st
 
 from automations.models import CronJob, JobClock
-from automations.schedules.active_hours import ActiveDays, ActiveHours, ActiveSchedule
 from automations.schedules.plan import plan_of
 from automations.schedules.schedule import EverySchedule
+from automations.schedules.slots import ActiveDays, ActiveHours, ActiveSchedule
 from config.operations import checks
 from sessions_app.agents.edit import update_agent
 from tests.automations.jobs.made import planned_for

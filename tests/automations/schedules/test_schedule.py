@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from automations.exceptions import ScheduleError
 from automations.schedules import schedule as schedules
 from automations.schedules.cron_fields import CronFields
-from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, ScheduleError
+from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule
 from tests.automations.schedules.examples import holds_for
 from tests.automations.schedules.oracle import sim_of
 

@@ -10,8 +10,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import strategies as st
 
+from automations.exceptions import ScheduleError
 from automations.schedules import cron_fields
-from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, ScheduleError
+from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule
 from tests.automations.schedules.examples import holds_for
 from tests.automations.schedules.oracle import walked
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from automations.exceptions import ScheduleError
 from automations.schedules import zone_files
-from automations.schedules.schedule import CronSchedule, ScheduleError
+from automations.schedules.schedule import CronSchedule
 from automations.schedules.zone_files import fingerprint, load_zone, zone_or_utc
 from tests.automations.schedules.zone_folder import ZoneFolder, tzif, zone_folder
 

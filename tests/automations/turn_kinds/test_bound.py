@@ -18,7 +18,7 @@ from automations import selectors
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord
-from automations.models.category import Category, category
+from automations.models.job import Category, category
 from sessions_app.exceptions import NotFound
 from sessions_app.journal import Journal
 from sessions_app.models import Delivery, Event, Message, Session, Turn, TurnInput, TurnState

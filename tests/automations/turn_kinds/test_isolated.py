@@ -14,7 +14,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import EMPTY, NOTES, Ended
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from automations.tools.next_turn import request_next_turn
+from automations.tools.background import request_next_turn
 from automations.turn_kinds.isolated import MOST_TURNS, queue_next_turn
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind

@@ -22,7 +22,7 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord
 from config.env import all_queues
-from config.operations import checks, upcoming_runs
+from config.operations import checks
 from config.operations import doctor as server
 from config.operations.checks import Finding, connections_usable
 from sessions_app.channels import base as channels
@@ -273,9 +273,9 @@ def test_caps_of_shared_connections_that_are_used_up(person: Person) -> None:
     limits: dict[str, Any] = {"day": {"tokens": 0}, "month": {"tokens": 9}}
     Connection.objects.create(name="own", provider="ollama", owner=person.user, limits=limits)
     shared = Connection.objects.create(name="shared", provider="ollama", limits={"month": {"tokens": 9}})
-    assert upcoming_runs.caps().ok
+    assert server.check_caps().ok
     Connection.objects.filter(pk=shared.pk).update(limits=limits)
-    said = wrong(upcoming_runs.caps())
+    said = wrong(server.check_caps())
     assert "shared for a day" in said
     assert "month" not in said
     assert "own" not in said.replace("unknown", "")

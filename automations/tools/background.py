@@ -1,4 +1,4 @@
-"""The tool `repair_heartbeat`: repair a corrupted HEARTBEAT.md (rule 6.6)."""
+"""Tools of background sessions: repair a corrupted HEARTBEAT.md (rule 6.6), continue a job in another turn (6.3)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from automations.routines.edit import agent_routines
 from automations.routines.heartbeat_document import NAME, corruption_of
 from automations.routines.repair import Repair, repair
 from automations.runs import report
+from automations.turn_kinds.isolated import MOST_TURNS, count_turns, queue_next_turn
 from sessions_app.exceptions import RevisionConflict, SessionsError
-from sessions_app.models import TurnKind
+from sessions_app.models import Turn, TurnKind, TurnState
 from sessions_app.turns.tool_calls import ToolContext
 
 DESCRIPTION = """\
@@ -49,8 +50,9 @@ def run_repair(context: ToolContext, arguments: dict[str, Any]) -> str:
         raise ToolFailed(str(error)) from error
     # as the creator: new routines do not run before its turn has ended
     CronJob.objects.filter(pk__in=done.added).update(created_by_turn_id=context.turn.pk)
-    report.report_repair(context.turn, context.agent.pk, context.session.key, _words(context, done))
-    return f"{_words(context, done)} It is now at revision {done.revision}."
+    words = _words(context, done)
+    report.report_turn(context.turn, "heartbeat_repaired", words, about="repair")
+    return f"{words} It is now at revision {done.revision}."
 
 
 def _words(context: ToolContext, done: Repair) -> str:
@@ -82,4 +84,41 @@ REPAIR_HEARTBEAT = Tool(
     transactional=True,
     run=run_repair,
     offered=_is_offered,
+)
+
+
+LONGEST_TASK = 20_000  # characters
+CONTINUES = """\
+Goes on with this job in a further turn of the same session: it knows all that was said here. Use it when the job is too
+much for one turn; the result that the person gets is the answer of the last turn. Needs task: what is to be done next.
+"""
+
+
+def request_next_turn(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """Queue the next turn. ToolFailed with a text for the model."""
+    task = arguments.get("task")
+    if not isinstance(task, str) or not task.strip() or "\x00" in task or len(task) > LONGEST_TASK:
+        raise ToolFailed(f"task must say what is to be done next, in at most {LONGEST_TASK} characters")
+    turn = context.turn
+    waiting = Turn.objects.filter(session=context.session, state=TurnState.QUEUED, origin_run=turn.origin_run)
+    if waiting.exists():
+        raise ToolFailed("the next turn is already queued; end this one with a short answer")
+    if count_turns(turn) >= MOST_TURNS:
+        raise ToolFailed(f"a job has at most {MOST_TURNS} turns; give the result now")
+    queue_next_turn(turn, task, has_read=context.has_read)
+    return "The next turn follows this one. End this turn with a short note of what was done."
+
+
+NEXT_TURN = Tool(
+    name="next_turn",
+    description=CONTINUES,
+    parameters={
+        "type": "object",
+        "properties": {"task": {"type": "string", "description": "what is to be done next"}},
+        "required": ["task"],
+    },
+    effect=Effect.READ,  # the turn that follows may do no more than this one
+    transactional=True,
+    run=request_next_turn,
+    offered=lambda context: context.turn.kind == TurnKind.JOB,
 )
