@@ -1,8 +1,8 @@
 """The end of a run: why tests were skipped, a line for each reason, and which tests are too long for `make test`.
 
-A plugin (`-p tests.summary`). With `--longest 5` the tests are listed that take more than five seconds and are not marked
-`long` with a reason. It is a list and no failure: the same test takes twice as long on a busy machine. Fixtures are not
-counted: the first test that asks for a shared server waits for its start.
+A plugin (`-p tests.summary`). With `--longest 5` the tests are listed that take more than five seconds and are not
+marked `long` with a reason. It is a list and no failure: the same test takes twice as long on a busy machine. Fixtures
+are not counted: the first test that asks for a shared server waits for its start.
 """
 
 from __future__ import annotations
