@@ -88,7 +88,8 @@ def page() -> str:
     tests, parts = proofs(), []
     for text in TEXTS:
         parts.append(text)
-        files = tests[match[1]] if (match := _RULE.match(text)) else {}
+        match = _RULE.match(text)
+        files = tests[match[1]] if match else {}
         rows = (f"`{path}`, " + ", ".join(f"`{name}`" for name in names) for path, names in files.items())
         parts += ["\n".join(f"- {row.removesuffix(', ')}" for row in rows)] if files else []
     return "\n\n".join(parts) + "\n"
