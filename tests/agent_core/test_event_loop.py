@@ -87,6 +87,7 @@ class Slow:
         time.sleep(0.1)
 
 
+@pytest.mark.full
 def test_an_abandoned_stream_is_closed_after_another_thread_has_collected_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

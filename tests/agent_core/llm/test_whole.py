@@ -319,6 +319,7 @@ def test_an_endless_answer_is_read_to_the_bound(
     until(lambda: server.requests[0].state == "gone")
 
 
+@pytest.mark.full
 def test_text_and_reasoning_cannot_take_turns_for_ever(server: ModelServer) -> None:
     turns = [each for _ in range(4000) for each in ({"content": "x"}, {"reasoning_content": "y"})]
     server.answer_with(chat(*turns))

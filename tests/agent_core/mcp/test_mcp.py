@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from agent_core import addresses, process, tools
-from agent_core.addresses import MOST_EACH, Reach, resolve_host_on_loop
+from agent_core.addresses import MOST, MOST_EACH, NameLookups, Reach, resolve_host_on_loop
 from agent_core.exceptions import BadServer, ToolError, ToolFailed
 from agent_core.mcp import offer as mcp_tools
 from agent_core.mcp.client import MOST_BYTES, MOST_LISTED
@@ -161,6 +161,7 @@ def test_no_tool_of_ours_can_be_shadowed(server: Docs) -> None:
         tools.register(ours)
 
 
+@pytest.mark.full
 def test_a_huge_catalogue_is_always_cut_to_the_same_tools(server: Docs) -> None:
     for number in range(200):
         server.tool(f"extra{number:03}", server._search, "d" * 5_000)
@@ -500,6 +501,30 @@ def test_a_slow_name_server_holds_up_only_the_user_of_the_host(monkeypatch: pyte
     assert [each.result(20) for each in slow] == [["127.0.0.1"]] * 30
 
 
+@pytest.mark.rule("10.0")
+def test_the_server_looks_up_names_while_all_users_wait_for_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, asked = threading.Event(), Counter[str]()
+
+    def resolve(host: str, *_more: Any, **_named: Any) -> Any:
+        asked["slow" if "slow" in host else host] += 1
+        if "slow" in host:
+            over.wait(60)
+        return [(0, 0, 0, "", ("127.0.0.1", 0))]
+
+    resolve_by(monkeypatch, resolve)
+    lookups = NameLookups()
+    names = [(f"{user}", f"{number}.slow.test") for user in range(10) for number in range(MOST_EACH)]
+    slow = [lookups.ask(host, user, 60.0) for user, host in names]
+    try:
+        until(lambda: asked["slow"] >= MOST - MOST_EACH)
+        own = [lookups.ask(f"{number}.test", "", 60.0) for number in range(MOST_EACH + 1)]
+        assert [each.result(20) for each in own] == [["127.0.0.1"]] * len(own)
+        assert asked["slow"] == MOST - MOST_EACH
+    finally:
+        over.set()
+    assert [each.result(20) for each in slow] == [["127.0.0.1"]] * len(slow)
+
+
 class Context:
     """Of a running turn, as far as a call looks at it."""
 
@@ -566,6 +591,7 @@ def test_what_is_no_text_is_named(server: Docs) -> None:
     assert json.loads(found["docs__numbers"].run(None, {})) == {"a": 1}
 
 
+@pytest.mark.full
 def test_without_servers_nothing_of_the_protocol_is_loaded() -> None:
     assert offer_tools([], HERE, 5.0) == Offer()
     program = (

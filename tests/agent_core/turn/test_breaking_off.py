@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def run_until(ports: Ports, attempt: int, how: str, when: int) -> TurnResult | N
     raise AssertionError("endless")
 
 
+@pytest.mark.full
 @settings(max_examples=300)
 @given(turns, breaks)
 def test_a_turn_broken_off_anywhere_never_repeats_a_completed_call(

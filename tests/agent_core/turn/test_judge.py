@@ -61,6 +61,7 @@ def test_a_verdict_is_read_only_from_json_or_plain_words() -> None:
     assert [answer for answer in UNREADABLE if read_verdict(answer) is not None] == []
 
 
+@pytest.mark.full
 @given(st.text() | st.text(alphabet='{}[]":,notify truefals').map(lambda text: '{"notify":' + text))
 def test_no_answer_breaks_the_reading(answer: str) -> None:
     verdict = read_verdict(answer)

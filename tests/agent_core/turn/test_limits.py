@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from agent_core.exceptions import PolicyError
+from agent_core.policy import TurnPolicy
 from agent_core.turn.tool_calls import failure_signature, intent
 from agent_core.types import Ending, ToolCall, ToolOutcome, ToolResult, TurnResult
 from tests.agent_core.fakes import QUICK, Ports, calls, drive, request, result_of, says, script, tool_call
@@ -126,3 +128,27 @@ def test_intents() -> None:
 
     assert of(arguments={"a": 1, "b": {"c": 2, "d": 3}}) == of(arguments={"b": {"d": 3, "c": 2}, "a": 1})
     assert len({of(), of(name="u"), of(arguments={"a": 1}), of(unparsed="{")}) == 4
+
+
+def test_job_settings_override_agent_settings_and_those_override_defaults() -> None:
+    merged = TurnPolicy().merged({"max_tool_calls": 5, "timeout_seconds": 20}, {"timeout_seconds": 9.5})
+    assert merged == TurnPolicy(max_tool_calls=5, timeout_seconds=9.5)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        {"max_tool_call": 3},
+        {"max_tool_calls": -1},
+        {"max_tool_calls": 2.5},
+        {"max_attempts": 0},
+        {"max_attempts": True},
+        {"timeout_seconds": 0},
+        {"timeout_seconds": float("nan")},
+        {"timeout_seconds": None},
+        {"backoff_seconds": -1},
+    ],
+)
+def test_an_unknown_key_or_a_bad_value_is_refused(override: dict[str, Any]) -> None:
+    with pytest.raises(PolicyError):
+        TurnPolicy().merged(override)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_core.turn.transcript import said_so_far
-from agent_core.types import Ending, Step, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
+from agent_core.types import Ending, Entry, Step, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 from tests.agent_core.fakes import Ports, Run, assistant, calls, drive, request, says, script, tool_call, user
 
 pytestmark = pytest.mark.rule("1.9", "3.2")
@@ -112,6 +113,15 @@ def test_a_refused_call_of_an_earlier_response_stays_refused() -> None:
     first = model.calls[0].entries[2].results[0]
     assert first.output.startswith("There is no tool 'nope'")
     assert run.result.ending is Ending.SUCCEEDED
+
+
+def test_an_entry_survives_json_and_what_a_newer_version_adds_is_ignored() -> None:
+    call = ToolCall(id="1", name="read", arguments={"n": [1, None, {"x": "\u00e9"}]}, unparsed="{")
+    told = ToolResult(id="1", name="read", output="no", outcome=ToolOutcome.FAILED, error_class="Full")
+    entry = assistant("hm", call, results=(told,), partial=True)
+    stored = json.loads(json.dumps(entry.to_json()))
+    assert Entry.from_json(stored) == Entry.from_json(stored | {"mood": "good"}) == entry
+    assert Usage.from_json(USAGE.to_json() | {"cached": 2}) == USAGE
 
 
 def test_repeated_ids_in_a_later_response_are_distinguished() -> None:
