@@ -5,7 +5,7 @@ The schema requires `action` only. The other parameters are checked here, with e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -88,7 +88,11 @@ def told(context: ToolContext, spec: ToolSpec) -> ToolSpec:
 
 def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
     """Do one action. ToolFailed with a text for the model."""
-    actions = {"add": _add, "list": list_automations, "remove": _remove}
+    actions: dict[str, Callable[[ToolContext, dict[str, Any]], str]] = {
+        "add": _add,
+        "list": list_automations,
+        "remove": _remove,
+    }
     action = arguments.get("action")
     if not isinstance(action, str) or action not in actions:
         raise ToolFailed("action must be one of add, list, remove")
