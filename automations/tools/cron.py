@@ -5,7 +5,7 @@ The schema requires `action` only. The other parameters are checked here, with e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -69,6 +69,7 @@ PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
 PREFIXES = {"bad_interval": "every_seconds: ", "bad_cron": "cron_expr: ", "never_fires": "cron_expr: "}
 
 
+Action = Callable[[ToolContext, dict[str, Any]], str]
 _OF_LAST_RUN = ("scheduled_for", "attention")
 
 
@@ -88,7 +89,7 @@ def told(context: ToolContext, spec: ToolSpec) -> ToolSpec:
 
 def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
     """Do one action. ToolFailed with a text for the model."""
-    actions = {"add": _add, "list": list_automations, "remove": _remove}
+    actions: dict[str, Action] = {"add": _add, "list": list_automations, "remove": _remove}
     action = arguments.get("action")
     if not isinstance(action, str) or action not in actions:
         raise ToolFailed("action must be one of add, list, remove")
