@@ -69,6 +69,7 @@ PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
 PREFIXES = {"bad_interval": "every_seconds: ", "bad_cron": "cron_expr: ", "never_fires": "cron_expr: "}
 
 
+Action = Callable[[ToolContext, dict[str, Any]], str]
 _OF_LAST_RUN = ("scheduled_for", "attention")
 
 
@@ -88,11 +89,7 @@ def told(context: ToolContext, spec: ToolSpec) -> ToolSpec:
 
 def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
     """Do one action. ToolFailed with a text for the model."""
-    actions: dict[str, Callable[[ToolContext, dict[str, Any]], str]] = {
-        "add": _add,
-        "list": list_automations,
-        "remove": _remove,
-    }
+    actions: dict[str, Action] = {"add": _add, "list": list_automations, "remove": _remove}
     action = arguments.get("action")
     if not isinstance(action, str) or action not in actions:
         raise ToolFailed("action must be one of add, list, remove")

@@ -18,13 +18,37 @@ from config.installation import COMMAND, ROOT
 from config.supervisor import SetupError, postgres, valkey
 from config.supervisor.children import Child, Children, StopOrder, pause
 from config.supervisor.datadir import Keys
-from config.supervisor.options import WILDCARDS, UpOptions
 from config.supervisor.spawn import Account, account_for_fleet, spawn
 from config.supervisor.terminal import last_line, say, step
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - the address for a browser on this machine
 START_SECONDS = 60.0  # recovery after a crash replays the log first
 CONNECT_SECONDS = 5  # for the database of DATABASE_URL, which should be running
 _LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpOptions:
+    """The flags of `manage.py up`."""
+
+    host: str
+    port: int
+    data_dir: Path
+    workers: int
+    concurrency: int
+    beats: int
+
+    @property
+    def serves_loopback(self) -> bool:
+        """Whether the web process can be reached by a loopback address."""
+        return self.host in LOOPBACK or self.host in WILDCARDS
+
+    @property
+    def url(self) -> str:
+        """The URL of the web process on this machine."""
+        host = WILDCARDS.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
+        return f"http://{host}:{self.port}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """`manage.py up`: start everything, supervise it, stop it."""
 
+import argparse
 import os
 import shlex
 import socket
@@ -7,25 +8,62 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from config.installation import COMMAND, DATA_FOLDER
 from config.supervisor import SetupError, StopRequested, datadir, fleet
 from config.supervisor.children import CHECK_SECONDS, Children, block_signals, pause, stop_requested
 from config.supervisor.datadir import OPTION, Keys
-from config.supervisor.fleet import Servers, start_servers
-from config.supervisor.options import WILDCARDS, UpOptions, parse_up_options
+from config.supervisor.fleet import WILDCARDS, Servers, UpOptions, start_servers
 from config.supervisor.terminal import say, step
 
 READY_SECONDS = 90.0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SetupError(f"{message} (see {self.prog} --help)")
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def read(raw: str) -> int:
+        if not raw.isascii() or not raw.isdigit() or not least <= int(raw) <= most:
+            raise argparse.ArgumentTypeError(f"must be a number from {least} to {most}, not {raw!r}")
+        return int(raw)
+
+    return read
+
+
+def up_parser() -> argparse.ArgumentParser:
+    """The parser of the command line. Wrong usage is a SetupError; --help prints and exits."""
+    parser = _Parser(
+        prog=f"{COMMAND} up",
+        description="Start everything: database, broker, web, workers, beat. Ctrl-C stops it.",
+        epilog="Set DATABASE_URL or CELERY_BROKER_URL to use your own servers instead of the embedded ones.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address that the web process listens on")
+    parser.add_argument("--port", default=8000, type=_number(1, 65535), help="port of the web process")
+    parser.add_argument("--data-dir", default=DATA_FOLDER, type=Path, help="folder of data, secrets and logs")
+    parser.add_argument(
+        "--workers",
+        default=1,
+        type=_number(0, 64),
+        help="pairs of workers, for people and for other work",
+    )
+    parser.add_argument(
+        "--concurrency", default=100, type=_number(1, 2000), help="turns that a worker runs at a time"
+    )
+    parser.add_argument("--beats", default=1, type=_number(0, 16), help="beat processes")
+    return parser
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run until Ctrl-C or SIGTERM. Returns 0 after a clean stop, 1 if the system cannot start."""
     try:
-        options = parse_up_options(arguments)
+        options = UpOptions(**vars(up_parser().parse_args(arguments)))
         block_signals()
         with datadir.locked_folder(options.data_dir) as folder:
             check_port(options.host, options.port)

@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from config.installation import COMMAND
-from config.supervisor.options import up_parser
+from config.supervisor.main import up_parser
 
 
 class Command(BaseCommand):
