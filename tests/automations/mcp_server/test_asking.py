@@ -39,13 +39,6 @@ def test_tools_are_listed_and_described(ada: McpCaller) -> None:
                 assert "default" not in each or Draft202012Validator(each).is_valid(each["default"]), each
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_short_answer_comes_with_the_call(ada: McpCaller, mode: str) -> None:
-    found = ada.call("ask", {"message": "hello [[reply:How are you]]"}, mode=mode)
-    assert (found["state"], found["answer"]) == ("succeeded", "How are you")
-    assert ada.call("get_answer", {"turn": found["turn"]}, mode=mode)["answer"] == "How are you"
-
-
 @pytest.mark.rule("3.6")
 def test_an_answer_that_is_not_whole_says_so(ada: McpCaller) -> None:
     given = {"message": "hello [[ends:length]][[reply:Half]]"}
