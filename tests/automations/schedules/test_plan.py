@@ -175,3 +175,5 @@ def test_a_last_slot_far_ahead_of_the_clock_silences_nothing(person: Person) -> 
     assert planned_for(job) < datetime.now(UTC) + timedelta(seconds=100)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     assert fire_due_jobs().queued == 1
+    last: Any = clock_of(job).last_slot
+    assert last > datetime.now(UTC) + timedelta(days=29), "it never goes back"

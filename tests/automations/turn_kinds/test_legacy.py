@@ -92,6 +92,7 @@ def test_the_api_refuses_legacy_fields_and_has_no_place_for_their_jobs(person: P
         assert call(method, f"/api/automations/{job.pk}/", {}).status_code == 404
     answer = call("POST", path, body | PLACE | {"session_key": session.key})
     assert (answer.status_code, answer.json()["errors"].keys()) == (400, {*PLACE, "session_key"})
+    assert delete_session(session.pk).deleted, "it is not bound to what it names"
     assert CronJob.objects.get() == job
 
 
