@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agent_core.types import Ending, Entry, Role, TurnResult
+from agent_core.types import Role
 from automations.models import RunRecord, ScheduledMessage
 from sessions_app.channels import base
 from sessions_app.channels.base import Parcel, Unsent
@@ -18,7 +18,6 @@ from sessions_app.journal import Journal
 from sessions_app.models import Delivery, Message, Session
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import change_chat
-from sessions_app.turns.commit import commit
 from sessions_app.turns.context import prepare_turn
 from tests.automations.messages import claimed, finish, run_turn, status, taken
 from tests.automations.turn_kinds.test_bound import bound, fire
@@ -154,12 +153,3 @@ def test_scheduled_output_carries_the_chats_current_metadata(person: Person, cha
     run_turn(session)
     deliver_all(session)
     assert chat.taken[-1].meta == {"thread": 13}, "the answer to what waited"
-    begun = receive(session.pk, MessageInput(content="runs"))
-    turn = claimed(session)
-    assert turn.pk == begun.pk
-    prepared = prepare_turn(turn, Journal(turn))
-    change_chat(session.pk, channel_meta={}, address="8")
-    answer = Entry(role=Role.ASSISTANT, content="Yes.")
-    commit(prepared, TurnResult(ending=Ending.SUCCEEDED, entries=(answer,)))
-    deliver_all(session)
-    assert (chat.taken[-1].address, chat.taken[-1].meta) == ("8", {})

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +86,8 @@ def stage(
         yield made
 
 
-def retire(stage: Stage) -> Callable[[], object]:
-    stage.list_models("other")
-    return lambda: stage.list_models("gpt-5")
-
-
-def expire(stage: Stage) -> Callable[[], object]:
-    stage.list_models(status=401)
-    return lambda: stage.list_models("gpt-5")
-
-
-def leave_unpaid(stage: Stage) -> Callable[[], object]:
-    stage.list_models(status=402)
+def retire(stage: Stage, status: int = 200) -> Callable[[], object]:
+    stage.list_models("other", status=status)
     return lambda: stage.list_models("gpt-5")
 
 
@@ -133,8 +124,8 @@ def use_up(stage: Stage, period: str = "day", spent: int = 500, **cap: Any) -> C
     [
         (use_up, "budget"),
         (retire, "bad_model"),
-        (expire, "bad_model"),
-        (leave_unpaid, "bad_model"),
+        (partial(retire, status=401), "bad_model"),
+        (partial(retire, status=402), "bad_model"),
         (close_channel, "bad_channel"),
         (lose_zone, "unknown_timezone"),
     ],

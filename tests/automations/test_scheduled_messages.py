@@ -16,7 +16,7 @@ from django.db import connection
 
 from automations import scheduled_messages, selectors
 from automations.beat import Scheduler, seconds_to_next_work
-from automations.exceptions import BadMessage, MessageBeingSent, MessageFailed, MessageSent, TooManyMessages
+from automations.exceptions import BadMessage, TooManyMessages
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.one_by_one import NothingFires
 from automations.models import JobClock, RunRecord, RunState, ScheduledMessage
@@ -24,7 +24,7 @@ from automations.scheduled_messages import MOST_WAITING, MessageToSchedule, canc
 from config.operations.checks import beat
 from sessions_app.exceptions import NotFound, SessionClosed
 from sessions_app.journal import Journal
-from sessions_app.models import Message, OnBusy, Session, SessionState, SessionType, Turn, TurnState
+from sessions_app.models import Message, Session, SessionState, SessionType, Turn, TurnState
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_agent, delete_session
@@ -33,7 +33,6 @@ from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.lock import Handle
 from sessions_app.turns.run import _finish
-from sessions_app.turns.tool_calls import JournalPorts
 from tests.automations.jobs.made import code_of
 from tests.automations.messages import LATER, a_worker, claimed, due, finish, later, run_turn, status, taken
 from tests.automations.turn_kinds.test_bound import bound
@@ -62,24 +61,6 @@ def test_a_message_is_stored_as_it_was_asked_for(person: Person, session: Sessio
     now = r"It is now \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+08:00 \(Asia/Shanghai\)"
     with pytest.raises(BadMessage, match=now):
         later(person.session(), send_at="2020-01-01T09:00:00")
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no time": ({"send_at": "tomorrow"}, "bad_time"),
-    "a past time": ({"send_at": "2020-01-01T09:00:00Z"}, "past_time"),
-    "no text": ({"message_text": ""}, "empty_text"),
-    "a text that is none": ({"message_text": 5}, "empty_text"),
-    "a text too long": ({"message_text": "x" * 10_001}, "text_too_long"),
-    "a NUL": ({"message_text": "a\x00b"}, "bad_message"),
-    "half a surrogate pair": ({"message_text": "a\ud800b"}, "bad_message"),
-}
-
-
-def test_what_cannot_be_sent_is_refused_with_its_code(session: Session) -> None:
-    for what, (given, code) in REFUSED.items():
-        asked: dict[str, Any] = {"session_id": session.pk, "send_at": LATER, "message_text": "Hello"} | given
-        assert code_of(partial(schedule_message, MessageToSchedule(**asked))) == code, what
-    assert not ScheduledMessage.objects.exists()
 
 
 def test_text_without_visible_characters_is_empty_for_the_database_too(session: Session) -> None:
@@ -154,21 +135,6 @@ def test_the_text_is_sent_verbatim_without_asking_a_model(person: Person, sessio
     assert (seen.role, seen.content) == ("assistant", message.message_text), "the next model sees it"
 
 
-def test_a_message_waits_for_the_running_turn(session: Session) -> None:
-    receive(session.pk, MessageInput(content="Hello"))
-    running = claimed(session)
-    taken(session)
-    receive(session.pk, MessageInput(content="Are you there?", on_busy=OnBusy.ENQUEUE))
-    journal = Journal(running)
-    prepared = prepare_turn(running, journal)
-    assert JournalPorts(journal=journal, context=prepared.tool_context).injected() == ()
-    waiting = Turn.objects.get(kind="scheduled_message")
-    assert (waiting.state, waiting.host_id) == (TurnState.QUEUED, None)
-    finish(running)
-    assert [run_turn(session).kind for _ in range(2)] == ["message", "scheduled_message"]
-    assert said(session)[-1] == "Take the cake out."
-
-
 def test_messages_of_a_session_are_sent_in_time_order(person: Person, session: Session) -> None:
     texts = ["one", "two", "three", "four"]
     due(*(later(session, text) for text in texts))
@@ -196,20 +162,6 @@ def test_a_late_one_is_sent_and_says_so(session: Session) -> None:
     assert datetime.fromisoformat(late["scheduled_for"]) == message.send_at.replace(microsecond=0)
     assert "late" not in marks["And now?"]
     assert not Message.objects.filter(session=session, role="user").exists(), "nobody said anything"
-
-
-def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(session: Session) -> None:
-    message, turn = taken(session), claimed(session)
-    with pytest.raises(MessageBeingSent):
-        cancel_message(message.pk)
-    finish(turn)
-    with pytest.raises(MessageSent):
-        cancel_message(message.pk)
-    failed = later(session)
-    ScheduledMessage.objects.mark_failed([failed.pk], "x")
-    with pytest.raises(MessageFailed):
-        cancel_message(failed.pk)
-    assert (status(message), status(failed)) == ("sent", "failed")
 
 
 @pytest.mark.rule("8.1")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from pathlib import Path
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -15,14 +12,12 @@ from django.db.models import DateTimeField
 from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.firing.one_by_one import NothingFires
 from automations.jobs.clock import notify_beats
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from config.supervisor import valkey
 from sessions_app.models import Session, Turn, TurnState
 from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person
-from tests.fleet import Fleet, Process, until
+from tests.fleet import Fleet, until
 from tests.races import in_thread, waiting, with_each_new_run
 
 pytestmark = pytest.mark.rule("4.4")
@@ -47,20 +42,20 @@ def make_due(jobs: list[CronJob], at: datetime) -> None:
         notify_beats()
 
 
-def hundred(person: Person) -> list[CronJob]:
-    """25 to a session."""
+def many(person: Person, count: int) -> list[CronJob]:
+    """A quarter of them to a session."""
     sessions = [person.session() for _ in range(4)]
-    return [once(sessions[number % 4], f"job {number}") for number in range(100)]
+    return [once(sessions[number % 4], f"job {number}") for number in range(count)]
 
 
 def slots_and_runs() -> tuple[int, int, int]:
     return RunRecord.objects.count(), Turn.objects.count(), CronJob.objects.count()
 
 
-@pytest.mark.long("beats race for the slots of some seconds")
-@pytest.mark.parametrize("beats", [2, pytest.param(8, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("beats", [2, 8])
 def test_any_number_of_beats_gives_exactly_one_run_per_slot(fleet: Fleet, person: Person, beats: int) -> None:
-    jobs = hundred(person)
+    jobs = many(person, 100)
     started = [fleet.beat(ready=False) for _ in range(beats)]
     for beat in started:
         beat.wait_for("beat_ready", 60)
@@ -126,52 +121,6 @@ def test_a_beat_killed_before_its_commit_has_fired_nothing(fleet: Fleet, person:
     until(lambda: slots_and_runs() == (1, 1, 1))
 
 
-@pytest.fixture
-def own_broker(fleet: Fleet, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A Valkey that may be stopped without harm to other tests."""
-    server = valkey.prepare(data=tmp_path / "valkey", log=tmp_path / "valkey.log", password="test")
-    process = server.spawn()
-    until(server.answers)
-    fleet.environ["CELERY_BROKER_URL"] = server.url
-    yield process
-    process.send_signal(signal.SIGCONT)
-    process.kill()
-    process.wait(10)
-
-
-@pytest.mark.full
-def test_a_hung_broker_and_a_killed_beat_lose_no_slot(
-    fleet: Fleet, person: Person, own_broker: subprocess.Popen[bytes]
-) -> None:
-    beat: Process = fleet.beat()
-    own_broker.send_signal(signal.SIGSTOP)
-    jobs = [once(person.session()) for _ in range(4)]
-    for number, job in enumerate(jobs):
-        make_due([job], soon(0.2 + number / 2))
-    until(lambda: RunRecord.objects.count() == 4, what="beat fires although the broker hangs")
-    beat.wait_for("hints_dropped")
-    lags = list(RunRecord.objects.values_list("lag_ms", flat=True))
-    assert all(lag is not None and lag < 1000 for lag in lags), f"a slot waited for the broker: {lags} ms"
-    beat.kill()
-    own_broker.send_signal(signal.SIGCONT)
-    fleet.worker()
-    until(lambda: RunRecord.objects.filter(state=RunState.SUCCEEDED).count() == 4)
-    assert {run.job_id for run in RunRecord.objects.all()} == {job.pk for job in jobs}
-    assert set(Turn.objects.values_list("attempt", flat=True)) == {1}
-
-
-def test_a_fault_shared_by_all_jobs_sets_none_aside(person: Person, trap: None) -> None:
-    jobs = [once(person.session()) for _ in range(5)]
-    make_due(jobs, soon(0))
-    CronJob.objects.update(name="trap")
-    with pytest.raises(NothingFires):
-        fire_due_jobs()
-    assert CronJob.objects.filter(enabled=True, fault="").count() == 5
-    CronJob.objects.filter(pk__in=[job.pk for job in jobs[:2]]).update(name="sound")
-    assert fire_due_jobs().queued == 2
-    assert CronJob.objects.filter(enabled=False).exclude(fault="").count() == 3
-
-
 FAULTY = {  # what is set aside, with its reason
     "a zone that is gone": "timezone = 'Mars/Olympus', schedule_kind = 'cron', at = NULL, expr = '* * * * *'",
     "an empty zone": "timezone = '', schedule_kind = 'cron', at = NULL, expr = '* * * * *'",
@@ -198,7 +147,7 @@ ODD = {  # what is run or skipped all the same
 
 
 def test_jobs_poisoned_in_every_way_block_no_other_job(person: Person, trap: None) -> None:
-    jobs, ways, at = hundred(person), FAULTY | ODD, soon(-1)
+    jobs, ways, at = many(person, 40), FAULTY | ODD, soon(-1)
     make_due(jobs, at)
     poisoned = dict(zip(ways, jobs[:: len(jobs) // len(ways)], strict=False))
     assert len(poisoned) == len(ways)

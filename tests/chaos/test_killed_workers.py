@@ -125,7 +125,7 @@ def test_killed_within_tools_no_completed_call_is_repeated(
         assert_done_once(session, turn)
 
 
-@pytest.mark.long("five workers are killed one after the other")
+@pytest.mark.full
 def test_a_turn_that_keeps_killing_its_worker_fails_visibly(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:

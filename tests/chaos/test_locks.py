@@ -18,7 +18,7 @@ from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Message, Turn, TurnKind, Worker
 from sessions_app.queue.enqueue import enqueue
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.turns.lock import SessionLocks, lock_key
+from sessions_app.turns.lock import SessionLocks
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.model_server import ModelServer
@@ -124,13 +124,6 @@ def test_a_worker_takes_no_hints_until_its_database_answers(fleet: Fleet, person
     turns = [receive(person.session().pk, MessageInput(content="hello")) for _ in range(4)]
     until(lambda: all(ended(turn) for turn in turns))
     assert {turn.hinted_at for turn in turns} == {None}, "woken by their hints, not by the sweep"
-
-
-def test_the_key_is_64_bits_of_the_session() -> None:
-    keys = {lock_key(uuid.UUID(int=number)) for number in range(10_000)}
-    assert len(keys) == 10_000
-    assert all(-(2**63) <= key < 2**63 for key in keys)
-    assert lock_key(uuid.UUID(int=1)) == lock_key(uuid.UUID(int=1))
 
 
 def held_turns(fleet: Fleet, server: ModelServer, person: Person, count: int) -> tuple[Process, list[Turn]]:

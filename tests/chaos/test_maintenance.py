@@ -68,7 +68,7 @@ def ask() -> None:
     flush_hints(5)
 
 
-@pytest.mark.long("a beat and a worker, two rounds")
+@pytest.mark.full
 def test_beat_has_a_worker_prune_all_that_is_old_again_and_again(fleet: Fleet, person: Person) -> None:
     session = person.session()
     backlog(session, 600)
@@ -130,7 +130,7 @@ def test_two_at_once_are_one_and_the_other_leaves(person: Person) -> None:
     assert run_maintenance(lambda: False).mine, "the lock is free again"
 
 
-@pytest.mark.long("thousands of rows")
+@pytest.mark.full
 def test_a_large_backlog_continues_in_rounds_that_include_every_walk(person: Person) -> None:
     session = person.session()
     backlog(session, 1200)

@@ -11,11 +11,12 @@ from automations.exceptions import MessageSent, TooManyMessages
 from automations.firing.fire_messages import fire_due_messages
 from automations.models import RunRecord, ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING, MessageToSchedule, cancel_message, schedule_message
-from sessions_app.models import Message, Session, Turn, TurnState
+from sessions_app.models import Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from tests.automations.jobs.made import at_once
 from tests.automations.messages import LATER, due, later
+from tests.automations.test_scheduled_messages import said
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.races import KEY_SHARE, SHARE, gate, in_thread, orphans, waiting
@@ -25,11 +26,6 @@ pytestmark = pytest.mark.rule("8.2")
 
 def soon(seconds: float = 1.5) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
-
-
-def said(session: Session) -> list[str]:
-    rows = Message.objects.filter(session=session, role="assistant").order_by("seq")
-    return list(rows.values_list("content", flat=True))
 
 
 def all_sent(count: int) -> bool:
@@ -56,23 +52,13 @@ def test_messages_are_sent_once_in_order_when_a_beat_dies(fleet: Fleet, person: 
     schedule_message(
         MessageToSchedule(session_id=person.session().pk, send_at=soon(0.2), message_text="wake up")
     )
-    until(lambda: Turn.objects.filter(kind="scheduled_message").exists())
+    until(lambda: Turn.objects.filter(kind="scheduled_message").exists(), 20, "it wakes the beats that sleep")
     beats[0].kill()
     until(lambda: all_sent(len(messages) + 1), 60)
     for session in sessions:
         assert said(session) == texts
     assert RunRecord.objects.count() == Turn.objects.count() == len(messages) + 1
     assert set(Turn.objects.values_list("state", flat=True)) == {"succeeded"}
-
-
-def test_one_that_is_brought_forward_wakes_a_beat_that_sleeps(fleet: Fleet, person: Person) -> None:
-    session = person.session()
-    fleet.worker()
-    beat = fleet.beat()
-    later(session, "much later")
-    until(lambda: "beat_ready" in beat.text())
-    schedule_message(MessageToSchedule(session_id=session.pk, send_at=soon(0.5), message_text="soon"))
-    until(lambda: said(session) == ["soon"], 20, "it does not wait for the longest sleep")
 
 
 def test_a_cancel_wins_whether_it_comes_before_or_after_beat(person: Person) -> None:

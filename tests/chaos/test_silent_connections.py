@@ -235,8 +235,8 @@ def test_a_silent_connection_frees_its_locks_for_the_next(proxy: Proxy, settings
     locks.close()
 
 
-@pytest.mark.long("connections of a worker and a beat are found dead, and their turns and jobs go on")
-@pytest.mark.parametrize("dropping", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("dropping", [False, True])
 def test_turns_and_jobs_recover_soon_after_all_connections_go_silent(
     proxy: Proxy, fleet: Fleet, model_server: ModelServer, person_with_server: Person, dropping: bool
 ) -> None:

@@ -30,7 +30,7 @@ from tests.inside import Inside
 AUCKLAND = ZoneInfo("Pacific/Auckland")
 
 
-@pytest.mark.long("an instant that is still ahead of a busy machine")
+@pytest.mark.full
 @pytest.mark.rule("4.6")
 def test_a_time_is_the_same_instant_when_previewed_shown_and_fired(inside: Inside) -> None:
     """Complaint 5."""
@@ -65,8 +65,8 @@ def test_a_time_is_the_same_instant_when_previewed_shown_and_fired(inside: Insid
     assert refused.json()["code"] == "past_at", "it is not moved to another year"
 
 
+@pytest.mark.full
 @pytest.mark.processes
-@pytest.mark.long("a beat and a worker")
 @pytest.mark.rule("11.5")
 def test_a_running_server_tells_before_any_slot_and_once_of_what_will_stop_it(
     fleet: Fleet,

@@ -24,9 +24,8 @@ from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, call, listening, makes
-from tests.talk import ended, say
+from tests.talk import say
 
-__all__ = ["ended"]  # for other modules
 pytestmark = pytest.mark.rule("4.8")
 
 

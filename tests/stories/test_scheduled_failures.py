@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -19,6 +18,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.turn import request_size
 from agent_core.types import Ended
 from automations.firing.fire_jobs import fire_due_jobs
+from automations.jobs.explain import explain
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, JobClock, JobHealth, RunRecord, RunState
 from automations.runs.describe import SlotState, slot_state
@@ -26,7 +26,6 @@ from automations.runs.record import REPEAT_AFTER
 from automations.runs.skips import GapReason
 from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent
-from sessions_app.channels import base
 from sessions_app.deliveries import outbox
 from sessions_app.models import (
     Agent,
@@ -40,25 +39,18 @@ from sessions_app.models import (
 )
 from sessions_app.queue.receive import MessageInput, receive
 from tests.automations.jobs import made
-from tests.automations.test_message_deliveries import Chat, deliver_all
-from tests.automations.turn_kinds.test_bound import fire
+from tests.automations.test_message_deliveries import Chat, chat, deliver_all
+from tests.automations.turn_kinds.test_bound import ran, repeated
 from tests.conftest import new_person
 from tests.deletion import caller
 from tests.inside import Inside, Script, begun, call, listening, makes
 from tests.races import in_thread
 
+__all__ = ["chat"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True)
 DOWN = ModelUnavailable("down", reason="The model provider cannot be reached (connection refused)")
 REFUSED = ModelRefused("no", reason="The model provider rejected the request (400)")
 SILENT = ModelReply(text=" ")
-
-
-@pytest.fixture
-def chat() -> Iterator[Chat]:
-    channel = Chat()
-    base.register(channel)
-    yield channel
-    base.unregister(channel.name)
 
 
 @pytest.fixture
@@ -69,29 +61,12 @@ def session(inside: Inside, chat: Chat) -> Session:
     return found
 
 
-def run_slot(inside: Inside, job: CronJob, *replies: ModelReply | Exception) -> RunRecord:
-    """The job's next slot is due now; its turn has run."""
-    inside.model.answer_with(*replies)
-    run = fire(job)
-    inside.run_all()
-    run.refresh_from_db()
-    return run
-
-
-def repeat_due(inside: Inside, run: RunRecord, *replies: ModelReply | Exception) -> None:
-    """The wait for the run's next attempt is over."""
-    RunRecord.objects.filter(pk=run.pk, not_before__isnull=False).update(not_before=Now())
-    inside.model.answer_with(*replies)
-    inside.beat()
-    run.refresh_from_db()
-
-
 @pytest.mark.rule("11.2")
 def test_a_morning_job_whose_provider_is_away_for_four_minutes_answers_once(
     inside: Inside, session: Session, chat: Chat
 ) -> None:
     """Complaint 1: at 09:00 and 09:01 nobody answers, at 09:06 somebody does."""
-    run = run_slot(inside, made.new(session), DOWN)
+    run = ran(inside, made.new(session), DOWN)
     waits = []
     for reply in (DOWN, ModelReply(text="Good morning.")):
         run.refresh_from_db()
@@ -100,7 +75,7 @@ def test_a_morning_job_whose_provider_is_away_for_four_minutes_answers_once(
         assert run.not_before is not None
         assert run.turn.finished_at is not None
         waits.append(round((run.not_before - run.turn.finished_at).total_seconds() / 60))
-        repeat_due(inside, run, reply)
+        repeated(inside, run, reply)
     assert waits == [wait.total_seconds() / 60 for wait in REPEAT_AFTER[:2]] == [1, 5]
     assert (run.state, run.attempt, run.reason) == (RunState.SUCCEEDED, 3, "")
     deliver_all(session)
@@ -116,7 +91,7 @@ def test_a_failure_whose_next_attempt_never_comes_is_told_once(
     """Complaint 9: the next slot comes while the run waits for its next attempt."""
     job = made.new(session, name="News")
     for _ in range(3):
-        run_slot(inside, job, DOWN)
+        ran(inside, job, DOWN)
     deliver_all(session)
     assert RunRecord.objects.filter(job=job, reason="superseded").count() == 2
     [told] = chat.taken
@@ -130,11 +105,11 @@ def test_a_run_that_did_not_do_its_job_is_not_shown_as_done(
 ) -> None:
     """Complaint 2: a task that never once worked is not green."""
     job = made.new(session)
-    empty = run_slot(inside, job, SILENT)
-    cut = run_slot(inside, job, ModelReply(text="First of all", ended_by=Ended.LENGTH))
+    empty = ran(inside, job, SILENT)
+    cut = ran(inside, job, ModelReply(text="First of all", ended_by=Ended.LENGTH))
     assert (empty.attention, cut.attention) == ("empty", "cut_short")
     chat.shut = True
-    lost = run_slot(inside, job, ModelReply(text="Here it is."))
+    lost = ran(inside, job, ModelReply(text="Here it is."))
     deliver_all(session)
     found = {run.pk: run for run in RunRecord.objects.filter(job=job)}
     assert {run.state for run in found.values()} == {RunState.SUCCEEDED}, "the turns did succeed"
@@ -162,8 +137,8 @@ def test_an_approval_that_nobody_sees_at_night_holds_no_later_slot(
     """Complaint 3: it hangs for ever on an approval that nobody sees, and starves later slots."""
     job = made.new(session, name="Tidy up")
     asks = (makes(call("erase", name="disk")), ModelReply(text="I may not erase it."))
-    runs = [run_slot(inside, job, *asks), run_slot(inside, job, *asks)]
-    runs.append(run_slot(inside, job, ModelReply(text="All is well.")))
+    runs = [ran(inside, job, *asks), ran(inside, job, *asks)]
+    runs.append(ran(inside, job, ModelReply(text="All is well.")))
     assert [(run.state, run.attention) for run in runs] == [("succeeded", "needs_consent")] * 2 + [
         ("succeeded", "")
     ]
@@ -209,13 +184,13 @@ def test_every_job_of_a_crowded_instant_runs_also_after_a_failed_slot(
 ) -> None:
     """Complaint 6: silently never fires when idle, busy or crowded."""
     jobs = [made.new(session, message=f"task {number}") for number in range(30)]
-    failed = run_slot(inside, jobs[0], REFUSED)
+    failed = ran(inside, jobs[0], REFUSED)
     assert failed.state == RunState.FAILED
     receive(session.pk, MessageInput(content="A person writes at the same instant."))
     JobClock.objects.update(next_run_at=Now())
     inside.beat()
-    ran = RunRecord.objects.filter(state=RunState.SUCCEEDED)
-    assert set(ran.values_list("job_id", flat=True)) == {job.pk for job in jobs}
+    done = RunRecord.objects.filter(state=RunState.SUCCEEDED)
+    assert set(done.values_list("job_id", flat=True)) == {job.pk for job in jobs}
     assert not Turn.objects.exclude(state__in=[TurnState.SUCCEEDED, TurnState.FAILED]).exists()
 
 
@@ -226,20 +201,21 @@ def test_a_job_that_keeps_failing_is_told_once_and_once_when_it_works(
     """Complaint 9: a failure is silent, or errors are posted as answers again and again."""
     job = made.new(session, name="News")
     for _ in range(5):
-        run_slot(inside, job, REFUSED)
-    run_slot(inside, job)
+        ran(inside, job, REFUSED)
+    ran(inside, job)
     assert RunRecord.objects.filter(job=job, reason=GapReason.BACKOFF).count() == 1, "the sixth slot waits"
     deliver_all(session)
     first, slowed = [parcel.text for parcel in chat.taken]
     assert "400" in first
     assert "5 runs in a row" in slowed
+    assert any("once an hour" in text for text in explain(inside.person.user, job.pk).warnings)
     chat.taken.clear()
     _let_pass(job, timedelta(hours=1))
-    run_slot(inside, job, REFUSED)
+    assert ran(inside, job, DOWN).state == RunState.FAILED, "it is not repeated, too"
     deliver_all(session)
     assert chat.taken == [], "a failure that goes on is no news"
     _let_pass(job, timedelta(hours=1))
-    run_slot(inside, job, ModelReply(text="News."))
+    ran(inside, job, ModelReply(text="News."))
     deliver_all(session)
     told = {parcel.type: parcel.text for parcel in chat.taken}
     assert told["message"] == "News."
@@ -262,14 +238,14 @@ def test_answers_on_their_way_to_a_dead_chat_do_not_mend_a_failing_job(
         before = _failures(job)
         for _ in range(answers):
             _let_pass(job, timedelta(hours=1))
-            run_slot(inside, job, ModelReply(text="News."))
+            ran(inside, job, ModelReply(text="News."))
             assert _failures(job) == before, "an answer on its way is not done"
         deliver_all(session)
         assert _failures(job) == failures
     assert told() == ["failing"]
     chat.shut = False
     _let_pass(job, timedelta(hours=1))
-    run_slot(inside, job, ModelReply(text="News."))
+    ran(inside, job, ModelReply(text="News."))
     deliver_all(session)
     assert (_failures(job), told()) == (0, ["failing", "works_again"])
 
@@ -292,7 +268,7 @@ def test_a_run_whose_model_is_unpaid_or_retired_has_its_answer_of_the_fallback_m
     models.register("spare", lambda: spare)
     update_agent(inside.person.agent.pk, {"fallback_model": "spare"})
     spare.answer_with(ModelReply(text="Good morning."))
-    run = run_slot(inside, made.new(session), ModelRefused("no", code=code))
+    run = ran(inside, made.new(session), ModelRefused("no", code=code))
     deliver_all(session)
     assert (run.state, run.attempt, run.attention) == (RunState.SUCCEEDED, 1, "")
     assert [parcel.text for parcel in chat.taken] == ["Good morning."]
@@ -309,7 +285,7 @@ def test_the_words_of_a_job_stand_in_each_request_of_its_turn(inside: Inside, se
         inside.model.calls.clear()
         twice = (makes(call("listen", str(number), number=number)) for number in range(2))
         with listening(lambda: "heard " * 6_000):
-            run = run_slot(inside, made.new(session, message="count the herons"), *twice)
+            run = ran(inside, made.new(session, message="count the herons"), *twice)
     finally:
         hooks.context_tokens = before
     assert run.state == RunState.SUCCEEDED

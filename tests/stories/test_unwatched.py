@@ -14,23 +14,19 @@ from agent_core.types import Ending, Entry, Role, TurnResult
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.placement import heartbeat_session
-from automations.models import CronJob, JobClock, RunRecord
+from automations.models import CronJob, RunRecord
 from sessions_app import metrics
 from sessions_app.agents.documents import put_preference
 from sessions_app.deliveries import outbox
-from sessions_app.journal import Journal
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Counter, Delivery, Engine, Message, Session, Turn, TurnKind, Worker
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import primary_session
-from sessions_app.turns.commit import commit
-from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.worker.process import WorkerProcess
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, says
-from tests.automations.jobs.made import planned_for
-from tests.automations.messages import a_worker, claimed
-from tests.automations.turn_kinds.test_bound import bound, fire
+from tests.automations.messages import a_worker
+from tests.automations.turn_kinds.test_bound import begin, bound, fire, run_turn
 from tests.automations.turn_kinds.test_heartbeat import awake, beat_now, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.chaos.test_locks import connected, cut_lock_connections
@@ -53,22 +49,17 @@ def value(name: Counted) -> int:
     return found.value if found else 0
 
 
-def begun(session: Session, worker: uuid.UUID) -> Prepared:
-    turn = claimed(session, worker)
-    return prepare_turn(turn, Journal(turn))
-
-
-def says_in(session: Session, worker: uuid.UUID, text: str) -> None:
-    result = TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content=text),))
-    commit(begun(session, worker), result)
+def says_in(session: Session, text: str) -> None:
+    entry = Entry(role=Role.ASSISTANT, content=text)
+    run_turn(session, TurnResult(ending=Ending.SUCCEEDED, entries=(entry,)))
 
 
 @pytest.mark.rule("10.1")
 def test_heartbeats_are_counted_as_what_became_of_them(awake: Person) -> None:
-    session, worker = heartbeat_session(awake.agent), a_worker()
+    session = heartbeat_session(awake.agent)
     for reply in ("HEARTBEAT_OK", "The milk is out."):
         assert beat_now(awake) == 1
-        says_in(session, worker, reply)
+        says_in(session, reply)
     counted = [Counted.HEARTBEAT_SUPPRESS, Counted.HEARTBEAT_DELIVER, Counted.HEARTBEAT_SKIPPED]
     assert [value(each) for each in counted] == [1, 1, 0]
     assert beat_now(awake) == 1
@@ -101,15 +92,15 @@ def test_one_agents_broken_routine_blocks_no_other_agent(awake: Person) -> None:
 
 @pytest.mark.rule("3.3", "3.4", "4.8")
 def test_what_is_said_in_a_chat_stays_out_of_heartbeats(awake: Person) -> None:
-    chat, worker = primary_session(awake.agent), a_worker()
+    chat = primary_session(awake.agent)
     receive(chat.pk, MessageInput(content=SECRET))
-    says_in(chat, worker, "Mauve it is.")
+    says_in(chat, "Mauve it is.")
     assert beat_now(awake) == 1
-    request = begun(heartbeat_session(awake.agent), worker).request
+    request = begin(heartbeat_session(awake.agent)).request
     shown = [request.system_prompt, request.message, *(entry.content for entry in request.history)]
     assert not [text for text in shown if "mauve" in text.lower()]
     receive(chat.pk, MessageInput(content="What is it?"))
-    assert SECRET in [entry.content for entry in begun(chat, worker).request.history]
+    assert SECRET in [entry.content for entry in begin(chat).request.history]
 
 
 @pytest.mark.rule("3.3", "3.4", "4.8")
@@ -139,21 +130,6 @@ def test_a_planned_automation_is_shown_the_prompt_of_its_slot(inside: Inside, se
     first_line = run.rendered_prompt.strip().splitlines()[0]
     assert len(first_line) > 20
     assert any(first_line in entry.content for call in inside.model.calls for entry in call.entries)
-
-
-@pytest.mark.rule("4.5")
-def test_resetting_a_clock_does_not_reopen_a_recorded_slot(person: Person) -> None:
-    job = bound(person.session())
-    fire(job)
-    slot = JobClock.objects.get(job=job).last_slot
-    for _ in range(2):
-        JobClock.objects.filter(job=job).update(next_run_at=slot)
-        RunRecord.objects.filter(job=job).delete()
-        assert fire_due_jobs().queued == 0
-        assert JobClock.objects.get(job=job).last_slot == slot
-        assert slot is not None
-        assert planned_for(job) > slot
-    assert not RunRecord.objects.filter(job=job).exists()
 
 
 @pytest.mark.rule("1.8")

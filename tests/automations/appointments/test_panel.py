@@ -19,13 +19,11 @@ from automations.jobs.explain import explain
 from automations.models import (
     CronJob,
     JobClock,
-    JobHealth,
     MessageStatus,
     RunRecord,
     RunState,
     ScheduledMessage,
 )
-from automations.models.health import FAILING_AFTER
 from automations.runs.describe import CANCELLED, SlotState, slot_state
 from automations.runs.skips import GapReason, run_id
 from sessions_app.connections.edit import add_connection
@@ -70,16 +68,6 @@ OUTCOMES: list[tuple[dict[str, Any], SlotState]] = [
 def test_a_slot_has_one_word_for_its_outcome() -> None:
     for fields, expected in OUTCOMES:
         assert slot_state(RunRecord(scheduled_for=DAY, **fields)) is expected, fields
-
-
-@pytest.mark.rule("11.3")
-def test_runs_that_lack_something_need_attention_from_the_third_on(session: Session, job: CronJob) -> None:
-    for failures in (FAILING_AFTER - 1, FAILING_AFTER):
-        JobHealth.objects.update_or_create(
-            job=job, defaults={"failures_in_a_row": failures, "failing_since": DAY, "failed_last": DAY}
-        )
-        found = [(each.what, each.id) for each in attention(session.owner)]
-        assert found == ([("failing", job.pk)] if failures == FAILING_AFTER else [])
 
 
 @pytest.mark.rule("11.2")

@@ -101,20 +101,6 @@ def test_only_the_automation_that_does_not_fit_is_skipped(inside: Inside) -> Non
     assert [due(inside, job).state for job in jobs] == [RunState.SKIPPED, RunState.SUCCEEDED]
 
 
-def test_the_cap_of_a_run_is_for_all_its_attempts(inside: Inside) -> None:
-    job = due_job(inside.person.session(), limits={"run": {"tokens": PLENTY}}, max_retry=1)
-    inside.model.answer_with(says("Hello.", Usage(input_tokens=3, requests=1)), ValueError("a bug"))
-    assert due(inside, job).state == RunState.SUCCEEDED
-    assert due(inside, job).state == RunState.QUEUED, "it waits for its second attempt"
-    RunRecord.objects.filter(not_before__isnull=False).update(not_before=Now())
-    inside.beat()
-    spent: dict[str, int] = {row.key.split(":run:")[1]: row.spent_tokens for row in Spending.objects.all()}
-    runs = RunRecord.objects.filter(job=job).order_by("scheduled_for")
-    assert [run.attempt for run in runs] == [1, 2]
-    assert spent[runs[0].pk] == 3
-    assert spent[runs[1].pk] > 1_000, "the first attempt in full"
-
-
 def test_the_slot_of_an_isolated_routine_is_skipped_without_a_report(inside: Inside) -> None:
     cap(inside, day={"tokens": 500})
     run: Any = due(inside, job_of(inside.person, "look"))

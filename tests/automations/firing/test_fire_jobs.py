@@ -16,7 +16,7 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Session, Turn
-from tests.automations.jobs.made import HOURLY, new
+from tests.automations.jobs.made import HOURLY, new, overdue
 from tests.conftest import Person
 from tests.races import before
 
@@ -83,6 +83,22 @@ def test_an_internal_session_deleted_meanwhile_loses_no_slot(person: Person) -> 
     assert Turn.objects.get().origin_run == run.pk
 
 
+def test_jobs_of_one_batch_are_decided_each_by_its_own_runs(person: Person) -> None:
+    given = {"busy": "skip", "free": "skip", "queueing": "queue"}
+    jobs = {name: due_job(person.session(), message=name, overlap=each) for name, each in given.items()}
+    assert fire_due_jobs().queued == 3
+    ended = {"state": "succeeded", "finished_at": Now()}
+    Turn.objects.filter(runs__job=jobs["free"]).update(started_at=Now(), **ended)
+    RunRecord.objects.filter(job=jobs["free"]).update(**ended)
+    JobClock.objects.update(next_run_at=Now())
+    assert (fire_due_jobs().claimed, fire_due_jobs().claimed) == (3, 0)
+    newest = {run.job_id: (run.state, run.reason) for run in RunRecord.objects.order_by("scheduled_for")}
+    found = [newest[job.pk] for job in jobs.values()]
+    assert found == [(RunState.SKIPPED, "overlap"), (RunState.QUEUED, ""), (RunState.SKIPPED, "queue_full")]
+    for turn in Turn.objects.filter(state="queued"):
+        assert turn.origin_run.startswith(f"{jobs[turn.content].pk}:")
+
+
 def test_beat_waits_for_a_job_that_another_has_just_fired(person: Person) -> None:
     """The other beat may die before the job's next slot."""
     mine, theirs = due_job(person.session()), due_job(person.session())
@@ -101,8 +117,9 @@ def test_beat_waits_for_a_job_that_another_has_just_fired(person: Person) -> Non
 
 def test_beat_pauses_between_the_slots_that_a_job_catches_up(person: Person) -> None:
     job = due_job(person.session(), catch_up="all")
-    JobClock.objects.filter(job=job).update(next_run_at=Now() - timedelta(hours=5))
+    overdue(job, 5 * 3600)
     assert 0 < Scheduler(Celery("test"), lazy=True)._fire_due() <= LONGEST_RETRY
+    assert fire_due_jobs().queued == 1, "the next one waits behind it, whatever `overlap` says"
 
 
 def test_beat_looks_again_soon_while_another_holds_a_due_job(person: Person) -> None:
@@ -122,10 +139,10 @@ def test_beat_looks_again_soon_while_another_holds_a_due_job(person: Person) -> 
 
 
 def test_a_session_with_many_due_jobs_counts_once(person: Person) -> None:
-    sessions = {person.session() for _ in range(25)}
+    sessions = {person.session() for _ in range(8)}
     for session in sessions:
         for _ in range(3):
             due_job(session)
     fired = fire_due_jobs()
-    assert fired.queued == 75
+    assert fired.queued == 24
     assert sorted(hint.session_id for hint in fired.hints) == sorted(session.pk for session in sessions)

@@ -19,6 +19,7 @@ from tests.many_rows import insert_many
 from tests.plans import Watch
 
 
+@pytest.mark.full
 @pytest.mark.django_db
 def test_a_batch_after_an_outage_reads_only_its_own_rows() -> None:
     now = datetime.now(UTC)

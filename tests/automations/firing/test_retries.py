@@ -29,7 +29,6 @@ from tests.inside import Inside, Reply
 from tests.races import before
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("4.7")]
-EVERY = {"kind": "every", "seconds": 3600}
 SOON = timedelta(seconds=30)
 
 
@@ -38,7 +37,7 @@ BROKEN = RuntimeError("a bug")  # an error for which `max_retry` decides
 
 
 def new(person: Person, **more: Any) -> CronJob:
-    fields = {"schedule": EVERY, "message": "look", "max_retry": 2} | more
+    fields = {"schedule": made.HOURLY, "message": "look", "max_retry": 2} | more
     return made.new(person.session(), **fields)
 
 

@@ -21,9 +21,8 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs.record import record_outcome
 from automations.schedules.plan import schedule_of
 from automations.selectors import automation
-from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed
-from sessions_app.models import Session, SessionState, Turn, TurnState
-from sessions_app.sessions.delete import delete_session
+from sessions_app.exceptions import RevisionConflict
+from sessions_app.models import Session, Turn, TurnState
 from sessions_app.turns.claim import claim_next
 from tests.automations.jobs import made
 from tests.automations.jobs.made import EVERY, at_once, clock_of, code_of, overdue, planned_for
@@ -38,23 +37,6 @@ new = partial(made.new, schedule=EVERY)
 def job(session: Session) -> CronJob:
     """One with a slot each minute."""
     return new(session)
-
-
-BAD: list[tuple[dict[str, Any], str]] = [
-    *(
-        ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
-        ({"message": " "}, "empty_message"),
-    ),
-    *(({"message": "x" * 20_001}, "message_too_long"), ({"message": "a\x00b"}, "bad_message")),
-    *(({"name": "a\nb"}, "bad_name"), ({"overlap": "sometimes"}, "bad_overlap")),
-    *(({"catch_up": "never"}, "bad_catch_up"), ({"timeout_seconds": -1}, "bad_timeout_seconds")),
-]
-
-
-def test_invalid_automations_are_refused_with_a_code_and_not_stored(session: Session) -> None:
-    for fields, code in BAD:
-        assert code_of(partial(new, session, **fields)) == code, fields
-    assert (CronJob.objects.count(), JobClock.objects.count()) == (0, 0)
 
 
 def test_the_limit_of_fifty_enabled_automations_holds_under_concurrency(session: Session) -> None:
@@ -82,14 +64,6 @@ def test_edits_change_only_named_fields_and_firing_keeps_the_revision(person: Pe
     assert Turn.objects.get().input.automation_name == "first"
 
 
-def test_only_a_schedule_edit_changes_the_next_run(job: CronJob) -> None:
-    planned = planned_for(job)
-    update_job(job.pk, {"message": "else"})
-    assert planned_for(job) == planned
-    update_job(job.pk, {"schedule": {"kind": "every", "seconds": 5}})
-    assert planned_for(job) < planned
-
-
 def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(job: CronJob) -> None:
     overdue(job)
     fire_due_jobs()
@@ -103,18 +77,6 @@ def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(job: CronJob) -
     assert RunRecord.objects.count() == 1
 
 
-def test_an_edit_concurrent_with_firing_has_one_clean_outcome(person: Person) -> None:
-    for number in range(4):
-        job = new(person.session())
-        overdue(job)
-        actions: list[Any] = [fire_due_jobs, partial(update_job, job.pk, {"enabled": False})]
-        came = at_once(*(actions if number % 2 else actions[::-1]))
-        assert not any(isinstance(each, Exception) for each in came)
-        run = RunRecord.objects.get(job=job)
-        assert (run.state, run.reason) in {(RunState.CANCELLED, "paused"), (RunState.SKIPPED, "edited")}
-        assert not Turn.objects.filter(state=TurnState.QUEUED).exists()
-
-
 def test_a_deleted_job_leaves_nothing_that_would_run(job: CronJob) -> None:
     overdue(job)
     fire_due_jobs()
@@ -123,17 +85,6 @@ def test_a_deleted_job_leaves_nothing_that_would_run(job: CronJob) -> None:
     assert Turn.objects.get().state == TurnState.CANCELLED
     with pytest.raises(JobNotFound):
         delete_job(job.pk)
-
-
-def test_no_automation_binds_to_a_deleted_or_closing_session(person: Person) -> None:
-    going = person.session()
-    Session.objects.filter(pk=going.pk).update(state=SessionState.DELETING, deleting_since=Now())
-    with pytest.raises(SessionClosed):
-        new(going)
-    gone = person.session()
-    assert delete_session(gone.pk).deleted
-    with pytest.raises(NotFound):
-        new(gone)
 
 
 def test_pausing_leaves_a_turn_that_runs_alone(job: CronJob) -> None:

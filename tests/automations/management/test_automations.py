@@ -6,6 +6,8 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,15 +24,18 @@ from tests.conftest import Person, new_person
 DAY = r"  \w{3} \d{4}-\d\d-\d\d 09:00:00 C"
 
 
-def automations(*arguments: str) -> str:
+def told(command: str, *arguments: str) -> str:
     out = io.StringIO()
-    call_command("automations", *arguments, stdout=out)
+    call_command(command, *arguments, stdout=out)
     return out.getvalue()
 
 
-def refused(*arguments: str) -> str:
+automations, spending = partial(told, "automations"), partial(told, "spending")
+
+
+def refused(*arguments: str, by: Callable[..., object] = automations) -> str:
     with pytest.raises(CommandError) as error:
-        automations(*arguments)
+        by(*arguments)
     return str(error.value)
 
 
@@ -43,6 +48,9 @@ def test_adding_shows_the_next_five_runs(person: Person) -> None:
     assert len([line for line in lines if re.match(DAY, line)]) == 5
     assert job.session.key == "unified:default"
     assert (job.expr, job.timezone, job.source) == ("0 9 * * *", "Europe/Berlin", "manual")
+    explained = automations("explain", job.pk)
+    assert explained.startswith(f"{job.name}: every day at 09:00 (Europe/Berlin) (scheduled)\nNext run: ")
+    assert len(re.findall(DAY, explained)) == 5
 
 
 def test_a_preview_adds_nothing(person: Person) -> None:
@@ -87,20 +95,15 @@ def test_caps_are_added_and_listed_with_what_the_runs_cost(person: Person) -> No
     assert "runs in 30 days: 1, $0.020000, $0.020000 a run" in automations()
 
 
-def test_explain_says_what_comes_and_what_was(person: Person) -> None:
-    automations("add", "Breathe", "--every", "3600")
-    job: Any = CronJob.objects.get()
-    shown = automations("explain", job.pk)
-    assert shown.startswith("Breathe: every hour (scheduled)\nNext run: ")
-    assert len(re.findall(r"^  \w{3} \d{4}-", shown, re.MULTILINE)) == 5
-
-
 @pytest.mark.rule("11.6", "11.7")
 def test_an_update_changes_the_given_fields_and_null_clears_them(person: Person) -> None:
     url, limits = "https://example.org/news", '{"run": {"tokens": 9}, "day": {"usd": "0.50"}}'
     chosen = ("--watch", url, "--pointer", "/0", "--max-output-tokens", "100", "--tools", "current_time")
-    automations("add", "Breathe", "--every", "3600", "--limits", limits, "--model", "offline", *chosen)
+    chosen += ("--model", "offline", "--fallback-model", "openai-chat:spare")
+    automations("add", "Breathe", "--every", "3600", "--limits", limits, *chosen)
     job = CronJob.objects.get()
+    assert job.fallback_model == "openai-chat:spare"
+    assert job.pk in refused("add", "Breathe", "--every", "3600"), "an equal one"
     for shown in (automations(), automations("explain", job.pk)):
         for part in (url, "max_output_tokens: 100", 'allow_tools: ["current_time"]', "model: offline"):
             assert part in shown
@@ -110,7 +113,7 @@ def test_an_update_changes_the_given_fields_and_null_clears_them(person: Person)
     assert changed.startswith("Changed Rest.\nRest: every day at 09:00 (UTC)")
     job.refresh_from_db()
     assert (job.message, job.max_output_tokens, job.limits) == ("Breathe", 100, {"day": {"usd": "0.50"}})
-    assert (job.gate or {})["url"] == url
+    assert job.gate == {"kind": "http_changed", "url": url, "pointer": "/0"}
     unset = ("--watch", "null", "--max-output-tokens", "null", "--tools", "null", "--model", "")
     automations("update", job.pk, *unset, "--enabled", "false")
     job.refresh_from_db()
@@ -131,17 +134,12 @@ def test_runs_are_listed_by_what_they_need_and_tried_again(session: Session) -> 
     [line] = automations("runs", "--attention", "empty").splitlines()
     assert (line.split()[0], line.split()[-1]) == (empty.pk, "$0.010000")
     assert "no such runs" in automations("runs", "--attention", "undelivered", "--state", "succeeded")
+    assert "has not failed" in refused("retry", job.pk), "its last run"
     assert "attempt 2" in automations("retry", failed.pk)
     assert refused("retry", failed.pk)
     assert "no such run" in refused("retry", f"{job.pk}:9")
     new_person("bob")
     assert "no such runs" in automations("runs", "--agent", "bob/demo")
-
-
-def spending(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("spending", *arguments, stdout=out)
-    return out.getvalue()
 
 
 @pytest.mark.rule("11.1")
@@ -177,15 +175,11 @@ def test_caps_and_prices_are_shown_and_set(person: Person) -> None:
         (("--user", "nobody"), "no user"),
         (("--connection", "nothing"), "no connection"),
     ):
-        with pytest.raises(CommandError) as error:
-            spending(*which)
-        assert text in str(error.value), which
+        assert text in refused(*which, by=spending), which
 
 
 def agent(*arguments: str) -> Any:
-    out = io.StringIO()
-    call_command("agent", *arguments, stdout=out)
-    return json.loads(out.getvalue())
+    return json.loads(told("agent", *arguments))
 
 
 @pytest.mark.rule("3.5", "5.1", "11.1")
@@ -205,8 +199,7 @@ def test_an_agents_heartbeat_servers_and_caps_are_shown_and_set(person: Person) 
     assert again["mcp_servers"]["notes"]["own"] is False
     assert Agent.objects.get().mcp_servers["notes"]["headers"] == {"X-Key": "secret"}
     for bad in ("on", "[]", '{"heartbeat": true}', '{"heartbeat": {"enabled": 1}}', '{"owner": "bob"}'):
-        with pytest.raises(CommandError):
-            agent("--set", bad)
+        refused("--set", bad, by=agent)
 
 
 REFUSED: list[tuple[tuple[str, ...], str]] = [

@@ -79,7 +79,9 @@ def test_clients_of_earlier_revisions_are_asked_within_their_request(ada: McpCal
         assert post(ada, reply).status_code == status, name
 
 
-@pytest.mark.parametrize("words", ["yes", "ok", "yes #{id}", "是"])
+@pytest.mark.parametrize(
+    "words", ["yes", "yes #{id}", *(pytest.param(each, marks=pytest.mark.full) for each in ("ok", "是"))]
+)
 @pytest.mark.parametrize("engine", [Engine.CHAT, Engine.PLANNER])
 def test_words_of_a_program_are_never_consent(ada: McpCaller, site: Site, words: str, engine: str) -> None:
     name = f"words-{engine}-{words[:5]}".replace(" ", "-")

@@ -40,7 +40,7 @@ def named(caller: McpCaller) -> dict[str, str]:
     return {"RONDO_URL": caller.url, "RONDO_TOKEN": caller.token}
 
 
-@pytest.mark.long("it starts the command of the MCP server")
+@pytest.mark.full
 @pytest.mark.rule("3.5")
 def test_tasks_and_questions_pass_through(ada: McpCaller, site: Site, tmp_path: Path) -> None:
     will_erase(site, "stdio")

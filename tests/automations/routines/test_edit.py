@@ -12,9 +12,8 @@ import pytest
 from automations.exceptions import DuplicateRoutine, RoutineNotFound, TooManyRoutines
 from automations.jobs.removed_routines import normalised
 from automations.models import CronJob, JobClock, RunRecord
-from automations.models.job import Category, category
 from automations.routines.edit import agent_routines, remove_routine, update_routine
-from automations.routines.plan import inferred_mode, interval_text, routine_schedule_text
+from automations.routines.plan import interval_text, routine_schedule_text
 from automations.runs.report import report_to_home
 from interfaces.api.shared import deleted
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed
@@ -34,26 +33,6 @@ def soon(**ahead: int) -> str:
     return (datetime.now(UTC).replace(microsecond=0) + timedelta(**ahead)).isoformat()
 
 
-SHORT, LONG = "x" * 200, "x" * 201
-MODES = [(None, "", 0), (60, "", 0), (61, "", 1), (None, SHORT, 0), (None, LONG, 1)]
-
-
-@pytest.mark.parametrize(("timeout", "text", "isolated"), MODES)
-def test_an_omitted_mode_is_inferred(person: Person, timeout: int | None, text: str, isolated: int) -> None:
-    mode = ("inline", "isolated")[isolated]
-    assert inferred_mode(timeout, text) == mode
-    job = add(person, timeout_seconds=timeout, description=text, schedule="1d")
-    assert (job.execution_mode, job.timeout_seconds) == (mode, timeout)
-    assert clock_of(job).inline is not bool(isolated)
-
-
-def test_the_mode_is_the_creators_choice(person: Person) -> None:
-    job = add(person, execution_mode="inline", timeout_seconds=900, description="x" * 500, schedule="1d")
-    assert job.execution_mode == "inline"
-    assert category(job) is Category.ROUTINE
-    assert (job.session_id, job.home_id, job.max_retry, job.source) == (None, None, 3, "manual")
-
-
 def test_an_interval_is_first_due_one_interval_from_now(person: Person) -> None:
     for text, seconds in {"45s": 45, "30m": 1800, "1h": 3600, "2d": 172_800, " 90m ": 5400}.items():
         before = datetime.now(UTC)
@@ -65,16 +44,6 @@ def test_an_interval_is_first_due_one_interval_from_now(person: Person) -> None:
 def test_an_interval_is_written_in_its_largest_whole_unit() -> None:
     texts = {45: "45s", 60: "1m", 5400: "90m", 3600: "1h", 90_000: "25h", 86_400: "1d"}
     assert {seconds: interval_text(seconds) for seconds in texts} == texts
-
-
-def test_five_field_schedules_default_to_the_agents_zone(person: Person) -> None:
-    Agent.objects.filter(pk=person.agent.pk).update(timezone="Asia/Shanghai")
-    here = add(person, "Here", schedule="0 9 * * *")
-    there = add(person, "There", schedule="0  9 * * *", timezone="America/New_York")
-    assert (here.timezone, here.expr) == ("Asia/Shanghai", "0 9 * * *")
-    assert (there.timezone, there.expr) == ("America/New_York", "0 9 * * *")
-    assert planned_for(here).hour == 1
-    assert routine_schedule_text(there) == "0 9 * * *"
 
 
 def test_a_routine_without_schedule_or_instant_runs_once_immediately(person: Person) -> None:

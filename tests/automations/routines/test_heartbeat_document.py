@@ -18,7 +18,7 @@ from automations.routines.heartbeat_document import NAME, corruption
 from automations.routines.heartbeat_md import prose
 from automations.routines.plan import routine_schedule_text
 from sessions_app.agents.documents import LONGEST_DOCUMENT, Written, view_of, write_document
-from sessions_app.exceptions import BadInput, RevisionConflict
+from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, Document, MailboxEvent, TurnInput
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.jobs.made import add, at_once, code_of, planned_for
@@ -58,13 +58,6 @@ def document(*given: dict[str, Any], prose: str = "Be brief.") -> str:
 
 def rows() -> tuple[list[Any], ...]:
     return tuple(list(model.objects.order_by("pk").values()) for model in (CronJob, JobClock))
-
-
-def basis_of(person: Person) -> str:
-    """What a writer has seen who has read the document."""
-    found = view_of(Document.objects.get(agent=person.agent, name=NAME))
-    assert found is not None
-    return found.basis
 
 
 def outcome(written: Written) -> tuple[str, str]:
@@ -325,19 +318,6 @@ def test_a_finished_one_shot_stays_done_as_others_apply(person: Person, change: 
     later = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0).isoformat()
     put(person, document(HN, once | {"id": joke.pk, "next_run_at": later}))
     assert planned_for(joke) == datetime.fromisoformat(later)
-
-
-def test_a_writer_must_have_seen_every_routine_but_not_what_runs_write(person: Person) -> None:
-    put(person, document(HN))
-    basis, slot = basis_of(person), "1970-01-01T00:00:01Z"
-    ended = {"state": "failed", "finished_at": "2026-01-01T00:00:00Z", "error": "It broke.", "attempt": 2}
-    RunRecord.objects.create(run_id="daily_hn:1000", job_id="daily_hn", scheduled_for=slot, **ended)
-    put(person, document(HN | {"title": "News"}), basis=basis)
-    basis = basis_of(person)
-    add(person, "Made meanwhile", schedule="1h")
-    with pytest.raises(RevisionConflict):
-        put(person, document(HN), basis=basis)
-    assert agent_routines(person.agent.pk).filter(enabled=True).count() == 2
 
 
 def test_concurrent_writers_and_a_tool_leave_one_whole_text(person: Person) -> None:

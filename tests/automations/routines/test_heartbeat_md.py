@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from automations.routines import heartbeat_md
 from automations.routines.heartbeat_md import Parse, Parsed, Task, prose, render_heartbeat_md
+from tests.automations.schedules.examples import holds_for
 
 pytestmark = pytest.mark.rule("6.6")
 
@@ -186,7 +186,7 @@ task = st.fixed_dictionaries(
 lines = st.lists(st.sampled_from(["Prose.", "", "# Heading", "```", "```sh", "````", "- x `y`", "## Tasks"]))
 
 
-@given(lines, st.lists(task, min_size=1, max_size=5))
+@holds_for(few=25, many=100, text=lines, given=st.lists(task, min_size=1, max_size=5))
 def test_what_is_rendered_is_read_again(text: list[str], given: list[dict[str, Any]]) -> None:
     rendered = render_heartbeat_md("\n".join(text), given)
     parsed = read(rendered)
@@ -207,7 +207,12 @@ def test_what_is_rendered_is_read_again(text: list[str], given: list[dict[str, A
     assert kept(text) == kept(prose(rendered).split("\n"))
 
 
-@given(st.text(st.characters(codec="utf-8"), max_size=200), st.integers(0, len(V2)), st.integers(0, 40))
+@holds_for(
+    many=100,
+    text=st.text(st.characters(codec="utf-8"), max_size=200),
+    at=st.integers(0, len(V2)),
+    cut=st.integers(0, 40),
+)
 def test_any_edited_text_is_read_as_ok_empty_or_corrupted(text: str, at: int, cut: int) -> None:
     content = V2[:at] + text + V2[at + cut :]
     parsed = read(content)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from agent_core.text.visible import says_something
 from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 from django.test import Client
@@ -47,15 +46,13 @@ from tests.deletion import caller
 from tests.inside import Inside, Reply, Script, call, listening, makes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.2")]
-EVERY = {"kind": "every", "seconds": 3600}
 DOWN = ModelUnavailable("down")
 REFUSED = ModelRefused("no")
-SOON = timedelta(seconds=30)
 
 
 def new(person: Person, **more: Any) -> CronJob:
     Agent.objects.update(policy={"max_attempts": 1})
-    return made.new(person.session(), **{"schedule": EVERY, "message": "look"} | more)
+    return made.new(person.session(), **{"schedule": made.HOURLY, "message": "look"} | more)
 
 
 def failed_before(job: CronJob, count: int, apart: timedelta = timedelta(minutes=1)) -> None:
@@ -108,27 +105,6 @@ def test_repeats_do_not_use_up_the_retries_that_a_person_gave(inside: Inside) ->
     for reply in (DOWN, DOWN, DOWN, RuntimeError("a bug")):
         repeated(inside, run, reply)
     assert (run.state, run.attempt, run.fruitless) == (RunState.FAILED, 5, 3)
-
-
-def test_five_failed_runs_slow_a_job_down_and_a_good_one_ends_that(inside: Inside) -> None:
-    job = new(inside.person)
-    failed_before(job, SLOWED_AFTER - 2)
-    assert ran(inside, job, REFUSED).state == RunState.FAILED
-    assert not health(job).is_slowed
-    until = ran(inside, job, REFUSED).scheduled_for + timedelta(hours=1)
-    assert (health(job).failures_in_a_row, health(job).backoff_until) == (SLOWED_AFTER, until)
-    [told] = MailboxEvent.objects.filter(event_type="failing")
-    assert told.target_id == job.session_id
-    skipped = ran(inside, job)
-    assert (skipped.state, skipped.reason) == (RunState.SKIPPED, GapReason.BACKOFF)
-    assert any("once an hour" in text for text in explain(inside.person.user, job.pk).warnings)
-    JobHealth.objects.update(failed_last=Now() - timedelta(hours=1))
-    assert ran(inside, job, DOWN).state == RunState.FAILED, "while it is slowed down, one attempt an hour"
-    JobHealth.objects.update(failed_last=Now() - timedelta(hours=1))
-    ran(inside, job)
-    assert (health(job).failures_in_a_row, health(job).told, mail("works_again")) == (0, "", 1)
-    assert ran(inside, job).state == RunState.SUCCEEDED
-    assert mail("works_again") == 1
 
 
 @pytest.mark.parametrize("how", ["twenty", "three days"])
@@ -258,16 +234,6 @@ def test_a_run_that_a_person_tries_again_is_repeated_if_nothing_was_done(inside:
     assert (run.state, run.attempt) == (RunState.FAILED, 6), "`max_retry` gives it no attempt more"
 
 
-def test_a_retry_by_the_terminal_is_one_of_the_last_run(inside: Inside) -> None:
-    job = new(inside.person)
-    run = ran(inside, job, REFUSED)
-    call_command("automations", "retry", job.pk, stdout=StringIO())
-    with pytest.raises(CommandError):
-        call_command("automations", "retry", job.pk, stdout=StringIO(), stderr=StringIO())
-    run.refresh_from_db()
-    assert (run.state, run.attempt) == (RunState.QUEUED, 2)
-
-
 def test_a_retry_is_refused_where_it_could_not_run(inside: Inside) -> None:
     job: Any = new(inside.person)
     run = ran(inside, job, REFUSED)
@@ -286,7 +252,7 @@ def test_an_answer_says_what_it_lacks(inside: Inside) -> None:
     job, api = new(inside.person), caller(inside.person)
     for reply, attention in (
         (ModelReply(text="Fine."), None),
-        (ModelReply(text=" \n"), "empty"),
+        (ModelReply(text="<p>\u200b</p>\n"), "empty"),
         (ModelReply(text="", ended_by=Ended.FILTER), "empty"),
         (ModelReply(text="Once upon", ended_by=Ended.LENGTH), "cut_short"),
     ):
@@ -299,19 +265,14 @@ def test_an_answer_says_what_it_lacks(inside: Inside) -> None:
     problem(api.get("/api/runs/?attention=nothing"), 400, "bad_parameter")
 
 
+EMPTY = ("\u200b", "\ufeff \u2060", "\u2800", "<br>", "<p> </p>", "&nbsp;", "---", "```\n```")
+
+
 @pytest.mark.rule("11.3")
-@pytest.mark.parametrize(
-    ("text", "attention"),
-    [
-        *(
-            (each, "empty")
-            for each in ("\u200b", "\ufeff \u2060", "\u2800", "<br>", "<p> </p>", "&nbsp;", "---", "```\n```")
-        ),
-        *((each, "") for each in ("?", "👍", "<https://example.org>", "- a", "# 1", "<3")),
-    ],
-)
-def test_an_answer_of_which_nothing_is_seen_is_empty(inside: Inside, text: str, attention: str) -> None:
-    assert ran(inside, new(inside.person), ModelReply(text=text)).attention == attention
+def test_an_answer_of_which_nothing_is_seen_is_empty() -> None:
+    assert [text for text in EMPTY if says_something(text)] == []
+    texts = ("?", "👍", "<https://example.org>", "- a", "# 1", "<3")
+    assert [text for text in texts if not says_something(text)] == []
 
 
 @pytest.mark.rule("11.3")

@@ -60,13 +60,18 @@ def test_the_end_itself_may_be_a_slot(person: Person) -> None:
     assert clock_of(job).next_run_at is None
 
 
-def test_a_bad_bound_is_refused_and_nothing_is_stored(person: Person) -> None:
+def test_a_bad_field_is_refused_and_nothing_is_stored(person: Person) -> None:
     bounds: list[tuple[dict[str, Any], str]] = [
         *(({"ends_at": ends_at}, "bad_ends_at") for ends_at in ("2001-01-01T00:00:00Z", "tomorrow")),
         ({"ends_at": soon(seconds=30)}, "never_fires"),
         *(({"max_runs": number}, "bad_max_runs") for number in (0, True)),
         *(({"jitter_seconds": number}, "bad_jitter_seconds") for number in (-1, 86_401)),
         *(({"max_retry": number}, "bad_max_retry") for number in (11, None)),
+        *(({"message": " "}, "empty_message"), ({"message": "x" * 20_001}, "message_too_long")),
+        *(({"message": "a\x00b"}, "bad_message"), ({"name": "a\nb"}, "bad_name")),
+        *(({"overlap": "sometimes"}, "bad_overlap"), ({"catch_up": "never"}, "bad_catch_up")),
+        ({"timeout_seconds": -1}, "bad_timeout_seconds"),
+        ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
     ]
     for given, code in bounds:
         assert code_of(partial(new, person.session(), **given)) == code, given
@@ -170,3 +175,5 @@ def test_a_last_slot_far_ahead_of_the_clock_silences_nothing(person: Person) -> 
     assert planned_for(job) < datetime.now(UTC) + timedelta(seconds=100)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     assert fire_due_jobs().queued == 1
+    last: Any = clock_of(job).last_slot
+    assert last > datetime.now(UTC) + timedelta(days=29), "it never goes back"

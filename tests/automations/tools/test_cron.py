@@ -123,13 +123,6 @@ def test_the_agents_own_tools_set_no_cap_gate_or_model(session: Session) -> None
     assert not CronJob.objects.exists()
 
 
-def test_the_schema_requires_only_the_action_and_omits_deliver() -> None:
-    schema = tools.get("cron").parameters
-    assert schema["required"] == ["action"]
-    assert schema["properties"]["action"]["enum"] == ["add", "list", "remove"]
-    assert "deliver" not in schema["properties"]
-
-
 def test_add_binds_to_the_session_and_every_action_ignores_deliver(session: Session) -> None:
     at = context(session)
     new_issues = "check the repository for new issues"

@@ -16,14 +16,10 @@ from agent_core.text import fence
 from agent_core.types import Ending, Entry, Role, TurnResult
 from automations import selectors
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord
-from automations.models.job import Category, category
-from sessions_app.exceptions import NotFound
 from sessions_app.journal import Journal
 from sessions_app.models import Delivery, Event, Message, Session, Turn, TurnInput, TurnState
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
@@ -75,21 +71,6 @@ def run_turn(session: Session, result: TurnResult = ANSWER) -> Turn:
     prepared = begin(session)
     commit(prepared, result)
     return prepared.turn
-
-
-@pytest.mark.rule("4.1")
-def test_the_category_of_a_job_is_decided_by_its_fields(person: Person, session: Session) -> None:
-
-    def of(**fields: Any) -> Category:
-        return category(CronJob(agent=person.agent, **{"id": "abc", "name": "x"} | fields))
-
-    assert of(session=session) is Category.BOUND
-    assert of(session=session, name="dream") is Category.BOUND, "never by name"
-    assert of() is Category.LEGACY
-    for name, value in {"deliver": False, "channel": "telegram", "to": "1", "channel_meta": {}}.items():
-        assert of(session=session, **{name: value}) is Category.LEGACY, name
-    for system in ({"kind": "system_event"}, {"id": "dream"}, {"id": "heartbeat"}):
-        assert of(**system) is Category.SYSTEM, system
 
 
 @pytest.mark.rule("4.8")
@@ -208,36 +189,3 @@ def test_a_run_follows_its_turn_to_a_closure_that_people_see(session: Session) -
         assert told.content["text"] == text, "what stands in the history was published"
     assert "secret-42" not in str(list(Message.objects.values())) + str(list(Event.objects.values("content")))
     assert RunRecord.objects.filter(job=job, error_detail="secret-42").count() == 1
-
-
-@pytest.mark.rule("4.11")
-def test_a_session_with_automations_is_deleted_in_two_steps(person: Person) -> None:
-    session, other = person.session(), person.session()
-    job, elsewhere = bound(session), bound(other)
-    plan = {"agent": person.agent, "schedule_kind": "cron", "expr": "0 3 * * *"}
-    CronJob.objects.create(name="old", session_key=session.key, channel="telegram", to="1", **plan)
-    CronJob.objects.create(name="sys", kind="system_event", system_event="other", **plan)
-    blocked = delete_session(session.pk)
-    assert not blocked.deleted
-    assert [(each.id, each.name, each.enabled) for each in blocked.blockers] == [(job.pk, "monitor", True)]
-    assert Session.objects.get(pk=session.pk).state == "open"
-    done = delete_session(session.pk, with_dependents=True)
-    assert (done.deleted, done.deleted_ids) == (True, (job.pk,))
-    left = CronJob.objects.filter(agent=person.agent).values_list("name", "session")
-    assert set(left) == {("old", None), ("sys", None), ("monitor", other.pk)}
-    assert CronJob.objects.filter(pk=elsewhere.pk).exists()
-    with pytest.raises(NotFound):
-        receive(session.pk, MessageInput(content="anyone?"))
-
-
-@pytest.mark.rule("4.12")
-def test_an_edit_is_not_retroactive(session: Session) -> None:
-    job = bound(session)
-    run = fire(job)
-    update_job(job.pk, {"message": "Something else.", "name": "other"})
-    run_turn(session)
-    run.refresh_from_db()
-    assert (run.snapshot["message"], run.snapshot["name"]) == ("Check it.", "monitor")
-    assert "Check it." in run.rendered_prompt
-    trigger = Message.objects.get(session=session, role="user")
-    assert trigger.content == "Scheduled automation triggered: monitor\n\nCheck it."

@@ -28,7 +28,7 @@ from config.operations.doctor import CHECKS
 from sessions_app.agents.documents import write_document
 from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import updates_to_show
-from sessions_app.models import Agent, Event, MailboxEvent, Message, Session, Turn, TurnKind, TurnState
+from sessions_app.models import Agent, Event, MailboxEvent, Session, Turn, TurnKind, TurnState
 from sessions_app.queue.kinds import kind_of
 from sessions_app.sessions.open import primary_session
 from tests.automations.jobs.made import planned_for
@@ -126,13 +126,6 @@ def test_inline_routines_run_without_a_heartbeat_and_doctor_agrees(inside: Insid
     assert RunRecord.objects.get(job=job).state == "succeeded"
 
 
-def test_agents_are_spread_over_the_interval(transactional_db: None) -> None:
-    jobs = [heartbeat_of(new_person(f"p{number}", dreams=True)) for number in range(8)]
-    anchors = [job.anchor for job in jobs if job.anchor]
-    assert len(anchors) == 8
-    assert len({int(anchor.timestamp()) // 60 for anchor in anchors}) >= 4
-
-
 def test_settings_change_the_heartbeat_and_off_means_off(awake: Person) -> None:
     update_agent(awake.agent.pk, {"heartbeat": {"interval_seconds": 60, "active_hours": [22, 6]}})
     job = heartbeat_of(awake)
@@ -142,16 +135,6 @@ def test_settings_change_the_heartbeat_and_off_means_off(awake: Person) -> None:
     for is_on in (False, True):
         update_agent(awake.agent.pk, {"heartbeat": {"enabled": is_on}})
         assert (JobClock.objects.get(job=job).next_run_at is not None) is is_on
-
-
-def test_a_quiet_heartbeat_stays_in_its_session_and_notifies_nobody(inside: Inside) -> None:
-    inside.model.answer_with(QUIET)
-    turn = beat(inside)
-    assert turn.session.key == f"heartbeat:{inside.person.agent.name}"
-    assert Message.objects.get(turn=turn, role="assistant").content == "HEARTBEAT_OK"
-    assert RunRecord.objects.get(job=heartbeat_of(inside.person)).state == RunState.SUCCEEDED
-    assert not MailboxEvent.objects.exists()
-    assert not Message.objects.filter(session=primary_session(inside.person.agent)).exists()
 
 
 @pytest.mark.rule("3.3", "6.2", "6.4")

@@ -16,12 +16,11 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.tools.background import request_next_turn
 from automations.turn_kinds.isolated import MOST_TURNS, queue_next_turn
-from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
 from sessions_app.retention import rules
 from sessions_app.retention.rules import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
-from sessions_app.sessions.open import archive_session, open_session, primary_session, rename_session
+from sessions_app.sessions.open import open_session, primary_session, rename_session
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.jobs.made import add
 from tests.automations.messages import claimed
@@ -71,26 +70,6 @@ def test_each_slot_uses_its_own_session_and_notifies_home_once(inside: Inside) -
     assert not Message.objects.filter(session=home).exists()
     assert "Answer in French, always." in inside.model.calls[0].system_prompt
     assert Turn.objects.get(runs=run).input.policy == {"max_tool_calls": 1}
-
-
-@pytest.mark.parametrize("way", ["archived", "unified"])
-def test_the_result_goes_to_the_session_shown_in_place_of_its_home(inside: Inside, way: str) -> None:
-    home, agent = inside.person.session(), inside.person.agent
-    given: dict[str, Any] = {"schedule": "1h", "execution_mode": "isolated", "session_id": home.pk}
-    job = add(inside.person, "report", **given)
-    ran(inside, job, says("First."))
-    assert MailboxEvent.objects.get().target_id == home.pk
-    if way == "archived":
-        archive_session(home)
-    else:
-        update_agent(agent.pk, {"unified_session": True})
-    ran(inside, job, says("Second."))
-    primary = primary_session(agent)
-    assert set(MailboxEvent.objects.values_list("target_id", flat=True)) == {primary.pk}
-    inside.say(primary, "anything new?")
-    assert "Second." in inside.model.shown()
-    job.refresh_from_db()
-    assert job.home_id == home.pk
 
 
 @pytest.mark.rule("6.1")

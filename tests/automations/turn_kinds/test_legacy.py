@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
 
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
@@ -21,10 +20,7 @@ from tests.automations.turn_kinds.test_heartbeat import again, says
 from tests.chaos.test_beats import batches_under_way
 from tests.conftest import Person
 from tests.deletion import caller
-from tests.fleet import Fleet, until
 from tests.inside import Inside, Reply, during
-from tests.model_server import ModelServer
-from tests.races import waiting
 
 pytestmark = pytest.mark.rule("4.1")
 
@@ -86,9 +82,6 @@ def test_concurrent_beats_open_one_internal_session_per_job(person: Person) -> N
     assert sorted(keys) == sorted(f"cron:{job.pk}" for job in jobs)
 
 
-LEGACY_FIELDS = PLACE | {"session_key": "telegram:42"}
-
-
 @pytest.mark.usefixtures("telegram")
 def test_the_api_refuses_legacy_fields_and_has_no_place_for_their_jobs(person: Person) -> None:
     call, session = caller(person), person.session(key="telegram:42")
@@ -97,14 +90,10 @@ def test_the_api_refuses_legacy_fields_and_has_no_place_for_their_jobs(person: P
     assert call("GET", path).json()["results"] == []
     for method in ("GET", "PATCH", "DELETE"):
         assert call(method, f"/api/automations/{job.pk}/", {}).status_code == 404
-    made = call("POST", path, body).json()
-    before = list(CronJob.objects.values())
-    for name, value in LEGACY_FIELDS.items():
-        for method, address, more in (("POST", path, body), ("PATCH", f"/api/automations/{made['id']}/", {})):
-            answer = call(method, address, more | {name: value})
-            assert (answer.status_code, answer.json()["code"]) == (400, "bad_input"), name
-            assert name in answer.json()["errors"]
-    assert list(CronJob.objects.values()) == before
+    answer = call("POST", path, body | PLACE | {"session_key": session.key})
+    assert (answer.status_code, answer.json()["errors"].keys()) == (400, {*PLACE, "session_key"})
+    assert delete_session(session.pk).deleted, "it is not bound to what it names"
+    assert CronJob.objects.get() == job
 
 
 def run_of(job: CronJob) -> RunRecord | None:
@@ -112,11 +101,6 @@ def run_of(job: CronJob) -> RunRecord | None:
 
 
 ASKED = "decide whether a person is told"
-
-
-def judgements(server: ModelServer) -> list[str]:
-    """The states of the requests for a verdict, in their order."""
-    return [each.state for each in server.requests if ASKED in each.body["messages"][0]["content"]]
 
 
 def judged(inside: Inside, job: CronJob, *replies: Reply) -> tuple[RunRecord, int]:
@@ -198,31 +182,3 @@ def test_a_judge_in_trouble_keeps_nothing_back(inside: Inside) -> None:
         run, verdicts = judged(inside, legacy_job(inside.person), says("News!"), trouble)
         assert (run.state, verdicts) == (RunState.SUCCEEDED, 1)
         assert Delivery.objects.filter(state=DeliveryState.PENDING).count() == number
-
-
-@pytest.mark.full
-def test_a_worker_that_dies_before_its_commit_neither_loses_nor_doubles_the_delivery(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    job = legacy_job(person_with_server, message="[[hold:talk]] [[judge-hold:judge]] news!")
-    fire_due_jobs()
-    worker = fleet.worker()
-    with transaction.atomic():
-        # the commit's first row; what only refers to it goes on
-        Session.objects.select_for_update(no_key=True).get(key__startswith="cron:")
-        model_server.release("talk")
-        model_server.release("judge")
-        until(lambda: judgements(model_server) == ["answered"] and waiting())
-        worker.kill()
-        assert not Delivery.objects.exists()
-    fleet.worker()
-    until(lambda: run_of(job), 60)
-    again(job)  # the second worker has had its turn of the session when it has had the next one, too
-    fire_due_jobs()
-    until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).count() == 2, 60)
-    assert {run.state for run in RunRecord.objects.filter(job=job)} == {RunState.SUCCEEDED}
-    deliveries = Delivery.objects.order_by("id")
-    # a worker that died while it was sending is waited for until its claim runs out
-    until(lambda: [each.state for each in deliveries.all()] == [DeliveryState.SENT, DeliveryState.SENT], 60)
-    turns = Turn.objects.filter(kind=TurnKind.LEGACY).order_by("id")
-    assert [each.message.turn for each in deliveries if each.message] == list(turns)

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import ToolCall
+from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock, RunState
 from sessions_app.models import Message, Session
 from sessions_app.models.message import BY_AUTOMATION
@@ -14,6 +17,8 @@ from tests.admin.conftest import make_turn
 from tests.automations.jobs.made import new, past_run
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.fleet import until
+from tests.plugins import calls
+from tests.stories.test_main_job import due
 
 pytestmark = IN_BROWSER
 
@@ -61,6 +66,27 @@ def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) 
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".appointment.paused")).to_be_visible()
     assert not CronJob.objects.get().enabled
+
+
+@pytest.mark.long("a worker that runs two turns")
+@pytest.mark.rule("11.4")
+def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) -> None:
+    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "archive"}),))
+    visitor.model.answer_with(asked, ModelReply(text="I may not."))
+    session = visitor.person.session()
+    job = due(session, "Tidy up.", name="Tidy the archive")
+    fire_due_jobs()
+    page = visitor.conversation(session)
+    question = page.get_by_role("region", name="A question for you")
+    expect(question).to_contain_text(job.name)
+    assert calls(visitor.site.fleet.folder, "archive") == 0
+    page.goto("/upcoming/")
+    page.locator(".notices a").first.click()
+    visitor.model.answer_with(ModelReply(text="It is gone."))
+    question.get_by_role("button", name="Allow erase").click()
+    expect(question).to_have_count(0)
+    expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
+    assert calls(visitor.site.fleet.folder, "archive") == 1
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""What people set and answer around a run, in a browser: caps, model, tools, gate, own data, retries, questions."""
+"""What people set around a run, in a browser: caps, model, tools, gate, own data, retries."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import expect
 
-from agent_core.llm.protocol import ModelReply
-from agent_core.types import ToolCall
-from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import Attention, CronJob, RunState
 from automations.runs.skips import GapReason
 from sessions_app.models import Agent, Connection
@@ -17,10 +14,8 @@ from tests.admin.conftest import make_turn
 from tests.automations.jobs.made import past_run
 from tests.automations.web.test_appointments import automation, make, open_panel, panel
 from tests.browser import IN_BROWSER, Visitor, serious
-from tests.plugins import calls
-from tests.stories.test_main_job import due
 
-pytestmark = IN_BROWSER
+pytestmark = [*IN_BROWSER, pytest.mark.full]
 MOST_OF_A_MARK = 14  # pixels
 FIELDS = {
     "US dollars a day": "0.5",
@@ -144,24 +139,3 @@ def test_a_connection_gets_a_cap_and_prices(visitor: Visitor) -> None:
     assert row.prices == {"*": {"input": "0.40", "output": "1.60"}}
     connections.get_by_text("Change work").click()
     assert serious(page) == []
-
-
-@pytest.mark.long("a worker that runs two turns")
-@pytest.mark.rule("11.4")
-def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) -> None:
-    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "archive"}),))
-    visitor.model.answer_with(asked, ModelReply(text="I may not."))
-    session = visitor.person.session()
-    job = due(session, "Tidy up.", name="Tidy the archive")
-    fire_due_jobs()
-    page = visitor.conversation(session)
-    question = page.get_by_role("region", name="A question for you")
-    expect(question).to_contain_text(job.name)
-    assert calls(visitor.site.fleet.folder, "archive") == 0
-    page.goto("/upcoming/")
-    page.locator(".notices a").first.click()
-    visitor.model.answer_with(ModelReply(text="It is gone."))
-    question.get_by_role("button", name="Allow erase").click()
-    expect(question).to_have_count(0)
-    expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
-    assert calls(visitor.site.fleet.folder, "archive") == 1
