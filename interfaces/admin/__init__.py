@@ -3,12 +3,10 @@
 from interfaces.admin import (  # noqa: F401 - each registers its pages
     agents,
     connections,
-    hooks,
     internals,
     jobs,
     runs,
     sessions,
-    spending,
     turns,
     users,
 )

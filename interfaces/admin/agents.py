@@ -1,4 +1,7 @@
-"""Admin pages of agents and documents. Each save is one revision."""
+"""Admin pages of agents and documents, of which each save is one revision, and of hooks and Telegram bots.
+
+Hooks and bots are read-only, without secrets, with actions to switch them on and off.
+"""
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
@@ -11,22 +14,25 @@ from django import forms
 from django.contrib import admin
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from agent_core.spending import Budget
-from interfaces.admin.base import VerbAdmin, VerbForm
+from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm, row_action
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
-from interfaces.admin.panels import Panel, as_json, cell, link, list_url, spent_panel, used_panel
+from interfaces.admin.panels import Panel, as_json, cell, link, linked, list_url, spent_panel, used_panel
 from interfaces.http.strict_json import read_json
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.agents.documents import put_document, view_of, write_document
 from sessions_app.agents.edit import new_agent, update_agent
-from sessions_app.models import Agent, Document, Session, Turn
+from sessions_app.hooks.edit import update_hook
+from sessions_app.models import Agent, Document, Hook, Session, TelegramBot, Turn
 from sessions_app.models.agent import DOCUMENTS
 from sessions_app.reads.usage import total_of
 from sessions_app.sessions.delete import Deletion, delete_agent
 from sessions_app.sessions.dependents import Blocker
 from sessions_app.spending.caps import replacing
+from sessions_app.telegram.bots import chats_of, update_bot
 
 LAST = 20  # sessions shown on an agent's page
 SETTINGS = (
@@ -222,3 +228,57 @@ class DocumentAdmin(VerbAdmin[Document]):
                 revision=given["seen_revision"],
                 basis=given["seen_basis"] or None,
             )
+
+
+@admin.register(Hook)
+class HookAdmin(ReadOnlyAdmin[Hook]):
+    list_display = [
+        "id", "name", linked("agent"), "session_link", "channel", "address", "signed", "as_person", "enabled",
+        "last_used_at",
+    ]  # fmt: skip
+    list_select_related = ["agent", "session"]
+    list_filter = ["enabled", "signed", "as_person", ("agent", AutocompleteSelectFilter)]
+    search_fields = ["=id", "=address", "=session__id", "=agent__name", "name"]
+    search_help_text = "Id or name, address, session id, agent"
+    ordering = ["-created_at", "id"]
+    actions = [
+        row_action(
+            name,
+            f"{name.capitalize()} the selected hooks",
+            lambda row, on=is_on: update_hook(row.pk, {"enabled": on}),
+            f"was {name}d",
+        )
+        for name, is_on in (("enable", True), ("disable", False))
+    ]
+    exclude = ["token_sha256", "token_salt"]
+
+    @admin.display(description="session", ordering="session_id")
+    def session_link(self, obj: Hook) -> str:
+        return link(obj.session) if obj.session else "primary session"
+
+
+@admin.register(TelegramBot)
+class TelegramBotAdmin(ReadOnlyAdmin[TelegramBot]):
+    list_display = ["username", linked("agent"), "telegram_id", "enabled", "last_error", "state_since"]
+    list_select_related = ["agent"]
+    list_filter = ["enabled", ("agent", AutocompleteSelectFilter)]
+    search_fields = ["=telegram_id", "=agent__name", "username"]
+    search_help_text = "User name, Telegram's id, agent"
+    ordering = ["username", "pk"]
+    actions = [
+        row_action(
+            f"switch_{way}",
+            f"Switch the selected bots {way}",
+            lambda row, on=way == "on": update_bot(row.pk, enabled=on),
+            f"was switched {way}",
+        )
+        for way in ("on", "off")
+    ]
+    exclude = ["token_ciphertext", "code_sha256", "code_expires_at"]
+
+    def panels(self, obj: TelegramBot) -> Iterable[Panel]:
+        yield Panel(
+            title="Connected chats",
+            headers=["chat", "name", "connected", "blocked"],
+            rows=[[each.chat_id, each.name, each.connected_at, each.blocked_at] for each in chats_of(obj)],
+        )

@@ -158,26 +158,28 @@ class PageAdmin(ModelAdmin[M]):
         """The panels above and below the fields of a row."""
         return ()
 
-    def for_each(self, request: HttpRequest, queryset: QuerySet[M], act: Callable[[Any], str]) -> None:
-        """Call `act` with each row, and show what it says it did, or why it refused."""
+    def for_each(
+        self, request: HttpRequest, queryset: QuerySet[M], act: Callable[[Any], object], done: str = ""
+    ) -> None:
+        """Call `act` with each row, and show `done`, or else what it says it did; or why it refused."""
         kind = capfirst(self.opts.verbose_name)
         for row in queryset.order_by("pk"):
             name = f"{kind} {row.pk}"
             try:
-                done = act(row)
+                did = act(row)
             except (SessionsError, ObjectDoesNotExist) as refusal:
                 text = str(refusal).rstrip(".")
                 self.message_user(request, f"{name}: {text}.", messages.WARNING)
             else:
-                self.message_user(request, f"{name} {done}.", messages.SUCCESS)
+                self.message_user(request, f"{name} {done or did}.", messages.SUCCESS)
 
 
-def row_action(name: str, description: str, act: Callable[[Any], str]) -> Any:
-    """An action of a list that calls `act` with each selected row; it returns what it did."""
+def row_action(name: str, description: str, act: Callable[[Any], object], done: str = "") -> Any:
+    """An action of a list that calls `act` with each selected row. `done`: what it did, unless `act` returns that."""
 
     @admin.action(description=description, permissions=["operate"])
     def action(page: PageAdmin[Any], request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        page.for_each(request, queryset, act)
+        page.for_each(request, queryset, act, done)
 
     action.__name__ = name
     return action

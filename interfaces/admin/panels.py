@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -106,7 +105,7 @@ def beginning(field: str, length: int, title: str) -> Callable[[Any], str]:
 
     @admin.display(description=title)
     def column(row: Any) -> str:
-        return str(attrgetter(field)(row))[:length]
+        return str(getattr(row, field))[:length]
 
     column.__name__ = f"beginning_of_{field}"
     return column

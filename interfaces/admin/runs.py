@@ -98,11 +98,6 @@ class RunRecordAdmin(ReadOnlyAdmin[RunRecord]):
         yield from super().panels(obj)
 
 
-def _cancel(message: ScheduledMessage) -> str:
-    cancel_message(message.pk)
-    return "is cancelled"
-
-
 @admin.register(ScheduledMessage)
 class ScheduledMessageAdmin(ReadOnlyAdmin[ScheduledMessage]):
     list_display = [
@@ -114,7 +109,11 @@ class ScheduledMessageAdmin(ReadOnlyAdmin[ScheduledMessage]):
     search_fields = ["=id", "=session__id", "=session__key"]
     search_help_text = "Id, or the session's id or key"
     ordering = ["-created_at", "-id"]
-    actions = [row_action("cancel", "Cancel the selected messages", _cancel)]
+    actions = [
+        row_action(
+            "cancel", "Cancel the selected messages", lambda row: cancel_message(row.pk), "is cancelled"
+        )
+    ]
     panel_fields = {"message_text": "Text"}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ScheduledMessage]:

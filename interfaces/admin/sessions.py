@@ -73,16 +73,6 @@ def _appointments(session: Session) -> Iterable[Panel]:
     )
 
 
-def _archive(session: Session) -> str:
-    archive_session(session)
-    return "is archived"
-
-
-def _unarchive(session: Session) -> str:
-    unarchive_session(session)
-    return "is open"
-
-
 @admin.register(Session)
 class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
     form = SessionForm
@@ -98,8 +88,8 @@ class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
     autocomplete_fields = ["agent"]
     actions = [
         "delete_selected",
-        row_action("archive", "Archive the selected conversations", _archive),
-        row_action("unarchive", "Unarchive the selected conversations", _unarchive),
+        row_action("archive", "Archive the selected conversations", archive_session, "is archived"),
+        row_action("unarchive", "Unarchive the selected conversations", unarchive_session, "is open"),
     ]
     fixed = ["agent", "key", "channel", "chat_type", "chat_id"]
     editable = ["title"]

@@ -117,11 +117,6 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     }
 
 
-def _send_again(delivery: Delivery) -> str:
-    outbox.send_again(delivery.pk)
-    return "will be sent again"
-
-
 @admin.register(Delivery)
 class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
     list_display = [
@@ -135,7 +130,15 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
     ]  # fmt: skip
     search_fields = ["=session__id", "=session__key", "=session_key", "=address", "=idempotency_key"]
     search_help_text = "Session id or key, address, idempotency key"
-    actions = [row_action("send_again", "Send failed deliveries again", _send_again), "close"]
+    actions = [
+        row_action(
+            "send_again",
+            "Send failed deliveries again",
+            lambda row: outbox.send_again(row.pk),
+            "will be sent again",
+        ),
+        "close",
+    ]
     exclude = ["claim", "hinted_at"]
     panel_fields = {"event": "Event", "meta": "Meta"}
 

@@ -1,4 +1,6 @@
-"""Admin pages of users, groups and API tokens. A user can be deleted only when no agent of theirs is left.
+"""Admin pages of users, groups and API tokens, of the caps of users, and of what is spent of all caps.
+
+A user can be deleted only when no agent of theirs is left.
 
 Only superusers may give rights, or change what would give somebody rights: groups, and the accounts, passwords and
 tokens of staff and superusers.
@@ -9,6 +11,7 @@ tokens of staff and superusers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 from django.contrib import admin
@@ -20,17 +23,111 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from interfaces.admin.base import PageAdmin, ReadOnlyAdmin
+from agent_core.spending import MICRO, dollars_text
+from interfaces.admin.agents import CAPS_HELP, ObjectField
+from interfaces.admin.base import PageAdmin, ReadOnlyAdmin, VerbAdmin, VerbForm
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
-from interfaces.admin.panels import Panel, link
-from interfaces.admin.spending import panels_of_user
+from interfaces.admin.panels import Panel, link, spent_panel, used_panel
 from sessions_app.exceptions import SessionsError
-from sessions_app.models import Agent, ApiToken
+from sessions_app.models import Agent, ApiToken, Reservation, Spending, Turn, UserLimits
+from sessions_app.reads.usage import total_of
 from sessions_app.sessions.delete import Deletion
 from sessions_app.sessions.dependents import Blocker
+from sessions_app.spending.accounts import set_user_caps
+from sessions_app.spending.caps import budget_of, caps_text, replacing
 from sessions_app.tokens.issue import revoke_tokens
+
+PAGES = {  # of the subjects of caps, by scope
+    "agent": "sessions_app_agent",
+    "automation": "automations_cronjob",
+    "connection": "sessions_app_connection",
+    "user": "auth_user",
+}
+
+
+class UserLimitsForm(VerbForm[UserLimits]):
+    """The caps of a user, as one object."""
+
+    field_of = {"bad_limits": "limits"}
+
+    class Meta:
+        field_classes = {"limits": ObjectField}
+        help_texts = {"limits": CAPS_HELP}
+
+
+def panels_of_user(user_id: int) -> Iterable[Panel]:
+    """A user's caps, what is spent of them, and what all agents of the user used."""
+    if (stored := UserLimits.objects.filter(pk=user_id).first()) is not None:
+        yield Panel(title="Caps", headers=["all"], rows=[[link(stored, caps_text(stored.limits) or "none")]])
+        yield from spent_panel(budget_of("user", user_id, stored.limits))
+    yield used_panel(total_of(Turn.objects.filter(owner_id=user_id)).words)
+
+
+@admin.register(UserLimits)
+class UserLimitsAdmin(VerbAdmin[UserLimits]):
+    form = UserLimitsForm
+    list_display = ["user", "limits"]
+    list_select_related = ["user"]
+    search_fields = ["user__username"]
+    ordering = ["user_id"]
+    autocomplete_fields = ["user"]
+    fixed = ["user"]
+    editable = ["limits"]
+    form_only = ()
+
+    def create(self, request: HttpRequest, form: Any) -> UserLimits:
+        return set_user_caps(form.cleaned_data["user"].pk, form.cleaned_data["limits"] or {})
+
+    def change(self, request: HttpRequest, obj: UserLimits, form: Any) -> None:
+        set_user_caps(obj.pk, replacing(obj.limits, form.cleaned_data["limits"] or {}))
+
+    def panels(self, obj: UserLimits) -> Iterable[Panel]:
+        return panels_of_user(obj.pk)
+
+
+@admin.register(Spending)
+class SpendingAdmin(ReadOnlyAdmin[Spending]):
+    list_display = ["period", "whose", "spent", "reserved", "told", "ends_at"]
+    search_fields = ["key__startswith"]
+    search_help_text = "The beginning of the key, such as `agent:7:day:`"
+    ordering = ["key"]
+
+    @admin.display(description="period")
+    def period(self, obj: Spending) -> str:
+        return " ".join(obj.key.split(":")[2:]) or obj.key
+
+    @admin.display(description="cap of")
+    def whose(self, obj: Spending) -> str:
+        scope, _, rest = obj.key.partition(":")
+        subject = rest.partition(":")[0]
+        if scope not in PAGES or not subject:
+            return obj.key
+        page = reverse(f"admin:{PAGES[scope]}_change", args=[subject])
+        return format_html('<a href="{}">{} {}</a>', page, scope, subject)
+
+    @admin.display(description="spent")
+    def spent(self, obj: Spending) -> str:
+        return _amounts(obj.spent_tokens, obj.spent_micro_usd)
+
+    @admin.display(description="reserved")
+    def reserved(self, obj: Spending) -> str:
+        return _amounts(obj.reserved_tokens, obj.reserved_micro_usd)
+
+
+def _amounts(tokens: int, micro_usd: int) -> str:
+    return f"${dollars_text(Decimal(micro_usd) / MICRO)}, {tokens:,} tokens"
+
+
+@admin.register(Reservation)
+class ReservationAdmin(ReadOnlyAdmin[Reservation]):
+    list_display = ["id", "turn_id", "tokens", "micro_usd", "created_at"]
+    search_fields = ["=turn_id"]
+    panel_fields = {"caps": "Caps"}
+
 
 TIMES = ("last_login", "date_joined")
 RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
