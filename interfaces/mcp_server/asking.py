@@ -19,7 +19,7 @@ from mcp_types import ElicitResult, InputRequiredResult, JSONRPCRequest
 from pydantic import ValidationError
 
 from interfaces.http.auth import READ, TALK
-from interfaces.mcp_server import arguments, progress, tasks
+from interfaces.mcp_server import arguments, progress
 from interfaces.mcp_server.conversation_tools import send
 from interfaces.mcp_server.progress import Progress, answer_by_person, progress_by_handle, progress_of
 from interfaces.mcp_server.tools import ASKS, DELETES, READS, Answer, Caller, Client, tool
@@ -49,7 +49,7 @@ async def ask(client: Client, given: arguments.Ask) -> Answer:
     turn = await client.caller.run(partial(send, client.caller, given))
     if client.takes_tasks:
         found = await client.caller.run(partial(progress_of, client.caller, turn.pk))
-        return tasks.task_of(found, created=True)
+        return progress.task_of(found, created=True)
     return await _wait(client, turn.pk, given.wait_seconds)
 
 
@@ -61,7 +61,7 @@ async def _ask_again(client: Client, seconds: int, state: str) -> Answer:
         key == found.question_key and each.action == "cancel" for key, each in client.responses.items()
     )
     if is_left_open:
-        return tasks.result_of(found.result())
+        return progress.result_of(found.result())
     await client.caller.run(partial(answer_by_person, client.caller, found, client.responses))
     return await _wait(client, found.first.pk, seconds)
 
@@ -94,7 +94,7 @@ async def stop(client: Client, given: arguments.StopTurn) -> Answer:
         progress.stop(client.caller, progress_of(client.caller, given.turn))
         return progress_of(client.caller, given.turn)
 
-    return tasks.result_of((await client.caller.run(stopped)).result())
+    return progress.result_of((await client.caller.run(stopped)).result())
 
 
 async def _check_access(caller: Caller, session_id: uuid.UUID, *, ended: bool) -> None:
@@ -116,7 +116,7 @@ async def _wait(client: Client, turn_id: int, seconds: int) -> Answer:
         return InputRequiredResult(
             input_requests={found.question_key: found.request()}, request_state=found.handle
         )
-    return tasks.result_of(found.result())
+    return progress.result_of(found.result())
 
 
 async def _ended(client: Client, found: Progress, seconds: int) -> Progress:
@@ -131,7 +131,7 @@ async def _ended(client: Client, found: Progress, seconds: int) -> Progress:
             left = min(left, PROGRESS_SECONDS)
         looked = time.monotonic()
         try:
-            ended = await until_ended(found.last, caller.right, left, caller.threads)
+            ended = await until_ended(found.last, caller.right, left, caller.run)
         except TooManyStreams:  # then it is not waited for
             break
         await _check_access(caller, found.last.session_id, ended=ended)
@@ -161,7 +161,7 @@ def is_reply(given: Any) -> bool:
 def _question_of(given: Mapping[str, Any]) -> tuple[str, str] | None:
     """The task and the question's key that an id of ours names."""
     name = given.get("id")
-    if not isinstance(name, str) or len(name) > 3 * tasks.LONGEST_HANDLE or "/" not in name:
+    if not isinstance(name, str) or len(name) > 3 * progress.LONGEST_HANDLE or "/" not in name:
         return None
     handle, _, key = name.partition("/")
     return handle, key

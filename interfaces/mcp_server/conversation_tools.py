@@ -20,11 +20,10 @@ from sessions_app.reads import selectors
 from sessions_app.reads.usage import usage_of
 from sessions_app.sessions import open as sessions_open
 from sessions_app.sessions.history import some_messages
-from sessions_app.single_line import check_line, one_line
+from sessions_app.single_line import check_line
 from sessions_app.tokens.reach import limit_of
 
 MOST_AGENTS = 200
-LONGEST_PREVIEW = 100
 
 G = TypeVar("G", bound=results.Result)
 
@@ -86,17 +85,7 @@ def send(caller: Caller, given: arguments.Ask) -> Any:
 def list_agents(caller: Caller, given: arguments.Nothing) -> results.AgentList:  # noqa: ARG001 - every tool takes some
     """List the user's agents."""
     rows: Any = selectors.agents(caller.user).order_by("name")[:MOST_AGENTS]
-    return results.AgentList(
-        agents=[
-            results.AgentItem(
-                name=each.name,
-                model=each.effective_model,
-                timezone=each.timezone,
-                primary_session=each.primary_session and str(each.primary_session),
-            )
-            for each in rows
-        ]
-    )
+    return results.AgentList(agents=[results.AgentItem.model_validate(each) for each in rows])
 
 
 @tool(READ, READS)
@@ -104,20 +93,7 @@ def list_sessions(caller: Caller, given: arguments.ListSessions) -> results.Sess
     """List the newest conversations."""
     wanted = {} if given.agent is None else {"agent__name": agent_of(caller, given.agent).name}
     rows = selectors.sessions(caller.user, wanted).newest(given.limit)
-    return results.SessionList(
-        sessions=[
-            results.SessionItem(
-                id=str(each.pk),
-                agent=each.agent_name,
-                type=each.type,
-                title=each.title,
-                state=each.shown_state,
-                preview=one_line(each.last_words or "", LONGEST_PREVIEW),
-                created_at=each.created_at,
-            )
-            for each in rows
-        ]
-    )
+    return results.SessionList(sessions=[results.SessionItem.model_validate(each) for each in rows])
 
 
 @tool(TALK, ADDS)

@@ -45,7 +45,7 @@ class SdkResponse(StreamingHttpResponse):
         """Let the SDK begin its answer. A person's reply to a question is stored without it."""
         auth: Any = self._request.auth
         user = cast("Any", self._request.user)
-        caller = Caller(user=user, allows=auth.allows, right=self._right, threads=run)
+        caller = Caller(user=user, allows=auth.allows, right=self._right, run=run)
         self["Cache-Control"], self["X-Accel-Buffering"] = "no-store", "no"
         if asking.is_reply(self._given):
             self.status_code = await _status_of_reply(caller, self._given)

@@ -17,7 +17,9 @@ from pydantic import (
 )
 
 from automations.runs.describe import Slot
+from sessions_app.single_line import one_line
 
+LONGEST_PREVIEW = 100  # characters of the last message of a session
 LONGEST_SHOWN = 20_000  # characters of a message or an update
 
 
@@ -28,6 +30,7 @@ def _cut(text: str) -> str:
 
 Shown = Annotated[str, AfterValidator(_cut)]
 OrNull = Annotated[str | None, BeforeValidator(lambda text: text or None)]  # null instead of an empty text
+Preview = Annotated[str, BeforeValidator(lambda text: one_line(text or "", LONGEST_PREVIEW))]
 InWords = Annotated[str, Field(validation_alias=AliasChoices("schedule", "words"))]  # as our reads name it
 
 
@@ -62,9 +65,9 @@ class AskResult(Result):
 
 class AgentItem(Result):
     name: str
-    model: str
+    model: str = Field(validation_alias="effective_model")
     timezone: str
-    primary_session: str | None
+    primary_session: Annotated[str | None, BeforeValidator(lambda pk: pk and str(pk))]
 
 
 class AgentList(Result):
@@ -72,12 +75,12 @@ class AgentList(Result):
 
 
 class SessionItem(Result):
-    id: str
-    agent: str
+    id: Annotated[str, BeforeValidator(str)] = Field(validation_alias="pk")
+    agent: str = Field(validation_alias="agent_name")
     type: str
     title: str
-    state: str
-    preview: str
+    state: str = Field(validation_alias="shown_state")
+    preview: Preview = Field(validation_alias="last_words")
     created_at: datetime
 
 

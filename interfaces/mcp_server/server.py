@@ -28,8 +28,7 @@ from pydantic import ValidationError
 from automations.schedules.slots import ScheduleError
 from interfaces.http.auth import TALK
 from interfaces.http.errors.problems import OUTAGES
-from interfaces.mcp_server import appointment_tools, asking, conversation_tools, tasks
-from interfaces.mcp_server.progress import answer_by_person, progress_by_handle, stop
+from interfaces.mcp_server import appointment_tools, asking, conversation_tools, progress
 from interfaces.mcp_server.tools import Answer, Caller, Client, McpTool
 from sessions_app.exceptions import NotFound, NoThreadFree, SessionsError
 
@@ -70,10 +69,10 @@ def mcp_server() -> Server[Any]:
         on_call_tool=_guarded(_call_tool),
         get_tool_input_schema=_input_schema,
     )
-    server.extensions[tasks.EXTENSION] = {}
-    server.add_request_handler("tasks/get", tasks.TaskParams, _guarded(_get_task))
-    server.add_request_handler("tasks/update", tasks.UpdateParams, _guarded(_update_task))
-    server.add_request_handler("tasks/cancel", tasks.TaskParams, _guarded(_cancel_task))
+    server.extensions[progress.EXTENSION] = {}
+    server.add_request_handler("tasks/get", progress.TaskParams, _guarded(_get_task))
+    server.add_request_handler("tasks/update", progress.UpdateParams, _guarded(_update_task))
+    server.add_request_handler("tasks/cancel", progress.TaskParams, _guarded(_cancel_task))
     return server
 
 
@@ -120,19 +119,19 @@ def _client(context: Any, params: CallToolRequestParams | None = None) -> Client
     able, scope = context.session.client_capabilities, context.request.scope
     meta = context.meta or {}
     wants_progress = scope.get("streams") and meta.get("progress_token") is not None
-    progress = context.session.report_progress if wants_progress else None
+    report = context.session.report_progress if wants_progress else None
     is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS and able is not None
     if not is_modern:
-        return Client(caller=_caller(context), progress=progress, elicit=scope.get("elicit"))
+        return Client(caller=_caller(context), progress=report, elicit=scope.get("elicit"))
     forms = able.elicitation is not None and (
         able.elicitation.form is not None or able.elicitation.url is None
     )
     return Client(
         caller=_caller(context),
-        progress=progress,
-        takes_tasks=tasks.EXTENSION in (able.extensions or {}),
+        progress=report,
+        takes_tasks=progress.EXTENSION in (able.extensions or {}),
         asks_people=forms,
-        responses=tasks.responses_of(params.input_responses if params else None),
+        responses=progress.responses_of(params.input_responses if params else None),
         state=params.request_state if params else None,
     )
 
@@ -192,18 +191,18 @@ def _in_words(error: ValidationError) -> str:
     return "; ".join(named) + (f" ({more} more are not shown)" if more else "") + " (bad_input)"
 
 
-async def _get_task(context: Any, params: tasks.TaskParams) -> dict[str, Any]:
+async def _get_task(context: Any, params: progress.TaskParams) -> dict[str, Any]:
     client = _with_tasks(context)
-    return tasks.task_of(await _found(client, params.task_id))
+    return progress.task_of(await _found(client, params.task_id))
 
 
-async def _update_task(context: Any, params: tasks.UpdateParams) -> EmptyResult:
-    given = tasks.responses_of(params.input_responses)
-    return await _changed(context, params.task_id, partial(answer_by_person, given=given))
+async def _update_task(context: Any, params: progress.UpdateParams) -> EmptyResult:
+    given = progress.responses_of(params.input_responses)
+    return await _changed(context, params.task_id, partial(progress.answer_by_person, given=given))
 
 
-async def _cancel_task(context: Any, params: tasks.TaskParams) -> EmptyResult:
-    return await _changed(context, params.task_id, stop)
+async def _cancel_task(context: Any, params: progress.TaskParams) -> EmptyResult:
+    return await _changed(context, params.task_id, progress.stop)
 
 
 async def _changed(context: Any, handle: str, change: Callable[[Caller, Any], Any]) -> EmptyResult:
@@ -225,13 +224,13 @@ def _with_tasks(context: Any) -> Client:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
     client = _client(context)
     if not client.takes_tasks:
-        needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {tasks.EXTENSION: {}}}}
+        needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {progress.EXTENSION: {}}}}
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Missing required client capability", needed)
     return client
 
 
 async def _found(client: Client, handle: str) -> Any:
     try:
-        return await client.caller.run(partial(progress_by_handle, client.caller, handle))
+        return await client.caller.run(partial(progress.progress_by_handle, client.caller, handle))
     except NotFound:
         raise MCPError(INVALID_PARAMS, "Task not found") from None

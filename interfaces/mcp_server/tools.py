@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 from django.contrib.auth.models import User
 from mcp_types import (
@@ -36,25 +36,19 @@ DELETES = ToolAnnotations(
 )
 
 Answer = CallToolResult | InputRequiredResult | dict[str, Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
     """The user of a request's token. `right`: what gave access, which is checked again while the request waits.
 
-    `allows`: whether the token has a scope. `threads` runs a function in a thread that may use the database.
+    `allows`: whether the token has a scope. `run` runs a function in a thread that may use the database. NoThreadFree.
     """
 
     user: User
     allows: Callable[[str], bool]
     right: Right
-    threads: Run
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """The result of `work`, run in a thread. NoThreadFree, and what `work` raises."""
-        result: T = await self.threads(work)
-        return result
+    run: Run
 
 
 @dataclass(frozen=True, kw_only=True)
