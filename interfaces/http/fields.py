@@ -189,5 +189,8 @@ class LineField(serializers.CharField):
 class TextOrNull(serializers.CharField):
     """A text that is null when empty."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_null=True, **options)
+
     def to_representation(self, value: Any) -> Any:
         return str(value) if value else None

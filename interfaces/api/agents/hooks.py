@@ -67,8 +67,8 @@ class HookOut(InSession, Revised):
         source="session_id", allow_null=True, help_text="Null: the primary session."
     )
     name = serializers.CharField()
-    channel = TextOrNull(allow_null=True, help_text=ROUTE)
-    address = TextOrNull(allow_null=True)
+    channel = TextOrNull(help_text=ROUTE)
+    address = TextOrNull()
     signed = serializers.BooleanField()
     as_person = serializers.BooleanField(help_text=AS_PERSON)
     allow_tools = Texts(help_text=ALLOW_TOOLS)

@@ -28,7 +28,7 @@ from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Schedu
 from automations.models.health import PAUSED_AFTER, SLOWED_AFTER
 from automations.schedules.describe import preview
 from automations.selectors import STATES
-from interfaces.api.automations.runs import ATTENTION, ATTENTIONS, AttentionOrNull
+from interfaces.api.automations.runs import AttentionOrNull
 from interfaces.api.shared import Caps, CapsIn, Revised, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
@@ -185,7 +185,7 @@ class HealthOut(Output):
         help_text="Runs that failed since the last good one. Those that need attention count if there are three."
     )
     backoff_until = serializers.DateTimeField(allow_null=True, help_text=BACKOFF_UNTIL)
-    paused_reason = TextOrNull(allow_null=True, help_text=PAUSED_REASON)
+    paused_reason = TextOrNull(help_text=PAUSED_REASON)
     preflight = ProblemOut(
         many=True, help_text="What will stop the next run, as it was found without a model call."
     )
@@ -246,13 +246,13 @@ class ExplainedRunOut(Output):
     run_id = serializers.CharField()
     scheduled_for = LocalMoment(help_text="The slot, with the offset of the schedule's zone.")
     state = serializers.ChoiceField(choices=RunState.choices, source="run_state")
-    reason = TextOrNull(allow_null=True)
+    reason = TextOrNull()
     slots_from = LocalMoment(allow_null=True)
     slots_to = LocalMoment(allow_null=True)
     count = serializers.IntegerField(
         allow_null=True, help_text="Skipped slots; null above 1,000 and for other runs."
     )
-    attention = AttentionOrNull(choices=ATTENTIONS, allow_null=True, help_text=ATTENTION)
+    attention = AttentionOrNull()
     attempt = serializers.IntegerField()
     text = serializers.CharField(help_text="The result in one sentence.")
 
@@ -314,16 +314,11 @@ class AutomationList(ApiView):
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Create an automation in the session; in a thread of a unified agent, in the primary session."""
         shown_id(self.user, session_id)
-        given = self.read(NewAutomation)
+        new = NewJob(session_id=session_id, **({"allow_duplicate": False} | self.read(NewAutomation)))
+        is_limited = bool(limit_of(self.user))
         return self.create(
-            lambda: _saved(
-                self.user, self._made(NewJob(session_id=session_id, **({"allow_duplicate": False} | given)))
-            ),
-            "/api/automations/{id}/",
+            lambda: _saved(self.user, bind_job(new, is_limited=is_limited).pk), "/api/automations/{id}/"
         )
-
-    def _made(self, new: NewJob) -> str:
-        return bind_job(new, is_limited=bool(limit_of(self.user))).pk
 
 
 def _saved(user: User, job_id: str) -> dict[str, Any]:

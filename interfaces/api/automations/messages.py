@@ -42,7 +42,7 @@ class ScheduledMessageOut(InSession):
     sent_message_id = serializers.IntegerField(
         allow_null=True, help_text="The `id` of its entry in the session's history."
     )
-    last_error = TextOrNull(allow_null=True)
+    last_error = TextOrNull()
 
 
 class ScheduledMessageList(ApiView):

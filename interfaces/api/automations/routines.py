@@ -99,7 +99,7 @@ class RoutineOut(ScheduledOut):
     last_run_at = serializers.DateTimeField(allow_null=True)
     waits_for = WaitsForOut(allow_null=True, help_text="Why a due inline routine has not started.")
     attempt = serializers.IntegerField(help_text="Attempt of the last run; 0 without runs.")
-    error = TextOrNull(allow_null=True, help_text="Error of the last run.")
+    error = TextOrNull(help_text="Error of the last run.")
     session = serializers.UUIDField(
         allow_null=True, help_text="Session that gets the results; null: the primary one."
     )

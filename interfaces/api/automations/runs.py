@@ -24,7 +24,10 @@ ATTENTION = "Why a run that succeeded may not have done what it should; null if 
 
 
 class AttentionOrNull(serializers.ChoiceField):
-    """Null instead of an empty text."""
+    """Why a run needs attention; null instead of an empty text."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(choices=ATTENTIONS, allow_null=True, help_text=ATTENTION, **options)
 
     def to_representation(self, value: Any) -> Any:
         return value or None
@@ -50,8 +53,8 @@ class RunOut(InSession):
     scheduled_message = serializers.CharField(source="scheduled_message_id", allow_null=True)
     scheduled_for = serializers.DateTimeField()
     state = serializers.ChoiceField(choices=RunState.choices)
-    reason = TextOrNull(allow_null=True)
-    attention = AttentionOrNull(choices=ATTENTIONS, allow_null=True, help_text=ATTENTION)
+    reason = TextOrNull()
+    attention = AttentionOrNull()
     slots_from = serializers.DateTimeField(allow_null=True)
     slots_to = serializers.DateTimeField(allow_null=True)
     count = serializers.IntegerField(source="slots_count", allow_null=True)
@@ -68,13 +71,13 @@ class RunOut(InSession):
         help_text="Tokens and requests of its last turn, and `usd` if there was a price."
     )
     prompt_ref = PromptRefOut(allow_null=True)
-    error = TextOrNull(allow_null=True)
-    provider_message = TextOrNull(allow_null=True, help_text="What the model's provider said of the error.")
+    error = TextOrNull()
+    provider_message = TextOrNull(help_text="What the model's provider said of the error.")
     deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
 
 
 class RunDetailOut(RunOut):
-    rendered_prompt = TextOrNull(allow_null=True)
+    rendered_prompt = TextOrNull()
     prompt_variables = serializers.DictField(allow_null=True)
 
 

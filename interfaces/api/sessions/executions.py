@@ -31,10 +31,10 @@ class StepOut(Output):
     title = serializers.CharField()
     status = serializers.ChoiceField(choices=[each.value for each in StepStatus])
     plan = serializers.SerializerMethodField(help_text="The number of its plan.")
-    tool = TextOrNull(allow_null=True)
+    tool = TextOrNull()
     arguments = serializers.DictField()
-    instruction = TextOrNull(allow_null=True, default="")
-    question = TextOrNull(allow_null=True)
+    instruction = TextOrNull(default="")
+    question = TextOrNull()
     confirm = serializers.BooleanField(default=False, help_text="The question is answered by yes or no.")
     consent = serializers.SerializerMethodField(
         help_text="For a tool that needs consent: asked, yes or no; null before the question."
@@ -61,7 +61,7 @@ class ObservationOut(Output):
         help_text="tool, error, reasoning, question, reply, message, update, or live:NAME."
     )
     text = serializers.CharField()
-    step = TextOrNull(allow_null=True)
+    step = TextOrNull()
 
 
 class ConsentOut(Output):
@@ -79,10 +79,8 @@ class QuestionOut(ConsentOut, InSession):
     question = serializers.CharField(source="text", help_text="The text of the question.")
     answered_by = serializers.IntegerField(source="answered_by_id", allow_null=True)
     turn = serializers.IntegerField(source="turn_id", help_text="The turn that asked it.")
-    execution = TextOrNull(
-        allow_null=True, help_text="The execution that waits for the answer; null in a chat."
-    )
-    run = TextOrNull(allow_null=True, help_text="The run that asked; null in a person's turn.")
+    execution = TextOrNull(help_text="The execution that waits for the answer; null in a chat.")
+    run = TextOrNull(help_text="The run that asked; null in a person's turn.")
     expires_at = serializers.DateTimeField(
         allow_null=True, help_text="Until when a scheduled run's question can be answered; else null."
     )
@@ -102,11 +100,11 @@ class ExecutionOut(InSession, Revised):
     goal = serializers.CharField()
     plan = serializers.IntegerField(source="plans", help_text="The number of the current plan.")
     steps = StepOut(many=True)
-    current_step = TextOrNull(allow_null=True)
+    current_step = TextOrNull()
     observations = ObservationOut(many=True)
     iterations = serializers.IntegerField()
-    question = TextOrNull(allow_null=True, help_text="The open question, or the last one.")
-    question_id = TextOrNull(allow_null=True)
+    question = TextOrNull(help_text="The open question, or the last one.")
+    question_id = TextOrNull()
     asked_at = serializers.DateTimeField(allow_null=True, help_text="When the question was asked.")
     consents = ConsentOut(
         many=True,
@@ -119,12 +117,10 @@ class ExecutionOut(InSession, Revised):
         read_only=True,
         help_text="Whether there are older ones that `consents` has no room for.",
     )
-    reply = TextOrNull(allow_null=True)
-    final_answer = TextOrNull(allow_null=True)
-    last_error = TextOrNull(allow_null=True)
-    closed_by = TextOrNull(
-        allow_null=True, help_text="Why it was cancelled while it waited: clear, person or newer."
-    )
+    reply = TextOrNull()
+    final_answer = TextOrNull()
+    last_error = TextOrNull()
+    closed_by = TextOrNull(help_text="Why it was cancelled while it waited: clear, person or newer.")
     updated_at = serializers.DateTimeField()
 
 

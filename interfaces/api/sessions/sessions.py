@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from django.db import transaction
 from drf_spectacular.utils import extend_schema, extend_schema_field
@@ -90,16 +89,13 @@ class WaitingOut(Output):
     execution = serializers.CharField(
         allow_null=True, help_text="The execution that waits for the answer; null in a chat."
     )
-    question_id = serializers.CharField(allow_null=True)
+    question_id = TextOrNull()
     question = serializers.CharField()
     status = serializers.ChoiceField(choices=[status.value for status in WAITING])
     asked_at = serializers.DateTimeField()
     calls = AskedCallOut(
         many=True, help_text="The calls that a yes allows; empty when the question is not about consent."
     )
-
-    def to_representation(self, instance: Any) -> Any:
-        return super().to_representation(instance | {"question_id": instance["question_id"] or None})
 
 
 class SessionOut(Output):
@@ -156,7 +152,7 @@ class MailOut(InSession):
     artifacts = Texts()
     priority = serializers.ChoiceField(choices=Priority.choices)
     state = serializers.ChoiceField(choices=MAIL_STATES)
-    reason = TextOrNull(allow_null=True)
+    reason = TextOrNull()
     turn = serializers.IntegerField(source="acknowledged_by_id", allow_null=True)
 
 
@@ -259,8 +255,8 @@ class DeliveryOut(SentOut, InSession):
     key = serializers.CharField(
         source="idempotency_key", help_text="The same in every attempt; receivers recognize repeats by it."
     )
-    reason = TextOrNull(allow_null=True, help_text="Why it was withheld or closed.")
-    last_error = TextOrNull(allow_null=True)
+    reason = TextOrNull(help_text="Why it was withheld or closed.")
+    last_error = TextOrNull()
     next_attempt_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
 

@@ -93,17 +93,14 @@ class TurnOut(InSession):
     state = serializers.ChoiceField(choices=TurnState.choices)
     content = serializers.CharField()
     reply = serializers.CharField(allow_null=True)
-    error = TextOrNull(allow_null=True, help_text="A short sentence.")
-    error_code = TextOrNull(allow_null=True)
-    provider_message = TextOrNull(allow_null=True, help_text="What the model's provider said of the error.")
+    error = TextOrNull(help_text="A short sentence.")
+    error_code = TextOrNull()
+    provider_message = TextOrNull(help_text="What the model's provider said of the error.")
     deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
     usage = serializers.DictField()
-    model = TextOrNull(
-        allow_null=True, help_text="The model that replied last: the agent's, or its fallback."
-    )
+    model = TextOrNull(help_text="The model that replied last: the agent's, or its fallback.")
     ended_by = TextOrNull(
-        allow_null=True,
-        help_text="How the model ended the answer: `stop`, `length`, `filter` or `refusal`. Null: there is no answer.",
+        help_text="How the model ended the answer: `stop`, `length`, `filter` or `refusal`; null without an answer."
     )
     attempt = serializers.IntegerField()
     lock_wait_ms = serializers.IntegerField(allow_null=True)

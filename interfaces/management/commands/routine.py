@@ -12,7 +12,7 @@ from automations.exceptions import RoutineNotFound
 from automations.models import Source
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
 from automations.routines.reads import routine_of, shown_routines
-from interfaces.terminal.command import agent_called
+from interfaces.terminal.command import agent_called, json_option
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent
 from sessions_app.spending.caps import budget_of, shown_caps
@@ -23,6 +23,7 @@ CHANGES = (
     *("title", "description", "instructions", "schedule", "execution_mode", "timezone"),
     *("timeout_seconds", "policy", "limits", "gate"),
 )
+OBJECTS = {"policy", "limits", "gate"}
 
 
 class _Parser(CommandParser):
@@ -97,27 +98,15 @@ def _fields(parser: ArgumentParser) -> None:
     parser.add_argument("--timeout-seconds", type=int, metavar="N")
     of_turn, of_runs = '{"max_tool_calls": 5}', '{"day": {"usd": "1.00"}}'
     gate = '{"kind": "http_changed", "url": "https://example.org/news"}'
-    parser.add_argument(
-        "--policy", type=_json("policy"), metavar="JSON", help=f"limits of one turn: {of_turn}"
-    )
-    parser.add_argument("--limits", type=_json("limits"), metavar="JSON", help=f"caps of its runs: {of_runs}")
-    parser.add_argument(
-        "--gate", type=_json("gate"), metavar="JSON", help=f"a check before the model: {gate}; null: none"
-    )
-
-
-def _json(name: str) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        try:
-            return json.loads(text)
-        except ValueError:
-            refuse(f"bad_{name}", f"--{name} must be a JSON object, not {text[:60]!r}")
-
-    return read
+    parser.add_argument("--policy", metavar="JSON", help=f"limits of one turn: {of_turn}")
+    parser.add_argument("--limits", metavar="JSON", help=f"caps of its runs: {of_runs}")
+    parser.add_argument("--gate", metavar="JSON", help=f"a check before the model: {gate}; null: none")
 
 
 def _given(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: options[name] for name in names if name in options}
+    """The given options of these names. BadInput."""
+    found = {name: options[name] for name in names if name in options}
+    return found | {name: json_option(name, found[name]) for name in OBJECTS & found.keys()}
 
 
 def _add(agent: Agent, options: dict[str, Any]) -> dict[str, Any]:
