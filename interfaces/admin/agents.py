@@ -8,6 +8,7 @@ Hooks and bots are read-only, without secrets, with actions to switch them on an
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -230,6 +231,10 @@ class DocumentAdmin(VerbAdmin[Document]):
             )
 
 
+def _switch_hook(hook: Hook, *, on: bool) -> None:
+    update_hook(hook.pk, {"enabled": on})
+
+
 @admin.register(Hook)
 class HookAdmin(ReadOnlyAdmin[Hook]):
     list_display = [
@@ -245,7 +250,7 @@ class HookAdmin(ReadOnlyAdmin[Hook]):
         row_action(
             name,
             f"{name.capitalize()} the selected hooks",
-            lambda row, on=is_on: update_hook(row.pk, {"enabled": on}),
+            partial(_switch_hook, on=is_on),
             f"was {name}d",
         )
         for name, is_on in (("enable", True), ("disable", False))
@@ -255,6 +260,10 @@ class HookAdmin(ReadOnlyAdmin[Hook]):
     @admin.display(description="session", ordering="session_id")
     def session_link(self, obj: Hook) -> str:
         return link(obj.session) if obj.session else "primary session"
+
+
+def _switch_bot(bot: TelegramBot, *, on: bool) -> None:
+    update_bot(bot.pk, enabled=on)
 
 
 @admin.register(TelegramBot)
@@ -269,7 +278,7 @@ class TelegramBotAdmin(ReadOnlyAdmin[TelegramBot]):
         row_action(
             f"switch_{way}",
             f"Switch the selected bots {way}",
-            lambda row, on=way == "on": update_bot(row.pk, enabled=on),
+            partial(_switch_bot, on=way == "on"),
             f"was switched {way}",
         )
         for way in ("on", "off")
