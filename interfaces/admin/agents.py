@@ -19,7 +19,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from agent_core.spending import Budget
-from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm, row_action
+from interfaces.admin.base import M, ReadOnlyAdmin, VerbAdmin, VerbForm, row_action
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
 from interfaces.admin.panels import Panel, as_json, cell, link, linked, list_url, spent_panel, used_panel
 from interfaces.http.strict_json import read_json
@@ -78,12 +78,26 @@ class ObjectField(StrictJSONField):
         return found
 
 
-class AgentForm(VerbForm[Agent]):
-    """Settings of an agent. Objects are shown in full, without secrets; `update_agent` merges them."""
+class CappedForm(VerbForm[M]):
+    """A form of a row with caps, which are shown in full: what is not among the given ones is removed."""
 
     class Meta:
-        field_classes = dict.fromkeys(("heartbeat", *MERGED), ObjectField)
+        field_classes = {"limits": ObjectField}
         help_texts = {"limits": CAPS_HELP}
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        if "limits" in self.cleaned_data:
+            given = self.cleaned_data["limits"] or {}
+            self.cleaned_data["limits"] = replacing(self.instance.limits, given)
+        return cleaned
+
+
+class AgentForm(CappedForm[Agent]):
+    """Settings of an agent. Objects are shown in full, without secrets; `update_agent` merges them."""
+
+    class Meta(CappedForm.Meta):
+        field_classes = dict.fromkeys(("heartbeat", *MERGED), ObjectField)
 
     field_of = {
         "agent_exists": "name",
@@ -107,8 +121,6 @@ class AgentForm(VerbForm[Agent]):
             given = self.cleaned_data[name] or {}
             removed = getattr(self.instance, name).keys() - given.keys()
             self.cleaned_data[name] = given | dict.fromkeys(removed)  # null removes a key
-        if "limits" in self.cleaned_data:
-            self.cleaned_data["limits"] = replacing(self.instance.limits, self.cleaned_data["limits"])
         return cleaned
 
 

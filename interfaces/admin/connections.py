@@ -14,8 +14,8 @@ from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from agent_core.connections import PROVIDERS
-from interfaces.admin.agents import CAPS_HELP, ObjectField
-from interfaces.admin.base import VerbAdmin, VerbForm
+from interfaces.admin.agents import CAPS_HELP, CappedForm, ObjectField
+from interfaces.admin.base import VerbAdmin
 from interfaces.admin.panels import Panel, spent_panel
 from sessions_app.connections.check import call_once
 from sessions_app.connections.edit import (
@@ -27,7 +27,7 @@ from sessions_app.connections.edit import (
 )
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Connection
-from sessions_app.spending.caps import budget_of, replacing
+from sessions_app.spending.caps import budget_of
 
 MOST_TESTS = 3  # of one request; each may take 30 s
 KEPT = "Empty keeps the stored one."
@@ -37,10 +37,10 @@ PRICES_HELP = (
 )
 
 
-class ConnectionForm(VerbForm[Connection]):
+class ConnectionForm(CappedForm[Connection]):
     """Settings of a connection. The secret's field is always shown empty."""
 
-    class Meta:
+    class Meta(CappedForm.Meta):
         field_classes = dict.fromkeys(("limits", "prices"), ObjectField)
         help_texts = {"limits": CAPS_HELP, "prices": PRICES_HELP}
 
@@ -79,10 +79,7 @@ class ConnectionForm(VerbForm[Connection]):
             "provider": given["provider"],
             "base_url": given["base_url"],
             "models": given["allowed_models"],
-            "limits": {
-                "requests_per_minute": given["requests_per_minute"],
-                **replacing(self.instance.limits, given["limits"] or {}),
-            },
+            "limits": {"requests_per_minute": given["requests_per_minute"], **given["limits"]},
             "prices": given["prices"] or {},
         }
 

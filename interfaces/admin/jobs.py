@@ -33,8 +33,8 @@ from automations.schedules.describe import describe_job
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until, state_of, usage_of_runs
-from interfaces.admin.agents import CAPS_HELP, ObjectField
-from interfaces.admin.base import VerbAdmin, VerbForm, clean_line, row_action
+from interfaces.admin.agents import CappedForm
+from interfaces.admin.base import VerbAdmin, clean_line, row_action
 from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.panels import (
     Panel,
@@ -45,10 +45,11 @@ from interfaces.admin.panels import (
     list_url,
     outcome,
     spent_panel,
+    table,
     used_panel,
 )
 from sessions_app.sessions.delete import Deletion
-from sessions_app.spending.caps import budget_of, replacing
+from sessions_app.spending.caps import budget_of
 
 KIND_OF = {
     "cron": ScheduleKind.CRON,
@@ -66,12 +67,8 @@ def _line(help_text: str, **more: Any) -> forms.CharField:
     return forms.CharField(required=False, widget=widget, help_text=help_text, **more)
 
 
-class JobForm(VerbForm[CronJob]):
+class JobForm(CappedForm[CronJob]):
     """The fields that a person may set. Most checks are those of `create_job` and `update_job`."""
-
-    class Meta:
-        field_classes = {"limits": ObjectField}
-        help_texts = {"limits": CAPS_HELP}
 
     field_of = {
         "bad_cron": "cron",
@@ -132,8 +129,6 @@ class JobForm(VerbForm[CronJob]):
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
         given = self.cleaned_data
-        if "limits" in given:
-            given["limits"] = replacing(self.instance.limits, given["limits"] or {})
         for name in given.keys() & set(NUMBERS):
             given[name] = given[name] or 0
         for name, kind in KIND_OF.items():
@@ -354,29 +349,18 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
         if (used := usage_of_runs(obj.pk)).runs:
             yield used_panel(used.words)
         runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn", "job")
-        yield Panel(
-            title=f"Last {LAST} runs",
-            headers=[
-                "slot (UTC)",
-                "state",
-                "what happened",
-                "turn",
-                "lag ms",
-                "duration ms",
-                "answer or error",
-            ],
-            rows=[
-                [
-                    link(run, run.scheduled_for),
-                    outcome(run.state, run.attention),
-                    sentence_of(run, explanation),
-                    link(run.turn),
-                    run.lag_ms,
-                    run.duration_ms,
-                    cell(run.error_detail or run.error or run.response_summary),
-                ]
-                for run in runs[:LAST]
-            ],
+        yield table(
+            f"Last {LAST} runs",
+            runs[:LAST],
+            {
+                "slot (UTC)": lambda run: link(run, run.scheduled_for),
+                "state": lambda run: outcome(run.state, run.attention),
+                "what happened": lambda run: sentence_of(run, explanation),
+                "turn": lambda run: link(run.turn),
+                "lag ms": lambda run: run.lag_ms,
+                "duration ms": lambda run: run.duration_ms,
+                "answer or error": lambda run: cell(run.error_detail or run.error or run.response_summary),
+            },
             more=list_url(RunRecord, job__id__exact=obj.pk),
         )
 

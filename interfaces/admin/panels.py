@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -132,6 +132,14 @@ def outcome(state: str, attention: str) -> SafeString:
 def delivery_states(row: Any) -> str:
     """A column with the state of each delivery of a row that has `shown_deliveries`."""
     return ", ".join(f"{each['channel']}: {each['state']}" for each in row.shown_deliveries) or "-"
+
+
+def table(
+    title: str, rows: Iterable[Any], columns: Mapping[str, Callable[[Any], Any]], more: str = ""
+) -> Panel:
+    """A panel with a line for each row. `columns`: by header, what is shown of a row."""
+    cells = [[shown(row) for shown in columns.values()] for row in rows]
+    return Panel(title=title, headers=[*columns], rows=cells, more=more)
 
 
 def used_panel(words: str) -> Panel:

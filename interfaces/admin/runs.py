@@ -17,7 +17,7 @@ from automations.runs.describe import CANCELLED, FAILED, GAPS
 from automations.scheduled_messages import cancel_message
 from interfaces.admin.base import ReadOnlyAdmin, row_action, value_filter
 from interfaces.admin.jobs import explanation_of, sentence_of
-from interfaces.admin.panels import Panel, beginning, delivery_states, label, link, linked, state_label
+from interfaces.admin.panels import Panel, beginning, delivery_states, label, link, linked, state_label, table
 from sessions_app.reads.selectors import with_deliveries
 
 
@@ -127,20 +127,17 @@ class ScheduledMessageAdmin(ReadOnlyAdmin[ScheduledMessage]):
     def panels(self, obj: ScheduledMessage) -> Iterable[Panel]:
         yield from super().panels(obj)
         runs = RunRecord.objects.filter(scheduled_message=obj).select_related("turn")
-        yield Panel(
-            title="Run",
-            headers=["due (UTC)", "state", "reason", "turn", "lag ms", "error"],
-            rows=[
-                [
-                    link(run, run.scheduled_for),
-                    label(run.state),
-                    run.reason,
-                    link(run.turn),
-                    run.lag_ms,
-                    run.error,
-                ]
-                for run in runs
-            ],
+        yield table(
+            "Run",
+            runs,
+            {
+                "due (UTC)": lambda run: link(run, run.scheduled_for),
+                "state": lambda run: label(run.state),
+                "reason": lambda run: run.reason,
+                "turn": lambda run: link(run.turn),
+                "lag ms": lambda run: run.lag_ms,
+                "error": lambda run: run.error,
+            },
         )
         if replaced := obj.replaced.order_by("send_at", "pk"):
             rows = [[link(row), row.send_at] for row in replaced]

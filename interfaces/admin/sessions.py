@@ -19,7 +19,7 @@ from automations.models import CronJob, ScheduledMessage
 from automations.schedules.describe import describe_job
 from interfaces.admin.base import VerbAdmin, VerbForm, clean_line, row_action
 from interfaces.admin.deletion import TwoStepDelete
-from interfaces.admin.panels import Panel, cell, label, link, list_url
+from interfaces.admin.panels import Panel, cell, label, link, list_url, table
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
 from sessions_app.queue.threads import target_ids
 from sessions_app.sessions.delete import Deletion, delete_session
@@ -49,19 +49,16 @@ class SessionForm(VerbForm[Session]):
 def _appointments(session: Session) -> Iterable[Panel]:
     """The session's automations, with the routines whose home it is, and its scheduled messages."""
     jobs = CronJob.objects.filter(Q(session=session) | Q(home=session)).select_related("clock", "agent")
-    yield Panel(
-        title="Automations",
-        headers=["name", "id", "schedule", "enabled", "next run (UTC)"],
-        rows=[
-            [
-                link(job),
-                job.pk,
-                describe_job(job, job.agent.timezone),
-                "yes" if job.enabled else "no",
-                job.clock.next_run_at,
-            ]
-            for job in jobs.order_by("created_at")[:MOST]
-        ],
+    yield table(
+        "Automations",
+        jobs.order_by("created_at")[:MOST],
+        {
+            "name": link,
+            "id": lambda job: job.pk,
+            "schedule": lambda job: describe_job(job, job.agent.timezone),
+            "enabled": lambda job: "yes" if job.enabled else "no",
+            "next run (UTC)": lambda job: job.clock.next_run_at,
+        },
         more=list_url(CronJob, session__id__exact=session.pk),
     )
     scheduled = ScheduledMessage.objects.filter(session=session).order_by("-created_at", "-pk")

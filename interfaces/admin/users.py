@@ -28,8 +28,8 @@ from django.utils.html import format_html
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from agent_core.spending import MICRO, dollars_text
-from interfaces.admin.agents import CAPS_HELP, ObjectField
-from interfaces.admin.base import PageAdmin, ReadOnlyAdmin, VerbAdmin, VerbForm
+from interfaces.admin.agents import CappedForm
+from interfaces.admin.base import PageAdmin, ReadOnlyAdmin, VerbAdmin
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
 from interfaces.admin.panels import Panel, link, spent_panel, used_panel
 from sessions_app.exceptions import SessionsError
@@ -38,7 +38,7 @@ from sessions_app.reads.usage import total_of
 from sessions_app.sessions.delete import Deletion
 from sessions_app.sessions.dependents import Blocker
 from sessions_app.spending.accounts import set_user_caps
-from sessions_app.spending.caps import budget_of, caps_text, replacing
+from sessions_app.spending.caps import budget_of, caps_text
 from sessions_app.tokens.issue import revoke_tokens
 
 PAGES = {  # of the subjects of caps, by scope
@@ -49,14 +49,10 @@ PAGES = {  # of the subjects of caps, by scope
 }
 
 
-class UserLimitsForm(VerbForm[UserLimits]):
+class UserLimitsForm(CappedForm[UserLimits]):
     """The caps of a user, as one object."""
 
     field_of = {"bad_limits": "limits"}
-
-    class Meta:
-        field_classes = {"limits": ObjectField}
-        help_texts = {"limits": CAPS_HELP}
 
 
 def panels_of_user(user_id: int) -> Iterable[Panel]:
@@ -80,10 +76,10 @@ class UserLimitsAdmin(VerbAdmin[UserLimits]):
     form_only = ()
 
     def create(self, request: HttpRequest, form: Any) -> UserLimits:
-        return set_user_caps(form.cleaned_data["user"].pk, form.cleaned_data["limits"] or {})
+        return set_user_caps(form.cleaned_data["user"].pk, form.cleaned_data["limits"])
 
     def change(self, request: HttpRequest, obj: UserLimits, form: Any) -> None:
-        set_user_caps(obj.pk, replacing(obj.limits, form.cleaned_data["limits"] or {}))
+        set_user_caps(obj.pk, form.cleaned_data["limits"])
 
     def panels(self, obj: UserLimits) -> Iterable[Panel]:
         return panels_of_user(obj.pk)

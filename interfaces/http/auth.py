@@ -60,15 +60,11 @@ class TicketAuthentication(authentication.BaseAuthentication):
 def _accepted(token: ApiToken | None, refusal: str) -> tuple[User, ApiToken]:
     if token is None:
         raise AuthenticationFailed(refusal)
-    put_limit(token.user, _limit(token))
-    note_use(token)
-    return token.user, token
-
-
-def _limit(token: ApiToken) -> Limit:
     session_id = token.session_id
     shown_id = None if session_id is None else target_ids([session_id]).get(session_id)
-    return Limit(agent_id=token.agent_id, session_id=session_id, shown_id=shown_id)
+    put_limit(token.user, Limit(agent_id=token.agent_id, session_id=session_id, shown_id=shown_id))
+    note_use(token)
+    return token.user, token
 
 
 def right_of(request: Request) -> Right:
@@ -109,14 +105,12 @@ class HasScope(BasePermission):
         if not isinstance(token, ApiToken):
             return False
         scope = required_scope(view, method)
-        if scope is None or not token.allows(scope):
-            raise InsufficientScope(_refusal(token, scope))
+        if scope is None:
+            raise InsufficientScope("no token allows this")
+        if not token.allows(scope):
+            raise InsufficientScope(
+                f"this needs the scope {scope.value}; the token has {', '.join(token.scopes)}"
+            )
         if token.is_limited and not view.kwargs and _as_declared(method) not in view.within_limits:
             raise BeyondLimit
         return True
-
-
-def _refusal(token: ApiToken, scope: TokenScope | None) -> str:
-    if scope is None:
-        return "no token allows this"
-    return f"this needs the scope {scope.value}; the token has {', '.join(token.scopes)}"

@@ -39,7 +39,6 @@ class Conversation:
     is_primary: bool
     is_unread: bool
     is_waiting: bool
-    at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +138,6 @@ def _line(row: Any, read: dict[uuid.UUID, int], text: str | None) -> Conversatio
         is_primary=row.type == SessionType.PRIMARY,
         is_unread=(row.shown_seq or 0) > read.get(row.target_id, 0),
         is_waiting=row.waiting_size > 0,
-        at=row.updated_at,
     )
 
 

@@ -24,33 +24,28 @@ PROBES = {"/healthz", "/readyz", "/metrics"}  # asked by machines, and never lim
 log = structlog.get_logger(__name__)
 
 _BAD_VALUES = (ValidationError, ValueError, OverflowError, DataError)
-TITLES = {
-    400: "That did not work",
-    403: "You may not see this",
-    404: "There is nothing here",
-    405: "This address is not a page",
-    409: "Not possible right now",
-    413: "That is too large",
-    429: "Too many requests",
-    500: "Something went wrong",
-    503: "The server is busy",
-}
-TEXTS = {
-    400: "The browser sent something that the server does not understand.",
-    403: "Reload the page you came from and try again. If that does not help, sign in again.",
-    404: "The page does not exist, or it is not yours.",
-    405: "It takes what a form sends. Go back to the page with the form.",
-    413: "The form has more text than the server takes.",
-    500: "It was a mistake of the server, and it was logged. Try again.",
-    503: "Try again in a few seconds.",
+PAGES = {  # the title and the text of each status; errors that have only a status show this text
+    400: ("That did not work", "The browser sent something that the server does not understand."),
+    403: (
+        "You may not see this",
+        "Reload the page you came from and try again. If that does not help, sign in again.",
+    ),
+    404: ("There is nothing here", "The page does not exist, or it is not yours."),
+    405: ("This address is not a page", "It takes what a form sends. Go back to the page with the form."),
+    409: ("Not possible right now", ""),
+    413: ("That is too large", "The form has more text than the server takes."),
+    429: ("Too many requests", ""),
+    500: ("Something went wrong", "It was a mistake of the server, and it was logged. Try again."),
+    503: ("The server is busy", "Try again in a few seconds."),
 }
 
 
 def error_page(request: HttpRequest, status: int, text: str = "") -> HttpResponse:
     """The error for a browser. It reads nothing from the database, which may be away."""
+    title, usual = PAGES.get(status, PAGES[400])
     if status == HTTPStatus.INTERNAL_SERVER_ERROR and (found := current_id()):
-        text = f"{TEXTS[status]} If it happens again, tell the administrator this id: {found}"
-    title, text = TITLES.get(status, TITLES[400]), _sentence(text) or TEXTS.get(status, TEXTS[400])
+        text = f"{usual} If it happens again, tell the administrator this id: {found}"
+    text = _sentence(text) or usual or PAGES[400][1]
     if is_fragment(request):
         return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
     shown = render_to_string("web/error.html", {"title": title, "text": text})
