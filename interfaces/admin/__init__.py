@@ -2,11 +2,9 @@
 
 from interfaces.admin import (  # noqa: F401 - each registers its pages
     agents,
-    connections,
     internals,
     jobs,
     runs,
     sessions,
-    turns,
     users,
 )

@@ -2,8 +2,7 @@
 
 from django.urls import path
 
-from interfaces.api import usage
-from interfaces.api.agents import agents, connections, hooks, tokens
+from interfaces.api.agents import account, agents, connections, hooks
 from interfaces.api.automations import automations, messages, routines, runs
 from interfaces.api.sessions import executions, sessions, streams, turns
 
@@ -55,9 +54,9 @@ urlpatterns = [
     path("deliveries/", sessions.DeliveriesOfUser.as_view()),
     path("deliveries/<int:delivery_id>/", sessions.DeliveryDetail.as_view()),
     path("deliveries/<int:delivery_id>/redeliver/", sessions.Redelivery.as_view()),
-    path("tokens/", tokens.TokenList.as_view()),
-    path("tokens/<slug:token_id>/", tokens.TokenDetail.as_view()),
-    path("stream-tickets/", tokens.StreamTickets.as_view()),
+    path("tokens/", account.TokenList.as_view()),
+    path("tokens/<slug:token_id>/", account.TokenDetail.as_view()),
+    path("stream-tickets/", account.StreamTickets.as_view()),
     path("sessions/<uuid:session_id>/automations/", automations.AutomationList.as_view()),
     path("automations/", automations.AutomationsOfUser.as_view()),
     path("automations/<slug:job_id>/", automations.AutomationDetail.as_view()),
@@ -73,5 +72,5 @@ urlpatterns = [
     path("runs/<str:run_id>/", runs.RunDetail.as_view()),
     path("runs/<str:run_id>/retry/", runs.RunRetry.as_view()),
     path("schedules/preview/", automations.SchedulePreview.as_view()),
-    path("usage/", usage.UsageOfUser.as_view()),
+    path("usage/", account.UsageOfUser.as_view()),
 ]

@@ -14,8 +14,20 @@ from agent_core.execution import AT_WORK, WAITING
 from agent_core.turn.consent import shown_value
 from interfaces.http.headers import is_fragment
 from interfaces.web import transcript
-from interfaces.web.conversations import Listing, conversations, latest, mark_read, search, title_of
-from interfaces.web.pages import fragment, leave_to, page, person, person_page, whole_number
+from interfaces.web.pages import (
+    Listing,
+    conversations,
+    fragment,
+    latest,
+    leave_to,
+    mark_read,
+    page,
+    person,
+    person_page,
+    search,
+    title_of,
+    whole_number,
+)
 from interfaces.web.rendering import LONGEST, render_growing
 from sessions_app.exceptions import NotWaiting, QuestionTaken
 from sessions_app.models import (

@@ -20,7 +20,7 @@ from interfaces.http.fields import MOST_ERRORS
 from interfaces.http.server.bodies import LONGEST_BODY
 from interfaces.http.strict_json import DEEPEST, MOST_VALUES, read_json
 from interfaces.web import transcript
-from interfaces.web.conversations import conversations
+from interfaces.web.pages import conversations
 from sessions_app.models import ConsentQuestion, ExecutionState, Message, Session, Turn
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from tests.api.conftest import Caller, for_each, problem

@@ -25,8 +25,7 @@ from automations.selectors import usage_of_runs
 from interfaces.http.headers import is_fragment
 from interfaces.web.appointments.forms import own_settings
 from interfaces.web.conversation import can_write
-from interfaces.web.conversations import title_of
-from interfaces.web.pages import fragment, page, person, person_page, whole_number
+from interfaces.web.pages import fragment, page, person, person_page, title_of, whole_number
 from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
 from sessions_app.spending.caps import caps_in_words

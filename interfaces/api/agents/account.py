@@ -1,4 +1,4 @@
-"""Tokens of the user, and tickets for event streams."""
+"""What belongs to a user and to no agent: API tokens, tickets for event streams, and what turns used and cost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from rest_framework.response import Response
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import NO_STORE, ApiView
 from interfaces.http.fields import Input, Items, Moment, OneOf, Output, Text
+from interfaces.http.query import TIME, Parameter
 from sessions_app.exceptions import BadInput, InsufficientScope, NotFound
 from sessions_app.models import ApiToken, TokenScope
 from sessions_app.models.access import LONGEST_NAME
-from sessions_app.reads import selectors
+from sessions_app.reads import selectors, usage
 from sessions_app.tokens.issue import NewToken, make_token, revoke_tokens
 from sessions_app.tokens.tickets import issue_ticket
 
@@ -141,3 +142,44 @@ class StreamTickets(ApiView):
         ticket, expires_at = issue_ticket(used)
         body = TicketOut({"ticket": ticket, "expires_at": expires_at}).data
         return Response(body, status=status.HTTP_201_CREATED, headers=NO_STORE)
+
+
+class UsageRowOut(Output):
+    key = serializers.CharField(
+        help_text="The agent's name, the id (`shared`: of several routines), the model or the day (UTC)."
+    )
+    name = serializers.CharField()
+    calls = serializers.IntegerField(help_text="Model calls that were answered.")
+    input_tokens = serializers.IntegerField()
+    output_tokens = serializers.IntegerField()
+    usd = serializers.CharField(help_text="US dollars of what has a price.")
+    unpriced_tokens = serializers.IntegerField(help_text="Tokens of models without a price.")
+
+
+class UsageOut(Output):
+    by = serializers.ChoiceField(choices=usage.BY)
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    complete = serializers.BooleanField(
+        help_text=f"False: the period has more than {usage.MOST_SUMMED:,} turns, and only the newest are summed."
+    )
+    results = UsageRowOut(many=True, help_text=f"At most {usage.MOST_RESULTS:,}, those with the most tokens.")
+
+
+class UsageOfUser(ApiView):
+    scopes = {"get": READ}
+    within_limits = {"get"}
+    takes = {
+        "get": (
+            Parameter(name="by", description="Default: agent.", choices=usage.BY),
+            Parameter(name="since", description="Default: 30 days before `until`.", format=TIME),
+            Parameter(name="until", description="Default: now.", format=TIME),
+        )
+    }
+
+    @extend_schema(responses=UsageOut)
+    def get(self, _request: Request) -> Response:
+        """Sum tokens and US dollars of your turns, as far as they are kept."""
+        wanted = self.wanted()
+        found = usage.usage_of(self.user, **({"by": "agent"} | wanted))
+        return Response(UsageOut(found).data)
