@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,6 @@ SEARCH = "search"
 class Parameter:
     """A query parameter. `choices` are its only values; without any it takes a text of this format.
 
-    `known` returns its only values where plugins add some, so that the schema cannot name them.
     `schema` describes a parameter that its reader checks, such as those of pagination.
     `lookup`: the queryset lookup of a filter, by default the parameter's name.
     """
@@ -36,7 +35,6 @@ class Parameter:
     name: str
     description: str = ""
     choices: tuple[str, ...] = ()
-    known: Callable[[], Iterable[str]] | None = None
     format: str = ""
     lookup: str = ""
     longest: int = LONGEST_VALUE
@@ -48,8 +46,6 @@ class Parameter:
             return f"must be one of {', '.join(self.choices)}"
         if self.schema is None and len(value) > self.longest:
             return f"must have at most {self.longest:,} characters"
-        if self.known is not None and value not in (names := sorted(self.known())):
-            return f"must be one of {', '.join(names)}"
         if self.format == TIME and moment_of(value) is None:
             return (
                 "must be an ISO time with an offset, such as 2027-01-01T09:00:00Z (in an address, + is %2B)"

@@ -35,6 +35,21 @@ def errors_in_one_line() -> Iterator[None]:
         raise CommandError(f"the database does not answer ({name}); run `{doctor}`") from None
 
 
+class LinesCommand(BaseCommand):
+    """Prints `lines`. Exit code 1 with one line if something is refused, or the database is away."""
+
+    requires_system_checks = ()
+
+    def lines(self, options: dict[str, Any]) -> Iterator[str]:
+        """What the command does, and says of it."""
+        raise NotImplementedError
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        with errors_in_one_line():
+            for line in self.lines(options):
+                self.stdout.write(plain(line))
+
+
 class ImportCommand(BaseCommand):
     """Imports a file or folder into an agent, and prints a report."""
 

@@ -289,12 +289,8 @@ class DeliveriesOfUser(ApiView):
     ordering = ("-place",)
     takes = {
         "get": (
-            *(
-                agent_parameter("session__agent__name"),
-                SESSION,
-                STATE,
-                Parameter(name="channel", longest=64, known=all_names),
-            ),
+            *(agent_parameter("session__agent__name"), SESSION, STATE),
+            Parameter(name="channel", longest=64),
             Parameter(name="reason", longest=300, description="As `reason` of the delivery says it."),
             *time_parameters("created_at"),
             search_parameter("the address"),
@@ -304,6 +300,7 @@ class DeliveriesOfUser(ApiView):
     @extend_schema(responses=DeliveryOut(many=True))
     def get(self, _request: Request) -> Response:
         """List your deliveries in all sessions, the newest first."""
+        self.check_value("channel", all_names(), lambda only: history.deliveries_of_user(self.user, only))
         return self.page(history.deliveries_of_user(self.user, self.wanted(), self.term), DeliveryOut)
 
 

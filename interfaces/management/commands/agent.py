@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
-from interfaces.terminal.command import choose_agent, errors_in_one_line, json_option, plain
+from interfaces.terminal.command import LinesCommand, choose_agent, json_option
 from sessions_app.agents.edit import update_agent
 from sessions_app.agents.mcp_servers import visible_servers
 from sessions_app.connections.usable import model_warnings
@@ -21,9 +20,8 @@ SHOWN = (
 OBJECTS = {"heartbeat", "policy", "model_settings"}
 
 
-class Command(BaseCommand):
+class Command(LinesCommand):
     help = "Show the settings of an agent as the API does, or change them. Prints one JSON object."
-    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--agent", metavar="NAME", help="NAME, or USER/NAME; default: the only one")
@@ -33,13 +31,11 @@ class Command(BaseCommand):
             help='what the API\'s PATCH takes, such as {"heartbeat": {"enabled": true}}',
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        """Exit code 1 with one line if it is refused."""
-        with errors_in_one_line():
-            agent = choose_agent(options["agent"])
-            if options["set"] is not None:
-                agent = update_agent(agent.pk, _changes(options["set"]))
-            self.stdout.write(plain(json.dumps(_shown(agent), ensure_ascii=False, indent=2)))
+    def lines(self, options: dict[str, Any]) -> Iterator[str]:
+        agent = choose_agent(options["agent"])
+        if options["set"] is not None:
+            agent = update_agent(agent.pk, _changes(options["set"]))
+        yield json.dumps(_shown(agent), ensure_ascii=False, indent=2)
 
 
 def _changes(text: str) -> dict[str, Any]:

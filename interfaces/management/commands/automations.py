@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 from django.db.models.functions import Now
 
 from automations import selectors
@@ -20,7 +19,7 @@ from automations.models import Attention, CronJob, RunState, ScheduleKind
 from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job, preview
 from automations.schedules.zone_files import zone_or_utc
-from interfaces.terminal.command import choose_agent, choose_session, errors_in_one_line, json_option, plain
+from interfaces.terminal.command import LinesCommand, choose_agent, choose_session, json_option
 from sessions_app.models import Agent, ConsentState, Session
 from sessions_app.questions.question_reads import questions_of
 from sessions_app.questions.unattended import until
@@ -33,9 +32,8 @@ NULL = "null"  # removes what is set
 LONGEST_NAME = 30  # characters in the list
 
 
-class Command(BaseCommand):
+class Command(LinesCommand):
     help = "List, preview, add, change and explain the automations of an agent; list its runs, try failed ones again."
-    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", metavar="list | add | update | explain | runs | retry")
@@ -65,8 +63,7 @@ class Command(BaseCommand):
             "id", help="the automation's id, as `list` shows it, or a run's, as `runs` does"
         )
 
-    def handle(self, *args: Any, verb: str | None, **options: Any) -> None:
-        """Exit code 1 with one line if it is refused."""
+    def lines(self, options: dict[str, Any]) -> Iterator[str]:
         verbs: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
             "add": _add,
             "update": _update,
@@ -74,9 +71,7 @@ class Command(BaseCommand):
             "runs": _runs,
             "retry": _retry,
         }
-        with errors_in_one_line():
-            for line in verbs.get(verb or "", _list)(options):
-                self.stdout.write(plain(line))
+        return verbs.get(options["verb"] or "", _list)(options)
 
 
 def _of_session(parser: ArgumentParser) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db.models import QuerySet
 
 from agent_core.spending import Budget
-from interfaces.terminal.command import choose_agent, errors_in_one_line, json_option, plain
+from interfaces.terminal.command import LinesCommand, choose_agent, json_option
 from sessions_app.agents.edit import update_agent
 from sessions_app.connections.edit import update_connection
 from sessions_app.exceptions import BadInput
@@ -33,9 +33,8 @@ class Subject:
     user: User | None = None
 
 
-class Command(BaseCommand):
+class Command(LinesCommand):
     help = "Show the caps of an agent, a connection or a user, what is spent of them, and what turns cost. Set them."
-    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--agent", metavar="NAME", help="NAME, or USER/NAME; default: the only one")
@@ -49,19 +48,16 @@ class Command(BaseCommand):
             "--prices", metavar="JSON", help='of the connection: {"gpt-5": {"input": "1", "output": "8"}}'
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        """Exit code 1 with one line if it is refused."""
-        with errors_in_one_line():
-            given = {name: options[name] for name in ("limits", "prices") if options[name] is not None}
-            changes = {name: json_option(name, text) for name, text in given.items()}
-            if options["agent"] and (options["user"] or options["connection"]):
-                raise BadInput("--agent is given alone; name another user's as USER/NAME")
-            if "prices" in changes and not options["connection"]:
-                raise BadInput("--prices belongs to --connection", code="bad_prices")
-            if changes:
-                _subject(options).change(changes)
-            for line in _lines(_subject(options), options["by"] or "agent"):
-                self.stdout.write(plain(line))
+    def lines(self, options: dict[str, Any]) -> Iterator[str]:
+        given = {name: options[name] for name in ("limits", "prices") if options[name] is not None}
+        changes = {name: json_option(name, text) for name, text in given.items()}
+        if options["agent"] and (options["user"] or options["connection"]):
+            raise BadInput("--agent is given alone; name another user's as USER/NAME")
+        if "prices" in changes and not options["connection"]:
+            raise BadInput("--prices belongs to --connection", code="bad_prices")
+        if changes:
+            _subject(options).change(changes)
+        yield from _lines(_subject(options), options["by"] or "agent")
 
 
 def _subject(options: dict[str, Any]) -> Subject:

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from interfaces.terminal.command import choose_session, errors_in_one_line, plain
+from interfaces.terminal.command import LinesCommand, choose_session
 from sessions_app.models import ApiToken, TokenScope
 from sessions_app.reads import selectors
 from sessions_app.tokens.issue import LONGEST_LIFE, NewToken, make_token, revoke_tokens
 
 
-class Command(BaseCommand):
+class Command(LinesCommand):
     help = "List, make and revoke the API tokens of a user."
-    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         commands = parser.add_subparsers(dest="what", required=True)
@@ -31,16 +31,14 @@ class Command(BaseCommand):
         making.add_argument("--days", type=int, help="how long it lives; without it, until it is revoked")
         revoking.add_argument("id", help="as `list` shows it")
 
-    def handle(self, *args: Any, what: str, user: str, **options: Any) -> None:
-        """Run one of the commands."""
-        owner = User.objects.filter(username=user).first()
+    def lines(self, options: dict[str, Any]) -> Iterator[str]:
+        owner = User.objects.filter(username=options["user"]).first()
         if owner is None:
-            raise CommandError(f"there is no user {user!r}")
-        act = {"list": self._list, "make": self._make, "revoke": self._revoke}[what]
-        with errors_in_one_line():
-            act(owner, options)
+            raise CommandError(f"there is no user {options['user']!r}")
+        act = {"list": self._list, "make": self._make, "revoke": self._revoke}[options["what"]]
+        return act(owner, options)
 
-    def _list(self, owner: User, _options: dict[str, Any]) -> None:
+    def _list(self, owner: User, _options: dict[str, Any]) -> Iterator[str]:
         for each in ApiToken.objects.filter(user=owner).select_related("agent").order_by("created_at", "pk"):
             limit = f"agent {each.agent.name}" if each.agent else f"session {each.session_id}"
             words = [
@@ -50,11 +48,11 @@ class Command(BaseCommand):
                 limit if each.is_limited else "everything",
                 f"expires {each.expires_at:%Y-%m-%d %H:%M} UTC" if each.expires_at else "does not expire",
                 f"used {each.last_used_at:%Y-%m-%d %H:%M} UTC" if each.last_used_at else "never used",
-                plain(each.name),
+                each.name,
             ]
-            self.stdout.write("  ".join(words))
+            yield "  ".join(words)
 
-    def _make(self, owner: User, options: dict[str, Any]) -> None:
+    def _make(self, owner: User, options: dict[str, Any]) -> Iterator[str]:
         days = options["days"]
         if days is not None and not 1 <= days <= LONGEST_LIFE.days:
             raise CommandError(f"--days must be 1 to {LONGEST_LIFE.days}")
@@ -65,8 +63,9 @@ class Command(BaseCommand):
             session=choose_session(options["session"], None) if options["session"] else None,
             expires_at=None if days is None else datetime.now(UTC) + timedelta(days=days),
         )
-        self.stdout.write(make_token(owner, new)[1])
+        yield make_token(owner, new)[1]
 
-    def _revoke(self, owner: User, options: dict[str, Any]) -> None:
+    def _revoke(self, owner: User, options: dict[str, Any]) -> Iterator[str]:
         if not revoke_tokens(ApiToken.objects.filter(user=owner, pk=options["id"])):
             raise CommandError(f"{owner.get_username()} has no token {options['id']!r}")
+        return iter(())
