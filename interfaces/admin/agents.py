@@ -21,7 +21,6 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from agent_core.connections import PROVIDERS
-from agent_core.spending import Budget
 from interfaces.admin.base import M, ReadOnlyAdmin, VerbAdmin, VerbForm, row_action
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
 from interfaces.admin.panels import Panel, as_json, cell, link, linked, list_url, spent_panel, used_panel
@@ -186,9 +185,7 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
             update_agent(obj.pk, form.changes, revision=form.cleaned_data["seen_revision"])
 
     def panels(self, obj: Agent) -> Iterable[Panel]:
-        yield from spent_panel(
-            Budget(scope="agent", subject=str(obj.pk), name="", limits=obj.limits, zone=obj.timezone)
-        )
+        yield from spent_panel(budget_of("agent", obj.pk, obj.limits, zone=obj.timezone))
         yield used_panel(total_of(Turn.objects.filter(owner_id=obj.owner_id, session__agent=obj)).words)
         documents = Document.objects.filter(agent=obj).order_by("name").defer("content")
         yield Panel(

@@ -13,7 +13,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, RangeDateTime
 
 from automations.jobs.failing import try_again
 from automations.models import RunRecord, RunState, ScheduledMessage
-from automations.runs.describe import CANCELLED, FAILED, GAPS
+from automations.runs.describe import REASONS
 from automations.scheduled_messages import cancel_message
 from interfaces.admin.base import ReadOnlyAdmin, row_action, value_filter
 from interfaces.admin.jobs import explanation_of, sentence_of
@@ -48,7 +48,7 @@ class RunRecordAdmin(ReadOnlyAdmin[RunRecord]):
     ]  # fmt: skip
     list_select_related = ["job", "job__agent", "scheduled_message__session__agent"]
     list_filter = [
-        "state", "attention", value_filter("reason", lambda: sorted({*GAPS, *CANCELLED, *FAILED})),
+        "state", "attention", value_filter("reason", lambda: sorted(REASONS)),
         ("job__agent", AutocompleteSelectFilter), ("created_at", TimeRange),
         ("not_before", admin.EmptyFieldListFilter),
     ]  # fmt: skip

@@ -17,7 +17,6 @@ from django.utils.html import format_html
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from agent_core.exceptions import FINAL_CODES, PASSING_CODES
 from automations.models import CronJob, ScheduledMessage
 from automations.schedules.describe import describe_job
 from interfaces.admin.base import ReadOnlyAdmin, VerbAdmin, VerbForm, clean_line, row_action, value_filter
@@ -37,7 +36,6 @@ from interfaces.admin.panels import (
 )
 from sessions_app.channels import base as channels
 from sessions_app.deliveries import outbox
-from sessions_app.metrics import TURN_LIMITS
 from sessions_app.models import (
     Delivery,
     DeliveryState,
@@ -49,6 +47,7 @@ from sessions_app.models import (
     TurnStep,
 )
 from sessions_app.queue.cancel import cancel_turn
+from sessions_app.queue.kinds import ERROR_CODES
 from sessions_app.queue.threads import target_ids
 from sessions_app.reads.selectors import with_deliveries
 from sessions_app.sessions.delete import Deletion, delete_session
@@ -103,7 +102,7 @@ def _appointments(session: Session) -> Iterable[Panel]:
 class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
     form = SessionForm
     list_display = [
-        "name", "agent", "owner", "type", "state", "activity", "last_seq", "created_at", "updated_at",
+        "__str__", "agent", "owner", "type", "state", "activity", "last_seq", "created_at", "updated_at",
     ]  # fmt: skip
     list_select_related = ["agent", "owner"]
     list_filter = ["state", "type", "chat_type", ("agent", AutocompleteSelectFilter)]
@@ -134,10 +133,6 @@ class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
             output_field=CharField(),
         )
         return super().get_queryset(request).annotate(_activity=activity)
-
-    @admin.display(description="session")
-    def name(self, obj: Session) -> str:
-        return str(obj)
 
     @admin.display(description="displayed session")
     def shows(self, obj: Session) -> str:
@@ -202,11 +197,6 @@ class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
 MOST_STEPS = 200  # shown on a turn's page
 
 
-def _error_codes() -> list[str]:
-    others = {"commit_failed", "internal_error", "invalid_plan"}
-    return sorted(FINAL_CODES | PASSING_CODES | TURN_LIMITS | others)
-
-
 def _cancel(turn: Turn) -> str:
     return "was cancelled" if cancel_turn(turn.pk).finished_at else "was asked to end"
 
@@ -219,7 +209,7 @@ class TurnAdmin(ReadOnlyAdmin[Turn]):
     ]  # fmt: skip
     list_select_related = ["session", "session__agent"]
     list_filter = [
-        "state", value_filter("error_code", _error_codes), "kind", "lane",
+        "state", value_filter("error_code", lambda: sorted(ERROR_CODES)), "kind", "lane",
         ("session__agent", AutocompleteSelectFilter), "session__type",
     ]  # fmt: skip
     search_fields = ["=id", "=session__id", "=session__key", "=origin_run"]

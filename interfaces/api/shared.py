@@ -51,6 +51,13 @@ class SentOut(Output):  # a delivery, shown with what is delivered
     last_error = serializers.CharField(allow_null=True)
 
 
+class SpentOut(Output):  # what turns or runs used and cost
+    input_tokens = serializers.IntegerField()
+    output_tokens = serializers.IntegerField()
+    usd = serializers.CharField(help_text="US dollars of what has a price.")
+    unpriced_tokens = serializers.IntegerField(help_text="Tokens of models without a price.")
+
+
 class BlockerOut(Output):
     id = serializers.CharField()
     name = serializers.CharField()

@@ -190,15 +190,18 @@ class ExplainedRun(Result):
         return same | {"state": shown.run_state}
 
 
-class RunsUsage(Result):
+class Spent(Result):
+    input_tokens: int
+    output_tokens: int
+    usd: str = Field(description="US dollars of what has a price.")
+    unpriced_tokens: int
+
+
+class RunsUsage(Spent):
     """What the runs of the last 30 days used that asked a model."""
 
     runs: int
-    input_tokens: int
-    output_tokens: int
-    usd: str = Field(description="US dollars, as far as there was a price.")
     usd_per_run: str
-    unpriced_tokens: int = Field(description="Tokens of models without a price.")
 
 
 class Explanation(Result):
@@ -255,14 +258,10 @@ class QuestionList(Result):
     questions: list[QuestionItem]
 
 
-class UsageItem(Result):
+class UsageItem(Spent):
     key: str
     name: str
     calls: int
-    input_tokens: int
-    output_tokens: int
-    usd: str = Field(description="US dollars of what has a price.")
-    unpriced_tokens: int
 
 
 class UsageSums(Result):

@@ -10,6 +10,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from interfaces.api.shared import SpentOut
 from interfaces.http.auth import MANAGE, READ
 from interfaces.http.base import NO_STORE, ApiView
 from interfaces.http.fields import Input, Items, Moment, OneOf, Output, Text
@@ -144,16 +145,12 @@ class StreamTickets(ApiView):
         return Response(body, status=status.HTTP_201_CREATED, headers=NO_STORE)
 
 
-class UsageRowOut(Output):
+class UsageRowOut(SpentOut):
     key = serializers.CharField(
         help_text="The agent's name, the id (`shared`: of several routines), the model or the day (UTC)."
     )
     name = serializers.CharField()
     calls = serializers.IntegerField(help_text="Model calls that were answered.")
-    input_tokens = serializers.IntegerField()
-    output_tokens = serializers.IntegerField()
-    usd = serializers.CharField(help_text="US dollars of what has a price.")
-    unpriced_tokens = serializers.IntegerField(help_text="Tokens of models without a price.")
 
 
 class UsageOut(Output):

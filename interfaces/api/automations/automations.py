@@ -29,7 +29,7 @@ from automations.models.health import PAUSED_AFTER, SLOWED_AFTER
 from automations.schedules.describe import preview
 from automations.selectors import STATES
 from interfaces.api.automations.runs import AttentionOrNull
-from interfaces.api.shared import Caps, CapsIn, Revised, Texts
+from interfaces.api.shared import Caps, CapsIn, Revised, SpentOut, Texts
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
@@ -257,13 +257,9 @@ class ExplainedRunOut(Output):
     text = serializers.CharField(help_text="The result in one sentence.")
 
 
-class RunsUsageOut(Output):
+class RunsUsageOut(SpentOut):
     runs = serializers.IntegerField(help_text="Those that asked a model.")
-    input_tokens = serializers.IntegerField()
-    output_tokens = serializers.IntegerField()
-    usd = serializers.CharField(help_text="US dollars, as far as there was a price.")
     usd_per_run = serializers.CharField()
-    unpriced_tokens = serializers.IntegerField(help_text="Tokens of models without a price.")
 
 
 class ExplanationOut(Output):

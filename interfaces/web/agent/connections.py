@@ -9,7 +9,6 @@ from django.http import HttpRequest
 
 from agent_core.connections import PROVIDERS, Provider
 from agent_core.prices import ALL
-from agent_core.spending import Budget
 from interfaces.web.agent.settings import CAPS, cap_rows, stored_caps, typed_caps
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.connections import edit, reads
@@ -18,7 +17,7 @@ from sessions_app.connections.usable import unpriced_models
 from sessions_app.exceptions import BadInput, TooSoon
 from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import Agent, Connection
-from sessions_app.spending.caps import caps_in_words
+from sessions_app.spending.caps import budget_of, caps_in_words
 
 PRICES = {"input": "read", "output": "written"}  # the fields `price_input` and `price_output`, in words
 SHOWN = (
@@ -116,7 +115,7 @@ def _line(row: Connection, typed: dict[str, str], test: Any) -> dict[str, Any]:
         **{f"price_{name}": text for name, text in row.prices.get(ALL, {}).items()},
     }
     is_own = row.owner_id is not None
-    budget = Budget(scope="connection", subject=str(row.pk), name="", limits=row.limits if is_own else {})
+    budget = budget_of("connection", row.pk, row.limits if is_own else {})
     return {
         "row": row,
         "form": typed or stored,

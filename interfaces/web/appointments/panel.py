@@ -9,7 +9,6 @@ from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
-from agent_core.spending import Budget
 from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, is_of_session, why
@@ -28,7 +27,7 @@ from interfaces.web.conversation import can_write
 from interfaces.web.pages import fragment, page, person, person_page, title_of, whole_number
 from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
-from sessions_app.spending.caps import caps_in_words
+from sessions_app.spending.caps import budget_of, caps_in_words
 
 # the section of an agent's page where a person cures what such a failure names
 CURED_IN = {
@@ -78,7 +77,7 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     about |= {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "can_retry": kind in _RETRIED}
     if kind in _RETRIED:
         job = CronJob.objects.select_related("agent", "clock").get(pk=key)
-        budget = Budget(scope="automation", subject=key, name="", limits=job.limits, zone=job.agent.timezone)
+        budget = budget_of("automation", key, job.limits, zone=job.agent.timezone)
         about |= {"settings": own_settings(job), "caps": caps_in_words(budget).values()}
     return show_part(request, session, "why.html", used=usage_of_runs(key), **about)
 
