@@ -23,8 +23,7 @@ from interfaces.openai_api.answers import (
     error_body,
     news_text,
 )
-from interfaces.openai_api.requests import PROTOCOL, CompletionRequest, read_request
-from interfaces.openai_api.tasks import answer_task
+from interfaces.openai_api.requests import PROTOCOL, CompletionRequest, answer_task, read_request
 from sessions_app.models import Agent
 from sessions_app.reads import selectors
 from sessions_app.sessions import client_answers, client_chats

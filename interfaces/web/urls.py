@@ -4,11 +4,11 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
+from interfaces.http.sign_in import enter_by_link
 from interfaces.web import account, conversation
 from interfaces.web.agent import channels, connections, documents, settings, tools
 from interfaces.web.agent.page import agent_list, agent_page, section_form
-from interfaces.web.appointments import edit, panel, upcoming
-from interfaces.web.sign_in_links import enter_by_link
+from interfaces.web.appointments import panel, upcoming
 
 
 class Key(StringConverter):
@@ -36,12 +36,12 @@ of_conversation = [
     path("appointments/<slug:kind>/<key:key>/delete/", panel.delete_appointment, name="delete-appointment"),
     path("runs/<key:run_id>/", panel.run_page, name="run"),
     path("runs/<key:run_id>/retry/", panel.retry_run, name="retry-run"),
-    path("automations/new/", edit.new, name="new-automation"),
-    path("automations/coming/", edit.coming, name="coming"),
-    path("automations/<key:job_id>/", edit.change, name="change-automation"),
-    path("routines/<key:job_id>/", edit.change_routine, name="change-routine"),
+    path("automations/new/", panel.new, name="new-automation"),
+    path("automations/coming/", panel.coming, name="coming"),
+    path("automations/<key:job_id>/", panel.change, name="change-automation"),
+    path("routines/<key:job_id>/", panel.change_routine, name="change-routine"),
     path("automations/<key:job_id>/skip/", panel.skip_next, name="skip-slot"),
-    path("messages/later/", edit.later, name="later"),
+    path("messages/later/", panel.later, name="later"),
     path("messages/<key:message_id>/withdraw/", panel.withdraw, name="withdraw-message"),
 ]
 of_agent = [

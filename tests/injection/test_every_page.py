@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page
 
-from interfaces.web.sign_in_links import issue
+from interfaces.http.sign_in import issue
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.conftest import new_person
 from tests.injection.corpus import LINES

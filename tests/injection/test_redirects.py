@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.test import Client
 
-from interfaces.web.sign_in_links import issue
+from interfaces.http.sign_in import issue
 from sessions_app.models import Allowance
 from tests.admin.conftest import fast_passwords
 from tests.conftest import new_person

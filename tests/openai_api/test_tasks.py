@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from interfaces.openai_api.tasks import answer_task
+from interfaces.openai_api.requests import answer_task
 from tests.openai_api.test_answers import LIBRECHAT, TITLE
 
 MANY = 100_000

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from config.installation import COMMAND
-from interfaces.web.sign_in_links import issue
+from interfaces.http.sign_in import issue
 from sessions_app.agents.edit import create_agent
 from sessions_app.exceptions import TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, SessionType, TokenScope

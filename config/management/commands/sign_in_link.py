@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
 from config.supervisor.datadir import running_url
-from interfaces.web.sign_in_links import issue
+from interfaces.http.sign_in import issue
 
 
 class Command(BaseCommand):

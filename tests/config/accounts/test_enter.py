@@ -27,7 +27,7 @@ from django.db import IntegrityError, connections, transaction
 from django.db.models import F
 from django.test import Client
 
-from interfaces.web.sign_in_links import issue
+from interfaces.http.sign_in import issue
 from sessions_app.models import SignInLink
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.4")]
