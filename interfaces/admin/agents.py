@@ -98,9 +98,10 @@ class CappedForm(VerbForm[M]):
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
+        stored: Any = self.instance
         if "limits" in self.cleaned_data:
             given = self.cleaned_data["limits"] or {}
-            self.cleaned_data["limits"] = replacing(self.instance.limits, given)
+            self.cleaned_data["limits"] = replacing(stored.limits, given)
         return cleaned
 
 

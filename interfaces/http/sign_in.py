@@ -1,11 +1,11 @@
-"""Limits on signing in with a password, and links that sign a user in once. django-axes counts failures in the database.
+"""Limits on signing in with a password, and links that sign a user in once. django-axes counts failures.
 
 Hashing a password takes a third of a second of processor time on purpose. So these are refused before: an account with
 too many failures from one address (AXES_… in the settings), an address with too many attempts on any account, and
 attempts beyond the number that may be hashed at a time.
 
-`manage.py up` and `sign_in_link` print a link. Its token has 256 random bits. The database has only its hash, so somebody
-who reads the database has no link. The button of its page uses the link up: previews and prefetches only read the page.
+`manage.py up` and `sign_in_link` print a link. Its token has 256 random bits. The database has only its hash, so
+somebody who reads the database has no link. The button of its page uses the link up: previews only read the page.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Read a request for a chat completion. Parameters that this server cannot serve are refused, unless it is harmless to
 ignore them.
 
-Front ends make requests for themselves: titles, tags, follow-ups. They are answered without a turn. Only the whole shape
-of such a prompt is recognised, so that no person's message is taken for one: a single message that begins with the task,
-says the JSON key of its output, and ends with the chat's history. The texts are searched, and not matched by patterns,
-which take hours for a text that is made for that.
+Front ends make requests for themselves: titles, tags, follow-ups. They are answered without a turn. Only the whole
+shape of such a prompt is recognised, so that no person's message is taken for one: a single message that begins with
+the task, says the JSON key of its output, and ends with the chat's history. The texts are searched, and not matched by
+patterns, which take hours for a text that is made for that.
 """
 
 from __future__ import annotations
