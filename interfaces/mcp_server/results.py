@@ -194,7 +194,7 @@ class Spent(Result):
     input_tokens: int
     output_tokens: int
     usd: str = Field(description="US dollars of what has a price.")
-    unpriced_tokens: int
+    unpriced_tokens: int = Field(description="Tokens of models without a price.")
 
 
 class RunsUsage(Spent):
