@@ -185,7 +185,10 @@ def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpRespon
     shown = {
         "profile": ProfileForm(instance=user),
         "password": PasswordForm(user),
-        "tokens": tokens_of(user),
+        "tokens": ApiToken.objects.filter(user=user)
+        .select_related("agent", "session")
+        .order_by("-created_at", "pk"),
+        "now": datetime.now(UTC),
         "used": total_of(Turn.objects.filter(owner_id=user.pk)),
         "caps": caps_of_user(user.pk),
         "token_form": TokenForm(user),
@@ -203,18 +206,3 @@ def mcp_settings(url: str) -> dict[str, str]:
         "program": {"command": "rondo", "args": ["mcp"], "env": environ},
     }
     return {name: json.dumps({"mcpServers": {"rondo": each}}, indent=2) for name, each in servers.items()}
-
-
-def tokens_of(user: User) -> list[dict[str, Any]]:
-    """The user's tokens as the page lists them, the latest first."""
-    rows = ApiToken.objects.filter(user=user).select_related("agent", "session").order_by("-created_at", "pk")
-    now = datetime.now(UTC)
-    return [
-        {
-            "row": each,
-            "scopes": ", ".join(each.scopes),
-            "conversation": each.session and (each.session.title or each.session.key),
-            "has_expired": each.expires_at is not None and each.expires_at <= now,
-        }
-        for each in rows
-    ]
