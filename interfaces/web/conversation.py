@@ -153,7 +153,7 @@ def can_write(session: Any) -> bool:
     return session.state == SessionState.OPEN and session.type in {SessionType.PRIMARY, SessionType.SUB}
 
 
-def _state(session: Any, turns: list[transcript.OpenTurn]) -> dict[str, Any]:
+def _state(session: Any, turns: list[Turn]) -> dict[str, Any]:
     """The values that the parts of a conversation's page need beside its messages."""
     waiting = session.waiting
     of_session = ExecutionState.objects.filter(session_id=session.target_id)

@@ -122,27 +122,14 @@ PEOPLE = (SessionType.PRIMARY, SessionType.SUB)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversation:
-    """One line of the list. `state` is active, idle or archived; `is_waiting`: it has a question for the person."""
-
-    id: uuid.UUID
-    title: str
-    agent: str
-    preview: str
-    state: str
-    is_primary: bool
-    is_unread: bool
-    is_waiting: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Listing:
-    """A part of the list. `before`: where the next part begins; empty: there is none.
+    """A part of the list: rows of sessions with what a line shows of them.
 
-    `left`: how many are there, at most MOST_COUNTED. `shown`: how many the list has with this part.
+    `before`: where the next part begins; empty: there is none. `left`: how many are there, at most MOST_COUNTED.
+    `shown`: how many the list has with this part.
     """
 
-    rows: list[Conversation]
+    rows: list[Any]
     before: str = ""
     left: int = 0
     shown: int = 0
@@ -150,7 +137,7 @@ class Listing:
     @property
     def names_agents(self) -> bool:
         """Whether its lines are of several agents, so that each says whose it is."""
-        return len({row.agent for row in self.rows}) > 1
+        return len({row.agent_name for row in self.rows}) > 1
 
 
 def conversations(user: User, *, before: str = "", shown: int = 0) -> Listing:
@@ -214,25 +201,16 @@ def latest(user: User) -> QuerySet[Session]:
     return rows.exclude(state=SessionState.DELETING).order_by("-updated_at", "-id")
 
 
-def _shown(user: User, ids: list[uuid.UUID], texts: dict[uuid.UUID, str] | None = None) -> list[Conversation]:
-    rows = {row.pk: row for row in shown_sessions(user.pk, ids)} if ids else {}
+def _shown(user: User, ids: list[uuid.UUID], texts: dict[uuid.UUID, str] | None = None) -> list[Any]:
+    rows: dict[uuid.UUID, Any] = {row.pk: row for row in shown_sessions(user.pk, ids)} if ids else {}
     targets = {row.target_id for row in rows.values()}
     read = dict(ReadMark.objects.filter(pk__in=targets).values_list("pk", "seq"))
-    found = texts or {}
-    return [_line(rows[each], read, found.get(each)) for each in ids if each in rows]
-
-
-def _line(row: Any, read: dict[uuid.UUID, int], text: str | None) -> Conversation:
-    return Conversation(
-        id=row.pk,
-        title=title_of(row),
-        agent=row.agent_name,
-        preview=one_line(row.last_words or "", LONGEST_PREVIEW) if text is None else text,
-        state=row.shown_state,
-        is_primary=row.type == SessionType.PRIMARY,
-        is_unread=(row.shown_seq or 0) > read.get(row.target_id, 0),
-        is_waiting=row.waiting_size > 0,
-    )
+    for pk, row in rows.items():
+        row.name, row.is_primary = title_of(row), row.type == SessionType.PRIMARY
+        row.preview = (texts or {}).get(pk) or one_line(row.last_words or "", LONGEST_PREVIEW)
+        row.is_waiting = row.waiting_size > 0  # it has a question for the person
+        row.is_unread = (row.shown_seq or 0) > read.get(row.target_id, 0)
+    return [rows[each] for each in ids if each in rows]
 
 
 def title_of(session: Any) -> str:

@@ -98,18 +98,6 @@ class MessagePage:
     last: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenTurn:
-    """A turn that waits or runs. `note` says what will happen to its message."""
-
-    id: int
-    text: str
-    state: str
-    note: str
-    by_person: bool
-    stopping: bool
-
-
 def newest(user: User, session_id: uuid.UUID, before: str = "") -> MessagePage:
     """The newest messages of a session, or those before a place. NotFound; ValueError for a malformed place."""
     found, more = some_messages(user, session_id, PAGE, before=before)
@@ -124,11 +112,23 @@ def after(user: User, session_id: uuid.UUID, place: str) -> MessagePage | None:
     return None if more else _page(found)
 
 
-def open_turns(user: User, session_id: uuid.UUID) -> list[OpenTurn]:
-    """The turns of a session of the user that run or wait, the running one first."""
-    rows = Turn.objects.filter(session=owned(user, session_id), state__in=OPEN_STATES)
-    found = sorted(rows[:MOST_OPEN], key=lambda turn: (turn.state != TurnState.RUNNING, turn.pk))
-    return [_open_turn(turn) for turn in found]
+def open_turns(user: User, session_id: uuid.UUID) -> list[Turn]:
+    """The turns of a session of the user that run or wait, the running one first.
+
+    Each has `note`, what will happen to its message, and `name` unless it is a person's message.
+    """
+    rows: Any = Turn.objects.filter(session=owned(user, session_id), state__in=OPEN_STATES)[:MOST_OPEN]
+    for turn in rows:
+        is_message = turn.kind == TurnKind.MESSAGE
+        turn.name = "" if is_message else turn.input.automation_name or turn.get_kind_display()
+        turn.note = _note(turn)
+    return sorted(rows, key=lambda turn: (turn.state != TurnState.RUNNING, turn.pk))
+
+
+def _note(turn: Turn) -> str:
+    if turn.state == TurnState.RUNNING:
+        return "Stopping…" if turn.cancel_requested_at else ""
+    return "Taken along by the running turn" if turn.host_id else "Queued"
 
 
 def _page(rows: Sequence[Any], before: str | None = None) -> MessagePage:
@@ -264,22 +264,3 @@ def _call(asked: Mapping[str, Any], result: Mapping[str, Any] | None) -> ShownCa
         return call
     outcome = "asked" if result.get("error_class") == NEEDED else str(result["outcome"])
     return replace(call, outcome=outcome, output=str(result["output"])[:LONGEST_OUTPUT])
-
-
-def _open_turn(turn: Turn) -> OpenTurn:
-    by_person = turn.kind == TurnKind.MESSAGE
-    if turn.state == TurnState.RUNNING:
-        note = "Stopping…" if turn.cancel_requested_at else ""
-    elif turn.host_id:
-        note = "Taken along by the running turn"
-    else:
-        note = "Queued"
-    name = turn.input.automation_name or turn.get_kind_display()
-    return OpenTurn(
-        id=turn.pk,
-        text=turn.content if by_person else str(name),
-        state=turn.state,
-        note=note,
-        by_person=by_person,
-        stopping=turn.cancel_requested_at is not None,
-    )

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from agent_core.text.visible import says_something
 from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 from django.test import Client
@@ -17,6 +16,7 @@ from django.urls import reverse
 from agent_core import models
 from agent_core.exceptions import ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelReply
+from agent_core.text.formats import says_something
 from agent_core.types import Ended
 from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
