@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from agent_core.execution import new_id
 from agent_core.llm.protocol import ModelReply
@@ -23,6 +22,7 @@ from sessions_app.hooks.inbound import Proof, authenticate, check_post, post
 from sessions_app.hooks.tokens import token_of
 from sessions_app.models import PRIMARY_KEY, ChatType, ConsentQuestion, Delivery, Hook, Message, Session, Turn
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
+from tests.automations.web.test_addresses import signed_in
 from tests.inside import Inside, Reply, call, makes
 from tests.mcp_servers import Docs
 from tests.plugins import FileChannel
@@ -47,9 +47,7 @@ class _Text(HTMLParser):
 
 
 def page_of(inside: Inside, session: Session) -> str:
-    client = Client()
-    client.force_login(inside.person.user)
-    return client.get(f"/sessions/{session.pk}/", secure=True).content.decode()
+    return signed_in(inside.person).get(f"/sessions/{session.pk}/", secure=True).content.decode()
 
 
 NAMES = (
@@ -78,7 +76,7 @@ BEFORE = (
 )
 
 
-@pytest.mark.parametrize("engine", ["chat", "planner"])
+@pytest.mark.parametrize("engine", ["chat", pytest.param("planner", marks=pytest.mark.full)])
 def test_what_is_asked_is_shown_to_the_letter(inside: Inside, engine: str) -> None:
     if engine == "planner":
         inside.planner()
@@ -146,7 +144,7 @@ def try_call(inside: Inside, engine: str) -> None:
     )
 
 
-@pytest.mark.parametrize("engine", ["chat", "planner"])
+@pytest.mark.parametrize("engine", ["chat", pytest.param("planner", marks=pytest.mark.full)])
 def test_in_a_group_only_who_was_asked_or_the_owner_allows(inside: Inside, engine: str) -> None:
     if engine == "planner":
         inside.planner()
