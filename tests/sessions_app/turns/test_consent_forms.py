@@ -90,24 +90,24 @@ def test_what_is_asked_is_shown_to_the_letter(inside: Inside, engine: str) -> No
         assert words in said, name
         closed, _, growing = render_growing(said)
         # what clients do, and the page
-        for html in (render(said), f"{closed}{growing}", page_of(inside, session)):
+        page = page_of(inside, session)
+        for html in (render(said), f"{closed}{growing}", page):
             assert words in _Text(html).text, (name, before)
         message = Message.objects.filter(session=session, role="assistant").latest("seq")
         assert said[message.metadata["asked_from"] :].splitlines()[2].strip() == words
-        below = page_of(inside, session).rpartition("May I use this tool?")[2].partition("</p>")[0]
+        below = page.rpartition("May I use this tool?")[2].partition("</p>")[0]
         assert not _Text(below).tags, below
 
 
 def test_the_box_with_the_button_hides_nothing(inside: Inside) -> None:
     for hidden in ("\u202e", "\u2066", "\u200b", "\u3164", "\u00ad", "\ufe0f", "\u00a0"):
-        for arguments in ({"name": f"a{hidden}b"}, {"name": "x", f"n{hidden}": {"deep": [hidden]}}):
-            session = inside.person.session()
-            inside.say(session, "Tidy up.", makes(call("erase", **arguments)), says("I would like to."))
-            page = page_of(inside, session)
-            box = page.partition('class="question"')[2]
-            assert "Allow erase" in box
-            assert hidden not in box, ascii(hidden)
-            assert f"\\u{ord(hidden):04x}" in box
+        session = inside.person.session()
+        erase = makes(call("erase", name=f"a{hidden}b", **{f"n{hidden}": {"deep": [hidden]}}))
+        inside.say(session, "Tidy up.", erase, says("I would like to."))
+        box = page_of(inside, session).partition('class="question"')[2]
+        assert "Allow erase" in box
+        assert hidden not in box, ascii(hidden)
+        assert box.count(f"\\u{ord(hidden):04x}") >= 3, "in the value, the name and the list"
 
 
 def bridge(session: Session, name: str = "bridge") -> Hook:
