@@ -16,7 +16,7 @@ from tests.up import run
 pytestmark = pytest.mark.rule("10.0")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_a_beat_fires_and_ends_cleanly_when_told(fleet: Fleet, person: Person, number: int) -> None:
     beat = fleet.beat()
     new(person.session(), schedule=EVERY_SECOND)

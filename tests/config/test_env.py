@@ -1,5 +1,6 @@
 """The configuration: one typed module, one table in the docs."""
 
+import os
 import re
 import sys
 from ast import literal_eval
@@ -9,21 +10,15 @@ import pytest
 
 from config import settings as usual
 from config.env import EnvError, all_queues, load, queues_of, variables
+from interfaces.protocols import PROTOCOLS, read_protocols
 from sessions_app.flags import ALL
+from tests.up import run
 
 REQUIRED = {
     "SECRET_KEY": "sixteen-or-more.",
     "DATABASE_URL": "postgresql://user:password@127.0.0.1/rondo",
     "CELERY_BROKER_URL": "redis://127.0.0.1/0",
 }
-
-
-def test_the_required_variables_are_enough() -> None:
-    env = load(REQUIRED)
-    assert env.rondo_model == "offline"
-    assert env.turn_shards == 8
-    assert env.debug is False
-    assert env.https is True
 
 
 def test_flags_have_their_defaults_unless_they_are_named() -> None:
@@ -64,11 +59,11 @@ UNREADABLE: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_an_unreadable_value_is_refused_with_the_variables_name(name: str) -> None:
-    for value in UNREADABLE[name]:
-        with pytest.raises(EnvError, match=f"^{name} "):
-            load({**REQUIRED, name: value})
+def test_an_unreadable_value_is_refused_with_the_variables_name() -> None:
+    for name, values in UNREADABLE.items():
+        for value in values:
+            with pytest.raises(EnvError, match=f"^{name} "):
+                load({**REQUIRED, name: value})
 
 
 def test_chat_services_without_their_library_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,14 +76,14 @@ def test_chat_services_without_their_library_are_refused(monkeypatch: pytest.Mon
     assert "slack" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["offline", "openai-chat:gpt-5", "openai-chat:org/model:free"])
-def test_a_model_is_offline_or_named_with_its_provider(name: str) -> None:
-    assert load({**REQUIRED, "RONDO_MODEL": name}).rondo_model == name
+def test_a_model_is_offline_or_named_with_its_provider() -> None:
+    for name in ("offline", "openai-chat:gpt-5", "openai-chat:org/model:free"):
+        assert load({**REQUIRED, "RONDO_MODEL": name}).rondo_model == name
 
 
-@pytest.mark.parametrize("excuse", [{"DEBUG": "1"}, {"PYTEST_VERSION": "9"}])
-def test_debugging_and_tests_may_have_a_short_key(excuse: dict[str, str]) -> None:
-    assert load({**REQUIRED, "SECRET_KEY": "short", **excuse}).secret_key == "short"
+def test_debugging_and_tests_may_have_a_short_key() -> None:
+    for excuse in ({"DEBUG": "1"}, {"PYTEST_VERSION": "9"}):
+        assert load({**REQUIRED, "SECRET_KEY": "short", **excuse}).secret_key == "short"
 
 
 def test_a_former_key_must_be_as_long_as_the_present_one() -> None:
@@ -126,3 +121,69 @@ def test_the_docs_table_of_bounds_and_times_matches_the_settings() -> None:
     constants = source.partition("# Bounds and times")[2].partition("\n\n")[0]
     assert list(listed) == re.findall(r"^([A-Z_]+) =", constants, re.MULTILINE)
     assert {name: getattr(usual, name) for name in listed} == {n: literal_eval(v) for n, v in listed.items()}
+
+
+LOOK = """
+import sys
+import django
+django.setup()
+import config.urls
+from django.urls import get_resolver
+print(*sys.modules)
+print(*(str(each.pattern) for each in get_resolver().url_patterns))
+"""
+
+
+def test_an_unknown_protocol_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"must be none or some of .*openai.*, not soap"):
+        read_protocols("openai,soap")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_protocol_that_is_off_is_not_imported_and_has_no_address(name: str) -> None:
+    others = ",".join(other for other in PROTOCOLS if other != name) or "none"
+    package, prefix = PROTOCOLS[name].urls.rpartition(".")[0], PROTOCOLS[name].prefix
+    modules, addresses = _look(name)
+    assert package in modules
+    assert prefix in addresses
+    modules, addresses = _look(others)
+    assert not [each for each in modules if each.startswith(package)]
+    assert prefix not in addresses
+
+
+def _look(served: str) -> tuple[list[str], list[str]]:
+    """The modules and the addresses of a fresh process that serves these protocols."""
+    environ = {**os.environ, "RONDO_DOORS": served, "DJANGO_SETTINGS_MODULE": "config.settings"}
+    modules, addresses = run(sys.executable, "-c", LOOK, env=environ, check=True).stdout.splitlines()[-2:]
+    return modules.split(), addresses.split()
+
+
+@pytest.mark.full
+def test_the_mcp_sdk_is_not_loaded_before_its_first_request() -> None:
+    modules, _addresses = _look("mcp")
+    assert "mcp.server" not in modules
+
+
+TRACES = "import sessions_app.turns.run, automations.beat, config.celery"
+BOTS = (
+    "import config.urls, sessions_app.worker.process, interfaces.telegram.polling as polling;"
+    "polling.Pollers().keep()"
+)
+CHAT = "import interfaces.management.commands.chat"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("program", "unwanted"),
+    [
+        (CHAT, ("rest_framework.serializers", "pydantic_ai")),
+        (BOTS, ("telegram",)),
+        (TRACES, ("opentelemetry.sdk", "opentelemetry.exporter")),
+    ],
+    ids=["chat", "bots", "traces"],
+)
+def test_a_process_does_not_load_what_it_does_not_use(program: str, unwanted: tuple[str, ...]) -> None:
+    code = f"import sys, django; django.setup(); {program}; print({set(unwanted)!r} & set(sys.modules))"
+    environ = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
+    assert run(sys.executable, "-c", code, env=environ, check=True).stdout == "set()\n"

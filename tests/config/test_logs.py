@@ -1,7 +1,6 @@
 """One line per event, with session, turn, run and worker where they are known."""
 
 import io
-import json
 import logging
 import logging.config
 from collections.abc import Iterator
@@ -35,19 +34,6 @@ def test_a_line_of_the_standard_library_carries_what_is_bound(stream: io.StringI
     logger.warning("took %d ms", 12, extra={"queue": "turns.0"})
     line = stream.getvalue().rstrip("\n")
     assert line.endswith(" WARNING tests.lines: took 12 ms worker=w session=s turn=7 run=j:1 queue=turns.0")
-
-
-def test_json_lines_are_one_object_each_and_hold_the_traceback(stream: io.StringIO) -> None:
-    logger = _handler(stream, "json")
-    structlog.contextvars.bind_contextvars(session="s")
-    try:
-        raise ValueError("no")
-    except ValueError:
-        logger.exception("failed")
-    [line] = stream.getvalue().splitlines()
-    read = json.loads(line)
-    assert (read["event"], read["level"], read["session"]) == ("failed", "error", "s")
-    assert "ValueError: no" in read["exception"]
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])

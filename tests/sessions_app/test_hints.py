@@ -62,7 +62,7 @@ def queues(broker: str) -> Iterator[redis.Redis]:
         client.flushdb()
 
 
-@pytest.mark.long("the broker answers late")
+@pytest.mark.full
 @pytest.mark.rule("10.0")
 def test_a_persons_hint_goes_first_and_hints_too_old_are_dropped(broker: str, queues: redis.Redis) -> None:
     with sending(broker, 1.0) as process:

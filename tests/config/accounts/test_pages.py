@@ -1,22 +1,33 @@
-"""Signing in at /sign-in/, signing out, and the page of one's own account."""
+"""Signing in at /sign-in/, signing out, the page of one's own account; tokens by `manage.py` and of connection.json."""
 
 from __future__ import annotations
 
 import html
+import io
 import json
 import re
+import sys
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from config.mcp_bridge import mcp_parser
 from sessions_app.agents.edit import create_agent
 from sessions_app.models import ApiToken
+from sessions_app.postgres.connection import connect_directly
+from sessions_app.postgres.notify import EVENTS
 from sessions_app.sessions.open import open_session
-from tests.conftest import new_person
+from sessions_app.tokens.issue import MOST_TOKENS, NewToken, find_token, make_token, revoke_tokens
+from tests.conftest import Person, new_person
 from tests.talk import fresh
+from tests.tokens import new_token
+from tests.up import run as in_process
 
 pytestmark = pytest.mark.django_db
 
@@ -183,3 +194,97 @@ def test_the_account_has_settings_for_mcp_clients(client: Client, settings: Any)
     assert program["env"].keys() == {"RONDO_URL", "RONDO_TOKEN"}
     settings.RONDO_DOORS = ()
     assert "mcpServers" not in client.get("/account/").content.decode()
+
+
+def run(*words: str) -> str:
+    out = io.StringIO()
+    call_command("token", *words, stdout=out)
+    return out.getvalue().strip()
+
+
+def test_the_command_makes_lists_and_revokes(person: Person) -> None:
+    session = open_session(person.agent)
+    wide = run("make", "backup", "--user", "ada", "--scope", "read", "--scope", "schedule")
+    narrow = run("make", "phone", "--user", "ada", "--scope", "talk", "--days", "3",
+                 "--session", str(session.pk))  # fmt: skip
+    for token, found in ((wide, 200), (narrow, 200)):
+        headers = {"Authorization": f"Token {token}"}
+        assert Client().get(f"/api/sessions/{session.pk}/", headers=headers).status_code == found
+    first, second = run("list", "--user", "ada").splitlines()
+    for word in (wide[:8], "read,schedule", "everything", "does not expire", "used 20", "backup"):
+        assert word in first
+    assert f"session {session.pk}" in second
+    assert "expires 20" in second
+    assert wide not in first
+    run("revoke", first.split()[0], "--user", "ada")
+    assert ApiToken.objects.get().name == "phone"
+
+
+def test_what_is_wrong_is_said_and_nothing_is_made(person: Person) -> None:
+    theirs = str(open_session(new_person("bob").agent).pk)
+    make = ("make", "x", "--user", "ada", "--scope", "read")
+    for words, text in (
+        (("list", "--user", "nobody"), "no user 'nobody'"),
+        ((*make, "--scope", "root"), "invalid choice"),
+        ((*make, "--days", "0"), "must be 1 to"),
+        ((*make, "--agent", "theirs"), "no such agent"),
+        ((*make, "--session", theirs), "no such session"),
+        (("make", "x" * 65, *make[2:]), "longer than"),
+        (("revoke", "none", "--user", "ada"), "no token 'none'"),
+    ):
+        with pytest.raises(CommandError, match=text):
+            run(*words)
+        assert not ApiToken.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_revocation_is_told_to_open_streams_before_the_command_ends(person: Person) -> None:
+    token, _ = make_token(person.user, NewToken(name="phone", scopes=["read"]))
+    command = (sys.executable, "manage.py", "token", "revoke", str(token.pk), "--user", "ada")
+    with connect_directly(settings.DATABASE_LOCK_URL) as listening:
+        listening.execute(f"LISTEN {EVENTS}")
+        in_process(*command, check=True)
+        with closing(listening.notifies(timeout=0.5)) as notes:  # it was sent already
+            assert any(json.loads(note.payload) == {"look": "all"} for note in notes)
+
+
+KNOWN = "of-the-data-folder"
+
+
+@pytest.fixture
+def _data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ADMIN_USER", "admin"), ("ADMIN_PASSWORD", "pw"), ("API_TOKEN", KNOWN)):
+        monkeypatch.setenv(f"RONDO_{name}", value)
+    monkeypatch.setattr("config.management.commands.bootstrap.call_command", lambda *_, **__: None)  # migrate
+
+
+def started(folder: Path) -> str:
+    """The token after another start."""
+    call_command("bootstrap", "--output", str(folder / "made.json"))
+    return str(json.loads((folder / "made.json").read_text())["token"])
+
+
+@pytest.mark.usefixtures("_data_folder")
+def test_each_start_has_the_same_token_until_it_is_revoked(tmp_path: Path) -> None:
+    assert started(tmp_path) == started(tmp_path) == KNOWN
+    found = find_token(KNOWN)
+    assert found is not None
+    assert (found.user.username, found.manages_account, found.expires_at) == ("admin", True, None)
+    other = new_token(found.user, "read")
+    revoke_tokens(ApiToken.objects.filter(pk=found.pk))
+    second, third = started(tmp_path), started(tmp_path)
+    assert len({KNOWN, second, third}) == 3  # the revoked one is not made again
+    alive = [each for each in (KNOWN, second, third, other) if find_token(each) is not None]
+    assert alive == [third, other]
+    assert ApiToken.objects.count() == 2  # those of earlier starts do not pile up
+
+
+@pytest.mark.usefixtures("_data_folder")
+def test_a_full_list_of_tokens_is_said(tmp_path: Path) -> None:
+    started(tmp_path)
+    user = User.objects.get()
+    revoke_tokens(ApiToken.objects.all())
+    for number in range(MOST_TOKENS):
+        new_token(user, "read", name=str(number))
+    with pytest.raises(CommandError, match="a user has at most"):
+        started(tmp_path)

@@ -173,8 +173,8 @@ def _tells(handler: ast.ExceptHandler) -> bool:
     return any(each in text for each in logs_it) or isinstance(handler.body[-1], ast.Raise)
 
 
+@pytest.mark.full
 @pytest.mark.processes
-@pytest.mark.long("real processes, from their start to their end")
 def test_every_line_of_a_process_is_json(fleet: Fleet, tmp_path: Path) -> None:
     _, web = start_web(tmp_path, LOG_FORMAT="json", **QUICK)
     fleet.processes.append(web)

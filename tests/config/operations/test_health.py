@@ -55,7 +55,11 @@ def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.
 
 @pytest.mark.parametrize(
     ("refuse", "words"),
-    [(refuse_by_memory, "memory limit"), (refuse_as_replica, "read-only"), (refuse_by_disk, "disk")],
+    [
+        (refuse_by_memory, "memory limit"),
+        pytest.param(refuse_as_replica, "read-only", marks=pytest.mark.full),
+        pytest.param(refuse_by_disk, "disk", marks=pytest.mark.full),
+    ],
 )
 def test_a_broker_that_answers_and_refuses_messages_is_named_with_its_cause(
     person: Person, refusing: redis.Redis, refuse: Callable[[redis.Redis], None], words: str

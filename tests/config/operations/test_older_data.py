@@ -67,7 +67,7 @@ def older() -> Iterator[str]:
         server.execute(f'DROP DATABASE "{NAME}" WITH (FORCE)')
 
 
-@pytest.mark.long("migrates an empty database twice")
+@pytest.mark.full
 def test_an_automation_of_the_first_tables_fires_after_the_upgrade(older: str) -> None:
     environ = os.environ | {"DATABASE_URL": older, "DJANGO_SETTINGS_MODULE": "config.settings"}
     environ.pop("DATABASE_LOCK_URL", None)

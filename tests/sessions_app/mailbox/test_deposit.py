@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from sessions_app.agents.edit import update_agent
@@ -29,8 +29,7 @@ from sessions_app.models.mailbox import TARGET_GONE
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session, primary_session
 from tests.conftest import Person
-from tests.fleet import until
-from tests.races import KEY_SHARE, behind, gate, in_thread, orphans, waiting
+from tests.races import KEY_SHARE, Gate, behind, gate, in_thread, orphans
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]
 
@@ -214,28 +213,17 @@ def test_an_event_being_acknowledged_is_neither_dropped_nor_waited_for(person: P
     assert not MailboxEvent.objects.filter(dropped_at__isnull=False).exists()
 
 
-DEPOSITORS = 20
+DEPOSITORS = 6  # fewer than the pool gives, beside those of this thread and of earlier tests
 
 
 def at_once(*actions: Callable[[], Any]) -> list[Any]:
     """Each on a connection of its own, all let go together; what they came to."""
     with psycopg.connect(settings.DATABASE_LOCK_URL) as holder:
         holder.execute("LOCK TABLE sessions_app_mailboxevent IN ACCESS EXCLUSIVE MODE")
-        most = min(len(actions), free_connections())
-        started = [in_thread(action) for action in actions]
-        until(lambda: waiting() >= most, 20, "all stand at the table")
-    for thread, _ in started:
-        thread.join(60)
-        assert not thread.is_alive(), "it ends"
-    return [came[0] for _, came in started]
-
-
-def free_connections() -> int:
-    """How many the pool can still give; this thread, which looks, has one, and a thread of an earlier test may, too."""
-    connection.ensure_connection()
-    django: Any = connection
-    stats = django.pool.get_stats()
-    return int(stats["pool_max"] - (stats["pool_size"] - stats["pool_available"]))
+        held = Gate(holder)
+        for action in actions:
+            held.start(action)
+        return held.open()
 
 
 def test_one_event_deposited_many_times_at_once_arrives_once(person: Person) -> None:

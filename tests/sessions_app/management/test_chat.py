@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agent_core.llm.protocol import ModelReply
-from interfaces.terminal.command import plain
 from sessions_app.models import Agent, Engine, Session, Turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
@@ -122,7 +121,7 @@ def test_what_was_said_meanwhile_is_shown(ada: Person) -> None:
         assert terminal.text.count("from elsewhere") == 1
 
 
-@pytest.mark.long("the command is started twice")
+@pytest.mark.full
 def test_without_a_terminal_only_the_answer_is_printed(ada: Person) -> None:
     done = pipe("hello\nthere [[reply:two\nlines \x1b[31mred]]\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "two\nlines [31mred\n", "")
@@ -154,7 +153,3 @@ def test_wrong_names_are_one_line(ada: Person) -> None:
         assert len(done.stderr.splitlines()) == 1
     assert "the message is empty" in pipe("  \n", "--agent", "ada/demo").stderr
     assert pipe("x" * 100_002, "--agent", "ada/demo").returncode == 1
-
-
-def test_no_text_controls_the_terminal() -> None:
-    assert plain("a\x1b]0;title\x07b\x9b31m\r\n\tc\x00") == "a]0;titleb31m\n\tc"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import pytest
-
 from interfaces.terminal.talk import Answer, Screen
 from sessions_app.models import Event
 from sessions_app.streams.items import Item
@@ -32,30 +30,28 @@ OUTPUT = stored("tool_output", name="count", outcome="ok", output="one\ntwo")
 NOTES = '→ count {"n": 1}\n← count ok: one two\n'
 
 
-@pytest.mark.parametrize(
-    ("items", "shown"),
-    [
-        ([delta("Let me "), delta("see."), CALL, OUTPUT, delta("One.", 2)], f"Let me see.\n{NOTES}One."),
-        ([delta("Let me "), CALL, OUTPUT, delta("see."), delta("One.", 2)], f"Let me see.\n{NOTES}One."),
-        ([CALL, OUTPUT, said("Let me see."), said("One.")], f"{NOTES}Let me see.\nOne.\n"),
-        ([delta("Let me "), said("Let me see.")], "Let me see."),
-        ([delta("Let me "), delta("Let us", number=2), said("Let us")], "Let me \n(begins again)\nLet us"),
-        ([delta("A\n"), delta("\n\nB", 2), said("A\n\nB")], "A\nB"),
-        ([delta("A"), delta("A b", earlier=""), delta(" c"), said("A b c")], "A b c"),
-        ([delta("A\n\nB", 2, earlier="A\n\n"), said("A"), said("B")], "A\nB"),
-        ([said("ok"), said("ok")], "ok\n"),
-        ([stored("message", turn=8, role="assistant", text="other"), stored("turn_end")], ""),
-        ([delta("\x1b[31mred\x07"), said("[31mred")], "[31mred"),
-    ],
-    ids=range(11),
-)
-def test_each_text_is_shown_once_and_in_order(items: list[Item], shown: str) -> None:
-    out = io.StringIO()
-    answer = Answer(turn=TURN, screen=Screen(to=out))
-    ends = [answer.hear(item) for item in items]
-    assert out.getvalue() == shown
-    assert ends[:-1] == [False] * (len(items) - 1)
-    assert ends[-1] is (items[-1].type == "turn_end")
+SHOWN: list[tuple[list[Item], str]] = [
+    ([delta("Let me "), delta("see."), CALL, OUTPUT, delta("One.", 2)], f"Let me see.\n{NOTES}One."),
+    ([delta("Let me "), CALL, OUTPUT, delta("see."), delta("One.", 2)], f"Let me see.\n{NOTES}One."),
+    ([CALL, OUTPUT, said("Let me see."), said("One.")], f"{NOTES}Let me see.\nOne.\n"),
+    ([delta("Let me "), said("Let me see.")], "Let me see."),
+    ([delta("Let me "), delta("Let us", number=2), said("Let us")], "Let me \n(begins again)\nLet us"),
+    ([delta("A\n"), delta("\n\nB", 2), said("A\n\nB")], "A\nB"),
+    ([delta("A"), delta("A b", earlier=""), delta(" c"), said("A b c")], "A b c"),
+    ([delta("A\n\nB", 2, earlier="A\n\n"), said("A"), said("B")], "A\nB"),
+    ([said("ok"), said("ok")], "ok\n"),
+    ([stored("message", turn=8, role="assistant", text="other"), stored("turn_end")], ""),
+    ([delta("\x1b[31mred\x07"), said("[31mred")], "[31mred"),
+]
+
+
+def test_each_text_is_shown_once_and_in_order() -> None:
+    for items, shown in SHOWN:
+        out = io.StringIO()
+        answer = Answer(turn=TURN, screen=Screen(to=out))
+        ends = [answer.hear(item) for item in items]
+        assert out.getvalue() == shown
+        assert ends == [False] * (len(items) - 1) + [items[-1].type == "turn_end"]
 
 
 def test_text_that_comes_after_a_shown_note_is_repeated_whole() -> None:

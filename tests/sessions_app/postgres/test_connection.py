@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from psycopg import sql
 
 from agent_core.llm.protocol import ModelCall, ModelReply
 from sessions_app.postgres.connection import FRESH_SECONDS, connect_directly
+from sessions_app.postgres.notify import EVENTS, Publisher, Try
 from sessions_app.postgres.statements import Statement
 from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import REASON, RESPOND, plan, revision, says, tool
@@ -205,3 +207,59 @@ def test_nothing_is_prepared_where_locks_have_another_address(lock_url: str, pre
     }
     done = run(sys.executable, "-c", PREPARES, env=environ)
     assert done.stdout.split() == [str(prepared)]
+
+
+OWN = "of_this_test"  # a channel
+SECONDS = 10.0  # longest wait for a notification
+
+
+@contextmanager
+def listening(*channels: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(settings.DATABASE_LOCK_URL, autocommit=True) as listener:
+        for channel in channels:
+            listener.execute(f'LISTEN "{channel}"')
+        yield listener
+
+
+def heard(listener: psycopg.Connection[Any]) -> str:
+    """What the test's publisher sends next; what others of this process send is passed over."""
+    for notify in listener.notifies(timeout=SECONDS):
+        if notify.channel == OWN or "our session" in notify.payload:
+            return notify.payload
+    raise AssertionError(f"nothing within {SECONDS} s")
+
+
+def end_connection(publisher: Publisher, listener: psycopg.Connection[Any]) -> None:
+    """As a restart of the server does, or an administrator."""
+    assert publisher._connection is not None
+    listener.execute("SELECT pg_terminate_backend(%s, 5000)", [publisher._connection.info.backend_pid])
+
+
+def test_what_is_said_after_the_server_ended_the_connection_is_not_lost() -> None:
+    """With it a revocation would be lost, and open streams would go on until their next check."""
+    publisher = Publisher()
+    with listening(OWN) as listener:
+        publisher.notify(OWN, {"n": 1})
+        assert heard(listener) == '{"n": 1}'
+        publisher.flush(SECONDS)
+        end_connection(publisher, listener)
+        publisher.notify(OWN, {"n": 2})
+        assert heard(listener) == '{"n": 2}'
+        publisher.flush(SECONDS)
+    publisher.close()
+
+
+def test_a_piece_of_an_answer_is_never_sent_twice() -> None:
+    """Nobody knows whether it was sent before the connection ended, and readers would show it twice."""
+    publisher = Publisher()
+    with listening(OWN, EVENTS) as listener:
+        publisher.notify(OWN, {"n": 1})
+        assert heard(listener) == '{"n": 1}'
+        publisher.flush(SECONDS)
+        end_connection(publisher, listener)
+        publisher.delta(Try("our session", 1, attempt=1), "a piece")
+        publisher.delta(Try("our session", 1, attempt=2), "")  # which stops nothing
+        publisher.flush(SECONDS)
+        publisher.notify(OWN, {"n": 2})
+        assert heard(listener) == '{"n": 2}'
+    publisher.close()

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import models, transaction
+from django.core.management import call_command
+from django.db import connection, models, transaction
 
 from agent_core.execution import WAITING
 from automations.models import RunRecord, RunState
@@ -27,7 +28,9 @@ from sessions_app.models import (
     TurnState,
     TurnStep,
 )
+from sessions_app.models.process import EVENTS
 from sessions_app.retention.walk import count_batch, prune_batch, walks
+from sessions_app.streams.event_log import Position, horizon, now, read_events
 from tests.conftest import Person, new_person
 from tests.past import ago, past_run, past_turn, prune_all, ticking
 from tests.races import in_thread
@@ -351,3 +354,38 @@ def test_counting_removes_nothing_and_finds_what_then_goes(session: Session, set
     assert [ids(model.objects.all()) for model in (Turn, TurnStep, Event, RunRecord)] == before
     assert not Pruning.objects.exists()
     assert {name: number for name, number in found.items() if number} == prune_all(3)
+
+
+FUTURE = 4_000_000_000_000
+
+
+def _event(session: Session) -> Event:
+    return Event.objects.create(agent=session.agent, session=session, type="status")
+
+
+@pytest.mark.rule("9.1")
+@pytest.mark.django_db(transaction=True)
+def test_migrate_removes_events_of_another_server_and_keeps_ours(person: Person) -> None:
+    session = person.session()
+    Event.objects.all().delete()
+    ours, foreign = _event(session), _event(session)
+    change = "UPDATE sessions_app_event SET xid = %s::text::xid8 WHERE id = %s"
+    connection.cursor().execute(change, [FUTURE, foreign.pk])
+    Pruning.objects.update_or_create(pk=EVENTS, defaults={"horizon_xid": FUTURE, "horizon_id": foreign.pk})
+    window = Position(session_id=session.pk, cursor=now())
+    [page] = read_events([window])
+    assert page.hidden  # the window would wait for it
+    call_command("migrate", verbosity=0)
+    assert list(Event.objects.values_list("pk", flat=True)) == [ours.pk]
+    assert horizon().xid == 0
+    [page] = read_events([window])
+    assert (page.events, page.hidden) == ([], False)
+
+
+@pytest.mark.rule("9.1")
+@pytest.mark.django_db(transaction=True)
+def test_migrate_keeps_the_horizon_of_this_server(person: Person) -> None:
+    before = now()
+    Pruning.objects.update_or_create(pk=EVENTS, defaults={"horizon_xid": before.xid - 1, "horizon_id": 7})
+    call_command("migrate", verbosity=0)
+    assert horizon().xid == before.xid - 1

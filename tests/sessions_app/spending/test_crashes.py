@@ -33,6 +33,7 @@ pytestmark = [
 SCOPES = ("agent", "automation", "routine", "connection", "user")
 KINDS = tuple(product(SCOPES, PERIODS, ("tokens", "usd")))
 PLENTY = {"tokens": 10**9, "usd": "1000.00"}
+OTHER_POINTS = (spender.BEFORE, spender.SETTLED, "reserving", "settling")
 DEAREST = 500  # more than one call reserves, in tokens and in micro-dollars
 
 
@@ -132,7 +133,13 @@ def kill_at(point: str, child: warm.Child, pipe: Path) -> None:
     until(lambda: not in_database(), 20, "the statement has ended")
 
 
-@pytest.mark.parametrize("point", [*spender.POINTS, "reserving", "settling"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        *(spender.RESERVED, spender.ANSWERED),
+        *(pytest.param(each, marks=pytest.mark.full) for each in OTHER_POINTS),
+    ],
+)
 def test_a_worker_that_is_killed_loses_no_cost(tmp_path: Path, point: str) -> None:
     """All caps of a turn are charged alike: what was used if that was settled, else what was reserved."""
     ids = [subject("ada", KINDS[0], {}).ids]

@@ -85,7 +85,7 @@ def test_somebody_connects_a_chat_writes_is_answered_and_presses_a_button(
     assert TOKEN.partition(":")[2] not in worker.text()
 
 
-@pytest.mark.long("two workers, of which one dies")
+@pytest.mark.full
 def test_one_worker_polls_and_another_goes_on_after_a_kill(fleet: Fleet, api: BotApi, chat: int) -> None:
     fleet.worker()
     fleet.worker()

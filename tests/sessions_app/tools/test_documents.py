@@ -1,7 +1,9 @@
-"""read_document and edit_document: by revision, in the turn's transaction, live with the next turn (rule 6.7)."""
+"""Tools: documents by revision, in the turn's transaction, live with the next turn (rule 6.7); and what time it is."""
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -94,3 +96,24 @@ def test_a_refused_edit_tells_the_model_what_to_correct(person: Person) -> None:
     for arguments, words in refused:
         assert words in refusal(edit_document, person, **arguments), arguments
     assert not Document.objects.filter(agent=person.agent).exists()
+
+
+def now(person: Person) -> dict[str, str]:
+    answer: dict[str, str] = json.loads(tools.get("current_time").run(context(person), {}))
+    return answer
+
+
+def test_it_answers_day_weekday_and_time_in_the_agents_zone(person: Person) -> None:
+    for zone in ("UTC", "Asia/Kolkata", "Pacific/Kiritimati"):
+        person.agent.timezone = zone
+        told = now(person)
+        at = datetime.fromisoformat(told["time"])
+        assert abs(at - datetime.now(UTC)) < timedelta(seconds=10)
+        assert told["timezone"] == zone
+        assert told["date"] == at.date().isoformat()
+        assert told["weekday"] == at.strftime("%A")
+    person.agent.timezone = "Mars/Olympus"  # without data
+    told = now(person)
+    assert told["timezone"] == "UTC"
+    assert told["time"].endswith("+00:00")
+    assert tools.get("current_time").idempotent, "an interrupted call is made again"

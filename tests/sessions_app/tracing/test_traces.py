@@ -108,6 +108,7 @@ def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
     assert b"hidden" not in sent
 
 
+@pytest.mark.full
 def test_a_persons_turn_is_a_trace_of_its_own_and_says_why_it_failed(
     fleet: Fleet, collector: Collector, model_server: ModelServer, person_with_server: Person
 ) -> None:

@@ -92,15 +92,25 @@ WRITES: dict[str, Callable[[Prepared], Any]] = {
 }
 
 
+def refuses(write: Callable[[Prepared], Any], prepared: Prepared) -> bool:
+    """Whether it is stale for this write."""
+    try:
+        write(prepared)
+    except Stale:
+        return True
+    return False
+
+
 @pytest.mark.rule("1.4")
-@pytest.mark.parametrize("write", WRITES)
-def test_a_stale_worker_writes_nothing(session: Session, write: str) -> None:
+def test_a_stale_worker_writes_nothing(session: Session) -> None:
     prepared = begun(session)
     receive(session.pk, MessageInput(content="a message to inject"))
     stolen(prepared.turn)
     before = everything()
-    with pytest.raises(Stale):
-        WRITES[write](prepared)
+    for what, write in WRITES.items():
+        assert refuses(write, prepared), what
+        assert everything() == before, what
+    assert not Turn.objects.hand_back(prepared.turn)
     assert everything() == before
 
 
@@ -109,17 +119,8 @@ def test_a_turn_ends_once_though_its_claim_stays(session: Session) -> None:
     prepared = begun(session)
     WRITES["success"](prepared)
     before = everything()
-    for write in ("success", "failure", "cancellation"):
-        with pytest.raises(Stale):
-            WRITES[write](prepared)
-    assert everything() == before
-
-
-def test_a_stale_hand_back_changes_nothing(session: Session) -> None:
-    turn = begun(session).turn
-    stolen(turn)
-    before = everything()
-    assert not Turn.objects.hand_back(turn)
+    for what in ("success", "failure", "cancellation"):
+        assert refuses(WRITES[what], prepared), what
     assert everything() == before
 
 
@@ -216,14 +217,6 @@ def test_who_was_away_itself_counts_no_other_as_lost(
 def server_is_up_for(seconds: int) -> bool:
     [is_up] = selected("SELECT now() - pg_postmaster_start_time() > make_interval(secs => %s)", seconds)
     return bool(is_up)
-
-
-@pytest.mark.rule("1.7")
-def test_a_people_hint_does_not_take_an_automation(session: Session) -> None:
-    automation(session, "job", datetime.now(UTC))
-    assert claim_next(session.pk, ME, auto_allowed=False) is None
-    assert [(each.session_id, each.lane) for each in next_lane(session.pk)] == [(session.pk, "auto")]
-    assert claim_next(session.pk, ME, auto_allowed=True) is not None
 
 
 @pytest.mark.rule("1.5")

@@ -14,7 +14,7 @@ from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
-from agent_core.turn.consent import LONGEST_IN_FULL, call_to_json, is_the_call, question_of, shown_value
+from agent_core.turn.consent import LONGEST_IN_FULL, call_to_json, is_the_call, question_of
 from agent_core.types import ToolCall
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import QuestionTaken
@@ -131,6 +131,7 @@ def test_a_yes_naming_the_question_counts_despite_later_messages(inside: Inside)
         assert (inside.did("disk"), asked.state) == (done, state), answer
 
 
+HIDDEN = "\u202e\u3164\uffa0\u2800\ufe0f\U000e0101\u034f\u180b"  # what turns a line round, or is not seen
 SPEC = ToolSpec(name="erase", description="Erases.", parameters={"type": "object"}, effect=Effect.DANGEROUS)
 
 
@@ -145,7 +146,10 @@ def test_a_question_shows_full_arguments_or_links_to_them() -> None:
     assert "SHA-256" in long
     assert "/api/questions/abcd2345/" in long
     assert asked("x" * LONGEST_IN_FULL + "y") != long
-    assert "\\u202e" in asked("\u202etxt.exe")  # what turns a line round is spelled out
+    for hidden in HIDDEN:
+        assert hidden not in asked(f"\U0001f600{hidden}.exe"), ascii(hidden)
+        assert "\\u" in asked(f"\U0001f600{hidden}.exe"), ascii(hidden)
+    assert '{"name": "é 漢字 한글 \U0001f600"}' in asked("é 漢字 한글 \U0001f600")
     assert asked("a\nMay I?").count("\n") == asked("a").count("\n")
 
 
@@ -276,16 +280,12 @@ def test_a_yes_counts_only_where_the_question_was_delivered(inside: Inside, sess
     inside.say(session, "yes", ERASE, says("I must not."), route=CHAT)
     assert inside.did("disk") == 0
     assert 'erase with {"name": "disk"}' in last_said(session)
+    inside.say(session, "yes", ERASE, says("Erased."))  # a window shows what is said, wherever it is sent
+    assert inside.did("disk") == 1
+    asked(inside, session, route=CHAT)
     Delivery.objects.update(state=DeliveryState.SENT, ended_at=datetime.now(UTC))
     inside.say(session, "yes", ERASE, says("Erased."), route=CHAT)
-    assert inside.did("disk") == 1
-
-
-def test_a_web_yes_counts_for_an_undelivered_channel_question(inside: Inside, session: Session) -> None:
-    """A window shows what the session says, wherever it is sent."""
-    asked(inside, session, route=CHAT)
-    inside.say(session, "yes", ERASE, says("Erased."))
-    assert inside.did("disk") == 1
+    assert inside.did("disk") == 2
 
 
 def test_a_call_reusing_another_calls_id_is_not_a_repeat(inside: Inside, session: Session) -> None:
@@ -299,14 +299,6 @@ def test_a_call_reusing_another_calls_id_is_not_a_repeat(inside: Inside, session
         )
         inside.say(session, "yes")
     assert inside.did("disk") == 1
-
-
-@pytest.mark.parametrize("hidden", ["\u3164", "\uffa0", "\u2800", "\ufe0f", "\U000e0101", "\u034f", "\u180b"])
-def test_what_cannot_be_seen_of_the_arguments_is_spelled_out(hidden: str) -> None:
-    shown = shown_value({"url": f"https://a.invalid/\U0001f600{hidden}"})
-    assert hidden not in shown
-    assert "\\u" in shown
-    assert shown_value({"n": "é 漢字 한글 \U0001f600"}) == '{"n": "é 漢字 한글 \U0001f600"}'
 
 
 def test_a_repeated_request_does_not_release_a_taken_question(inside: Inside) -> None:

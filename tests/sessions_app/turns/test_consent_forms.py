@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from agent_core.execution import new_id
 from agent_core.llm.protocol import ModelReply
@@ -22,6 +21,7 @@ from sessions_app.hooks.edit import NewHook, add_hook, token_of
 from sessions_app.hooks.inbound import Proof, authenticate, check_post, post
 from sessions_app.models import PRIMARY_KEY, ChatType, ConsentQuestion, Delivery, Hook, Message, Session, Turn
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
+from tests.automations.web.test_addresses import signed_in
 from tests.inside import Inside, Reply, call, makes
 from tests.mcp_servers import Docs
 from tests.plugins import FileChannel
@@ -46,9 +46,7 @@ class _Text(HTMLParser):
 
 
 def page_of(inside: Inside, session: Session) -> str:
-    client = Client()
-    client.force_login(inside.person.user)
-    return client.get(f"/sessions/{session.pk}/", secure=True).content.decode()
+    return signed_in(inside.person).get(f"/sessions/{session.pk}/", secure=True).content.decode()
 
 
 NAMES = (
@@ -77,7 +75,7 @@ BEFORE = (
 )
 
 
-@pytest.mark.parametrize("engine", ["chat", "planner"])
+@pytest.mark.parametrize("engine", ["chat", pytest.param("planner", marks=pytest.mark.full)])
 def test_what_is_asked_is_shown_to_the_letter(inside: Inside, engine: str) -> None:
     if engine == "planner":
         inside.planner()
@@ -91,24 +89,24 @@ def test_what_is_asked_is_shown_to_the_letter(inside: Inside, engine: str) -> No
         assert words in said, name
         closed, _, growing = render_growing(said)
         # what clients do, and the page
-        for html in (render(said), f"{closed}{growing}", page_of(inside, session)):
+        page = page_of(inside, session)
+        for html in (render(said), f"{closed}{growing}", page):
             assert words in _Text(html).text, (name, before)
         message = Message.objects.filter(session=session, role="assistant").latest("seq")
         assert said[message.metadata["asked_from"] :].splitlines()[2].strip() == words
-        below = page_of(inside, session).rpartition("May I use this tool?")[2].partition("</p>")[0]
+        below = page.rpartition("May I use this tool?")[2].partition("</p>")[0]
         assert not _Text(below).tags, below
 
 
 def test_the_box_with_the_button_hides_nothing(inside: Inside) -> None:
     for hidden in ("\u202e", "\u2066", "\u200b", "\u3164", "\u00ad", "\ufe0f", "\u00a0"):
-        for arguments in ({"name": f"a{hidden}b"}, {"name": "x", f"n{hidden}": {"deep": [hidden]}}):
-            session = inside.person.session()
-            inside.say(session, "Tidy up.", makes(call("erase", **arguments)), says("I would like to."))
-            page = page_of(inside, session)
-            box = page.partition('class="question"')[2]
-            assert "Allow erase" in box
-            assert hidden not in box, ascii(hidden)
-            assert f"\\u{ord(hidden):04x}" in box
+        session = inside.person.session()
+        erase = makes(call("erase", name=f"a{hidden}b", **{f"n{hidden}": {"deep": [hidden]}}))
+        inside.say(session, "Tidy up.", erase, says("I would like to."))
+        box = page_of(inside, session).partition('class="question"')[2]
+        assert "Allow erase" in box
+        assert hidden not in box, ascii(hidden)
+        assert box.count(f"\\u{ord(hidden):04x}") >= 3, "in the value, the name and the list"
 
 
 def bridge(session: Session, name: str = "bridge") -> Hook:
@@ -145,7 +143,7 @@ def try_call(inside: Inside, engine: str) -> None:
     )
 
 
-@pytest.mark.parametrize("engine", ["chat", "planner"])
+@pytest.mark.parametrize("engine", ["chat", pytest.param("planner", marks=pytest.mark.full)])
 def test_in_a_group_only_who_was_asked_or_the_owner_allows(inside: Inside, engine: str) -> None:
     if engine == "planner":
         inside.planner()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from tests.deletion import caller
 from tests.inside import Inside, call
 
 pytestmark = pytest.mark.rule("3.6")
-UNWHOLE = (Ended.LENGTH, Ended.FILTER, Ended.REFUSAL)
 
 
 def shown(inside: Inside, turn: Turn) -> dict[str, Any]:
@@ -23,19 +23,18 @@ def shown(inside: Inside, turn: Turn) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("text", ["Half an ans", ""])
-@pytest.mark.parametrize("ended", UNWHOLE)
-def test_an_answer_that_is_not_whole_says_so(inside: Inside, ended: Ended, text: str) -> None:
-    session = inside.person.session()
-    turn = inside.say(session, "hello", ModelReply(text=text, ended_by=ended))
-    expected = text or EMPTY[ended]
-    assert (turn.state, turn.ended_by) == ("succeeded", ended)
-    message = Message.objects.filter(turn=turn, role="assistant").get()
-    assert (message.content, message.metadata["ended_by"]) == (expected, ended)
-    api = shown(inside, turn)
-    assert (api["reply"], api["ended_by"]) == (expected, ended)
-    [entry] = [each for each in newest(inside.person.user, session.pk).entries if each.who == "agent"]
-    assert ENDED[ended] in entry.chips
+def test_an_answer_that_is_not_whole_says_so(inside: Inside) -> None:
+    for ended, text in product((Ended.LENGTH, Ended.FILTER, Ended.REFUSAL), ("Half an ans", "")):
+        session = inside.person.session()
+        turn = inside.say(session, "hello", ModelReply(text=text, ended_by=ended))
+        expected = text or EMPTY[ended]
+        assert (turn.state, turn.ended_by) == ("succeeded", ended)
+        message = Message.objects.filter(turn=turn, role="assistant").get()
+        assert (message.content, message.metadata["ended_by"]) == (expected, ended)
+        api = shown(inside, turn)
+        assert (api["reply"], api["ended_by"]) == (expected, ended)
+        [entry] = [each for each in newest(inside.person.user, session.pk).entries if each.who == "agent"]
+        assert ENDED[ended] in entry.chips
 
 
 def test_a_whole_answer_has_no_note(inside: Inside, session: Session) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,14 +28,6 @@ SECRET = "secret-of-the-server-4711"
 @pytest.fixture(autouse=True)
 def _allowed(settings: Any) -> None:
     settings.RONDO_MCP_HOSTS = ("127.0.0.1",)
-
-
-@pytest.fixture
-def docs() -> Iterator[Docs]:
-    server = Docs()
-    with server.serving() as url:
-        server.url = url
-        yield server
 
 
 def with_servers(person: Person, **urls: str) -> Session:

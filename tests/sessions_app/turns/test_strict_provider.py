@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.core import serializers
-from django.test import Client
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.mcp.offer import MOST_OF_ALL
@@ -34,6 +33,7 @@ from sessions_app.models import (
 from sessions_app.sessions.open import primary_session
 from tests.admin.conftest import make_job
 from tests.automations.turn_kinds.test_isolated import job_of
+from tests.automations.web.test_addresses import signed_in
 from tests.conftest import new_person
 from tests.deletion import caller
 from tests.inside import Inside, begun, call, makes
@@ -94,7 +94,7 @@ def compressed(inside: Inside) -> None:
     assert TaskState.objects.filter(session=home(inside)).exists()
 
 
-@pytest.mark.parametrize("then", [message, planned, compressed])
+@pytest.mark.parametrize("then", [message, planned, pytest.param(compressed, marks=pytest.mark.full)])
 def test_the_next_turn_works_whatever_the_model_has_said(
     inside: Inside, server: ModelServer, settings: Any, then: Callable[[Inside], None]
 ) -> None:
@@ -110,6 +110,7 @@ def test_the_next_turn_works_whatever_the_model_has_said(
     assert len(server.requests) > 2
 
 
+@pytest.mark.full
 @pytest.mark.rule("7.6")
 def test_a_talk_longer_than_the_context_goes_on(inside: Inside, server: ModelServer, settings: Any) -> None:
     """Later turns know the limit: what leaves the history becomes task state, as within the server's own limit."""
@@ -197,9 +198,7 @@ def test_a_providers_words_are_the_owners_alone(inside: Inside, server: ModelSer
     assert turn.error == "The model provider rejected the request (400: bad request)."
     assert Delivery.objects.count() == 1
     assert caller(inside.person)("GET", f"/api/turns/{turn.pk}/").json()["provider_message"] == WORDS
-    page = Client()
-    page.force_login(inside.person.user)
-    assert WORDS in page.get(f"/sessions/{session.pk}/").content.decode()
+    assert WORDS in signed_in(inside.person).get(f"/sessions/{session.pk}/").content.decode()
     server.fail_with(0, {})
     inside.say(session, "hello again")
     assert turn.error in json.dumps([each.body for each in server.requests])

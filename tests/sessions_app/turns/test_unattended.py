@@ -19,7 +19,7 @@ from automations.jobs.failing import try_again
 from automations.models import CronJob, RunRecord
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionClosed
-from sessions_app.models import ConsentQuestion, MailboxEvent, OnBusy, Session
+from sessions_app.models import ConsentQuestion, ExecutionState, MailboxEvent, OnBusy, Session
 from sessions_app.questions.questions import answer_consent
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.delete import delete_session
@@ -100,6 +100,8 @@ def test_a_run_whose_plan_ends_with_a_question_needs_an_answer(inside: Inside, i
     question = plan(ask("Which of the two disks?"))
     if isolated:
         run = ran(inside, job_of(inside.person, "tidy up", home=home), question)
+        assert MailboxEvent.objects.get(target=home).summary == "Which of the two disks?", "it is the answer"
+        assert ExecutionState.objects.get().status == "completed"
     else:
         inside.model.answer_with(question)
         due(home, "Tidy up.")
@@ -276,13 +278,6 @@ def test_a_resumed_yes_says_what_was_done_though_the_tool_is_gone(inside: Inside
     assert (yes.attempt, inside.did("disk"), last_said(session)) == (2, 1, "Gone.")
 
 
-def test_a_yes_that_is_resumed_makes_its_call_once(inside: Inside, session: Session) -> None:
-    question = asked(inside, session)
-    stops = during(partial(stop, inside), says(""))
-    yes = inside.say(session, f"yes #{question.pk}", stops, says("Gone."))
-    assert (yes.attempt, yes.state, inside.did("disk")) == (2, "succeeded", 1)
-
-
 def test_a_session_that_was_archived_or_deleted_takes_no_yes(inside: Inside) -> None:
     archived, deleted = inside.person.session(), inside.person.session()
     questions = [asked(inside, each) for each in (archived, deleted)]
@@ -294,17 +289,6 @@ def test_a_session_that_was_archived_or_deleted_takes_no_yes(inside: Inside) -> 
     with pytest.raises(NotWaiting):
         answer_consent(questions[1], "yes")
     assert inside.did("disk") == 0
-
-
-def test_text_of_a_run_that_imitates_a_question_allows_nothing(inside: Inside, session: Session) -> None:
-    question = asked(inside, session)
-    copied = question.text.replace("disk", "cake").replace(question.pk, "abcd2345")
-    inside.model.answer_with(says(copied))
-    due(session, "Look around.")
-    inside.beat()
-    for said in ("yes", "yes #abcd2345"):
-        inside.say(session, said, makes(call("erase", name="cake")), says("Well."))
-    assert (inside.did("cake"), inside.did("disk")) == (0, 0)
 
 
 def test_a_strangers_job_asks_nothing(inside: Inside, session: Session) -> None:

@@ -1,20 +1,24 @@
-"""The page of an agent without a browser: its list, its forms, tests of servers, what is refused."""
+"""The page of an agent without a browser: its list, its forms, tests of servers, what is refused and in which words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 
-from automations.models import CronJob, ScheduledMessage
+from automations.models import CronJob, RunState, ScheduledMessage
+from interfaces.web.appointments.forms import LABELS
 from sessions_app.agents.documents import preference, put_document
 from sessions_app.agents.edit import create_agent, update_agent
 from sessions_app.connections.edit import add_connection
 from sessions_app.models import Agent, Connection, Delivery, Document, Preference, Session
 from sessions_app.reads.selectors import document
+from tests.automations.jobs.made import new, past_run
+from tests.automations.web.test_addresses import signed_in
+from tests.automations.web.test_stale_forms import as_sent
 from tests.conftest import Person, new_person
 from tests.mcp_servers import Docs
 
@@ -29,14 +33,6 @@ def client(person: Person) -> Client:
     found = Client(raise_request_exception=False, headers={"Accept": "text/html"})
     found.force_login(person.user)
     return found
-
-
-@pytest.fixture
-def docs() -> Iterator[Docs]:
-    server = Docs()
-    with server.serving() as url:
-        server.url = url
-        yield server
 
 
 def post(client: Client, part: str, status: int, **fields: Any) -> Any:
@@ -311,7 +307,57 @@ def test_a_test_goes_only_where_messages_leave_the_server(client: Client, person
     message = ScheduledMessage.objects.get()
     ScheduledMessage.objects.waiting().cancel()
     assert "cancelled" in client.get(f"/agents/-/tests/{message.pk}/").content.decode()
-    eve = Client()
-    eve.force_login(new_person("eve").user)
+    eve = signed_in(new_person("eve"))
     assert eve.get(f"/agents/-/tests/{message.pk}/").status_code == 404
     assert message.pk not in eve.get(f"/agents/demo/?test={message.pk}").content.decode()
+
+
+def problem_of(answer: Any) -> str:
+    [problem] = [each["outcome"].problem for each in answer.context["sections"] if each["outcome"].problem]
+    return str(problem)
+
+
+def test_an_agents_page_names_the_field_by_its_label(client: Client) -> None:
+    mine = {"name": "mine", "provider": "openai-chat"}
+    for part, given, name in (
+        ("connections", mine | {"base_url": "http://10.0.0.1/"}, "base_url"),
+        ("connections", mine | {"provider": "openai", "secret": "x"}, "secret"),
+        ("spending", {"day_usd": "much"}, "limits.day.usd"),
+        ("events", {"events_url": "nowhere"}, "events_url"),
+    ):
+        problem = problem_of(post(client, part, 400, **given))
+        assert problem.startswith(LABELS[name]), problem
+        assert name not in problem
+
+
+def test_an_unknown_connection_is_refused_without_a_list_of_all_providers(client: Client) -> None:
+    problem = problem_of(post(client, "model", 400, model="nowhere:gpt", timezone="UTC", engine="chat"))
+    assert "nowhere" in problem
+    assert len(problem) < 200
+
+
+def test_a_refused_field_of_an_automation_says_why_beside_it(client: Client, person: Person) -> None:
+    session = person.session()
+    job = new(session, message="news", name="News")
+    address = reverse("change-automation", args=[session.pk, job.pk])
+    bad = {
+        "gate": "http://10.0.0.1/",
+        "allow_tools": "no-such-tool",
+        "usd_day": "much",
+        "model": "nowhere:gpt",
+    }
+    for field, value in bad.items():
+        refused = client.post(address, as_sent(client, address) | {field: value}).context["form"]
+        assert list(refused.errors) == [field]
+        assert not refused.errors[field][0].lower().startswith(("gate.", "limits.", f"{field}:"))
+
+
+def test_a_failed_run_leads_to_the_section_that_cures_it(client: Client, person: Person) -> None:
+    session = person.session()
+    job = new(session, message="news", name="News")
+    places = {"model_auth": "connections", "model_not_found": "model", "tool_hung": ""}
+    for number, (reason, place) in enumerate(places.items(), 1):
+        run = past_run(job, number, RunState.FAILED, reason)
+        page = client.get(reverse("run", args=[session.pk, run.pk])).content.decode()
+        found = [each for each in ("connections", "model") if f'href="/agents/demo/#{each}"' in page]
+        assert found == [place] * bool(place)

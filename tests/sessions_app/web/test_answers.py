@@ -21,11 +21,11 @@ from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import archive_session
 from sessions_app.worker.process import WorkerProcess
 from tests.automations.messages import claimed, finish
+from tests.automations.web.test_addresses import signed_in
 from tests.conftest import Person, new_person
 from tests.conversations.stage import Stage
 
 pytestmark = pytest.mark.django_db
-BROWSER = {"Accept": "text/html"}
 GROWING = (
     "One\n\nTwo *words*",
     "# Head\n- a\n- b\n\n- c\n\ntext\n\n```python\nx = 1\n\ny = 2\n```\n\n| a | b |\n|-|-|\n| c | d |\nend",
@@ -36,9 +36,7 @@ GROWING = (
 
 @pytest.fixture
 def ada(person: Person) -> Client:
-    client = Client(headers=BROWSER)
-    client.force_login(person.user)
-    return client
+    return signed_in(person)
 
 
 def test_highlighting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,7 @@ def test_pieces_are_shown_while_the_server_renders_nothing(visitor: Visitor) -> 
     expect(page.locator("#live")).to_have_count(0)
 
 
+@pytest.mark.full
 def test_messages_wait_while_an_answer_is_made(visitor: Visitor) -> None:
     page = visitor.conversation()
     say(page, "[[hold:a]] first")
@@ -118,6 +119,7 @@ def test_a_question_of_a_plan_is_answered_where_it_stands(visitor: Visitor) -> N
     expect(page.locator(".entry.person .said").last).to_have_text("blue")
 
 
+@pytest.mark.full
 @pytest.mark.rule("7.4")
 def test_an_answer_that_is_sent_twice_is_one_and_goes_to_no_other_question(visitor: Visitor) -> None:
     use_engine(visitor.person, Engine.PLANNER)

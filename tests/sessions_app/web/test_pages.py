@@ -1,15 +1,25 @@
-"""The pages as a whole: accessibility, hostile text, phones, restarts, long histories, deletes."""
+"""The pages as a whole: accessibility, phones, restarts, and answers of the server that come late or never.
+
+Nothing that was typed is lost, also where the conversation was deleted elsewhere. At the end: the page of an agent.
+"""
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import expect
+import json
+import re
+import signal
+from collections.abc import Callable, Mapping
 
-from sessions_app.models import Message, Session
+import pytest
+from playwright.sync_api import Locator, Page, Request, Route, expect
+
+from automations.models import CronJob
+from sessions_app.models import Document, Message, Session, Turn
+from sessions_app.sessions.delete import delete_session
 from tests.api.conftest import start_web
 from tests.browser import ENVIRON, IN_BROWSER, Visitor, say, serious
 
-pytestmark = IN_BROWSER
+pytestmark = [*IN_BROWSER, pytest.mark.full]
 
 
 def add_messages(session: Session, *texts: str) -> None:
@@ -21,8 +31,7 @@ def add_messages(session: Session, *texts: str) -> None:
     session.save(update_fields=["last_seq"])
 
 
-@pytest.mark.long("axe reads each main page in a browser")
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.full)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(visitor: Visitor, scheme: str) -> None:
     """In states of the main pages; `tests/injection/test_every_page.py` has every page as it opens."""
     session = visitor.person.session(title="A talk")
@@ -36,12 +45,8 @@ def test_axe_finds_nothing_serious(visitor: Visitor, scheme: str) -> None:
     visitor.model.release("a")
     page.get_by_role("button", name="More").click()
     assert serious(page) == []
-    for address in (f"/sessions/{session.pk}/appointments/", f"/agents/{visitor.person.agent.name}/"):
-        page.goto(address)
-        assert serious(page) == []
 
 
-@pytest.mark.full
 def test_a_phone_shows_one_column_and_opens_the_list(visitor: Visitor) -> None:
     session = visitor.person.session(title="On the road")
     add_messages(
@@ -61,7 +66,6 @@ def test_a_phone_shows_one_column_and_opens_the_list(visitor: Visitor) -> None:
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(4)
 
 
-@pytest.mark.full
 def test_a_window_goes_on_after_a_restart_of_the_server(visitor: Visitor) -> None:
     page = visitor.conversation()
     say(page, "[[hold:r]] hello")
@@ -76,7 +80,6 @@ def test_a_window_goes_on_after_a_restart_of_the_server(visitor: Visitor) -> Non
     expect(page.locator("#connection")).to_have_text("")
 
 
-@pytest.mark.full
 def test_a_window_says_that_it_is_offline_and_goes_on(visitor: Visitor) -> None:
     session = visitor.person.session()
     page = visitor.conversation(session)
@@ -94,7 +97,6 @@ def test_a_window_says_that_it_is_offline_and_goes_on(visitor: Visitor) -> None:
     expect(page.locator(".entry.agent .text").first).to_have_text("It came meanwhile.")
 
 
-@pytest.mark.full
 def test_without_scripts_messages_are_sent_and_shown(visitor: Visitor) -> None:
     session = visitor.person.session()
     page = visitor.conversation(session, java_script_enabled=False)
@@ -103,7 +105,6 @@ def test_without_scripts_messages_are_sent_and_shown(visitor: Visitor) -> None:
     expect(page.locator(".entry.person .said")).to_have_text("hello")
 
 
-@pytest.mark.full
 def test_a_window_whose_sign_in_ended_asks_for_it_again(visitor: Visitor) -> None:
     page = visitor.conversation()
     expect(page.locator("#connection")).to_have_text("")
@@ -111,3 +112,203 @@ def test_a_window_whose_sign_in_ended_asks_for_it_again(visitor: Visitor) -> Non
     page.get_by_label("Search in titles and messages").fill("hello")
     expect(page.get_by_label("Password")).to_be_visible()
     expect(page.locator("#conversations")).to_have_count(0)
+
+
+def test_no_page_is_taller_than_its_window(visitor: Visitor) -> None:
+    rows = [visitor.person.session(title=f"Talk {number}") for number in range(30)]
+    Session.objects.filter(pk__in=[row.pk for row in rows]).update(last_seq=1)  # unread
+    page = visitor.window(viewport={"width": 1280, "height": 700})
+    for address in (
+        f"/agents/{visitor.person.agent.name}/#spending",
+        "/account/",
+        f"/sessions/{rows[0].pk}/",
+    ):
+        page.goto(address)
+        expect(page.locator(".conversation")).not_to_have_count(0)
+        assert page.evaluate("document.scrollingElement.scrollHeight <= innerHeight"), address
+        assert page.evaluate("document.querySelector('.bar').getBoundingClientRect().top") == 0, address
+
+
+SENDING = re.compile("/messages/$")
+
+
+def once(page: Page, handle: Callable[[Route, Request], None]) -> None:
+    """Treat the next message that the page sends like this."""
+    page.route(SENDING, handle, times=1)
+
+
+def test_what_is_typed_while_a_message_is_sent_stays(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    held: list[Route] = []
+    once(page, lambda route, _: held.append(route))
+    box = page.get_by_label("Message", exact=True)
+    with page.expect_request(SENDING):
+        box.fill("one")
+        box.press("Enter")
+    box.press_sequentially(" and two")
+    held[0].continue_()
+    expect(page.locator(".entry.person .said").first).to_have_text("one")
+    expect(box).to_have_value("and two")
+    page.reload()
+    expect(box).to_have_value("and two")
+    box.press("Enter")
+    expect(page.locator(".entry.person .said").last).to_have_text("and two")
+    page.reload()
+    expect(box).to_have_value("")
+
+
+@pytest.mark.parametrize("again", ["one", "two"])
+def test_a_text_whose_answer_was_lost_is_sent_again_once(visitor: Visitor, again: str) -> None:
+    def lose_the_answer(route: Route, _: Request) -> None:
+        route.fetch()
+        route.abort()
+
+    page = visitor.conversation()
+    once(page, lose_the_answer)
+    box = page.get_by_label("Message", exact=True)
+    box.fill("one")
+    box.press("Enter")
+    expect(page.locator("#alert")).to_contain_text("Your text is kept")
+    if again != "one":
+        box.fill(again)  # which makes it another message
+    box.press("Enter")
+    expect(box).to_have_value("")
+    sent = list(dict.fromkeys(["one", again]))
+    expect(page.locator(".entry.person:not(.pending) .said")).to_have_text(sent)
+    assert Turn.objects.count() == len(sent)
+
+
+def test_a_server_that_does_not_answer_is_named(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    visitor.site.web.signal(signal.SIGSTOP)
+    try:
+        box = page.get_by_label("Message", exact=True)
+        box.fill("one")
+        box.press("Enter")
+        expect(page.locator("#alert")).to_contain_text("The server does not answer. Your text is kept")
+        expect(box).to_have_value("one")
+    finally:
+        visitor.site.web.signal(signal.SIGCONT)
+    box.press("Enter")
+    expect(page.locator(".entry.person .said")).to_have_text("one")
+    expect(box).to_have_value("")
+    assert Turn.objects.filter(content="one").count() == 1
+
+
+def test_a_window_says_that_its_conversation_was_deleted_elsewhere(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    page = visitor.conversation(session)
+    say(page, "hello")
+    expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
+    assert delete_session(session.pk).deleted
+    expect(page.locator("#writing")).to_have_text("This conversation was deleted.")
+    expect(page.locator("#connection")).to_have_text("")
+    expect(page.locator(f"#to-{session.pk}")).to_have_count(0)
+    expect(page.get_by_role("button", name="New conversation")).to_be_visible()
+
+
+def test_a_button_works_at_the_moment_it_appears(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    say(page, "[[hold:b]] first")
+    expect(page.locator("#live")).to_be_visible()
+    page.evaluate("""() => new MutationObserver((_, observer) => {
+      const button = document.querySelector(".pending button");
+      if (button) { observer.disconnect(); button.click(); }
+    }).observe(document.getElementById("now"), { childList: true, subtree: true })""")
+    with page.expect_request(re.compile("/stop/$")) as pressed:
+        say(page, "/clear")
+    assert (
+        pressed.value.headers.get("hx-request") == "true"
+    )  # not as without scripts, which loads the page again
+    expect(page.locator(".entry.pending", has_text="/clear")).to_have_count(0)
+    visitor.model.release("b")
+
+
+def test_a_message_is_copied_where_the_browser_has_no_clipboard(visitor: Visitor) -> None:
+    """As on pages that came by plain HTTP from another machine."""
+    page = visitor.window()
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.goto(f"/sessions/{visitor.person.session().pk}/")
+    say(page, "copy me")
+    page.locator(".entry.person").hover()
+    copy = page.locator(".entry.person").get_by_role("button", name="Copy the message")
+    copy.click()
+    expect(copy).to_be_focused()
+    box = page.get_by_label("Message", exact=True)
+    box.focus()
+    page.keyboard.press("Control+V")
+    expect(box).to_have_value("copy me")
+
+
+PAGE = "/agents/demo/"
+
+
+def document(name: str) -> str:
+    return f"{PAGE}documents/{name}/"
+
+
+def listing(*tasks: Mapping[str, object]) -> str:
+    return f"My plans.\n\n```json\n{json.dumps({'version': 2, 'tasks': tasks})}\n```\n"
+
+
+def opened(visitor: Visitor, path: str = PAGE, **options: object) -> Page:
+    page = visitor.window(**options)
+    page.goto(path)
+    return page
+
+
+def edit(page: Page, text: str) -> None:
+    page.get_by_label("Text").fill(text)
+
+
+def press(part: Page | Locator, button: str, said: str) -> None:
+    """Press a button and wait until the part says this."""
+    part.get_by_role("button", name=button).click()
+    expect(part.get_by_role("status").first).to_contain_text(said)
+
+
+def test_a_document_is_edited_and_restored(visitor: Visitor) -> None:
+    page = opened(visitor, document("USER.md"))
+    for text in ("I live in Berlin.", "I live in Hamburg."):
+        edit(page, text)
+        press(page, "Save", "Saved")
+    page.get_by_role("link", name="Restore revision 1").click()
+    expect(page.get_by_label("Text")).to_have_value("I live in Berlin.")
+    press(page, "Save", "Saved")
+    row = Document.objects.get(name="USER.md")
+    assert (row.content, row.revision) == ("I live in Berlin.", 3)
+    page.goto(PAGE)
+    expect(page.locator("#documents li", has_text="USER.md")).to_contain_text("17 characters · revision 3")
+
+
+def test_heartbeat_md_is_checked_before_it_is_applied(visitor: Visitor) -> None:
+    page = opened(visitor, document("HEARTBEAT.md"))
+    edit(page, listing({"title": "Water the plants", "schedule": "0 9 * * 1"}))
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator(".changes li")).to_have_text(["added Water the plants 0 9 * * 1"])
+    assert serious(page) == []
+    assert not CronJob.objects.filter(name="Water the plants").exists()
+    press(page, "Apply", "Applied")
+    job = CronJob.objects.get(name="Water the plants")
+    edit(
+        page, listing({"id": job.pk, "title": "Water the plants", "schedule": "0 8 * * 1"}, {"title": "New"})
+    )
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator(".changes li")).to_have_text(["changed Water the plants schedule", "added New once"])
+    edit(page, listing({"title": "New"}))  # another text than the one that was checked
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator(".changes li")).to_have_text(["disabled Water the plants", "added New once"])
+    assert not CronJob.objects.filter(name="New").exists()
+    press(page, "Apply", "Applied")
+    assert CronJob.objects.filter(name="New").exists()
+    assert not CronJob.objects.get(pk=job.pk).enabled
+
+
+def test_the_name_in_a_conversation_leads_to_the_page(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    page.locator(".bar").get_by_role("link", name="demo").click()
+    expect(page.get_by_role("heading", name="demo", level=1)).to_be_visible()
+    expect(page.locator("#model-state .chip")).to_have_text("Not set up")  # this web process has no key
+    assert "test-key" not in page.content()
+    page.get_by_role("link", name="Heartbeat", exact=True).click()
+    expect(page.get_by_role("heading", name="Heartbeat")).to_be_in_viewport()

@@ -212,6 +212,7 @@ def test_the_main_job_runs_on_rabbitmq(fleet: Fleet, person: Person) -> None:
         assert process.stop() == 0
 
 
+@pytest.mark.full
 def test_full_worker_takes_the_next_turn_at_once(fleet: Fleet, person: Person) -> None:
     turns = [receive(person.session().id, MessageInput(content="hello")) for _ in range(9)]
     fleet.worker(concurrency=1)
@@ -228,6 +229,7 @@ def _copies(client: redis.Redis) -> int:
     return calls
 
 
+@pytest.mark.full
 def test_a_full_worker_leaves_hints_in_the_broker_and_stores_none_that_it_took(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person, broker: str
 ) -> None:
