@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -312,6 +313,14 @@ class Stream:
         self.events.append(event)
 
 
+def cookies_of(user: User) -> dict[str, str]:
+    """Of a browser in which they have signed in."""
+    browser = Client()
+    browser.force_login(user)
+    name = settings.SESSION_COOKIE_NAME
+    return {name: browser.cookies[name].value}
+
+
 def connected(url: str) -> socket.socket:
     """A plain connection to a web process."""
     at = urlsplit(url)
@@ -345,6 +354,16 @@ def start_web(folder: Path, first: str = "", **environ: str) -> tuple[str, Proce
         web.kill()  # nobody else knows it yet
         raise
     return url, web
+
+
+@contextmanager
+def web_process(folder: Path, first: str = "", **environ: str) -> Iterator[tuple[str, Process]]:
+    """A web process while the block runs."""
+    url, web = start_web(folder, first, **environ)
+    try:
+        yield url, web
+    finally:
+        web.kill()
 
 
 def serve(folder: Path, first: str = "", **environ: str) -> Iterator[Site]:

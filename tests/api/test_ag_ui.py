@@ -185,7 +185,7 @@ def test_tool_calls_and_their_results_are_told(thread: Thread) -> None:
     assert text_of(events) == "There is one."
 
 
-@pytest.mark.parametrize(("approved", "runs"), [(True, 1), (False, 0)])
+@pytest.mark.parametrize(("approved", "runs"), [(True, 1), pytest.param(False, 0, marks=pytest.mark.full)])
 def test_consent_is_an_interrupt_that_names_the_call(thread: Thread, approved: bool, runs: int) -> None:
     name = f"agui{runs}"
     asked = erase(name)

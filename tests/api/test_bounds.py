@@ -51,6 +51,7 @@ def test_a_body_of_no_shape_costs_little(ada: Caller) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.full
 def test_an_expensive_heartbeat_document_is_cheap_to_write_and_read(ada: Caller) -> None:
     def check(_name: str, content: str) -> None:
         ada.patch("/api/agents/demo/", {"routine_limit": 1_000})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from django.contrib.auth.models import User
 from sessions_app.events import Cursor
 from sessions_app.models import Event
 from tests.api.conftest import Site, Window
-from tests.docs.pages import section
+from tests.docs.pages import blocks, section
 from tests.fleet import until
 from tests.proxy import Proxy
 from tests.tokens import token_of
@@ -71,8 +70,8 @@ def proxy(window: Window) -> Iterator[Proxy]:
 
 
 def code_of(heading: str, language: str) -> str:
-    [code] = re.findall(rf"^```{language}\n(.*?)^```", section("api.md", heading), re.MULTILINE | re.DOTALL)
-    return str(code)
+    [code] = blocks(section("api.md", heading), language)
+    return code
 
 
 @contextmanager

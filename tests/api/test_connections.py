@@ -17,7 +17,7 @@ import pytest
 
 from interfaces.http.server import bodies
 from interfaces.http.server.bodies import LONGEST_BODY
-from tests.api.conftest import start_web
+from tests.api.conftest import web_process
 from tests.fleet import Process, until
 from tests.yardstick import processor_seconds, yardstick
 
@@ -76,11 +76,8 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    url, web = start_web(tmp_path_factory.mktemp("web"), QUICK, **BOUNDS)
-    try:
+    with web_process(tmp_path_factory.mktemp("web"), QUICK, **BOUNDS) as (url, web):
         yield Server(url=url, web=web)
-    finally:
-        web.kill()
 
 
 def head(path: str, *lines: str, method: str = "POST") -> bytes:
@@ -207,7 +204,10 @@ def test_a_slowly_sent_body_times_out_as_a_whole(server: Server) -> None:
         assert until(answered, 8).startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.parametrize("path", ["/api/agents/", "/admin/login/", "/healthz"])
+@pytest.mark.parametrize(
+    "path",
+    ["/api/agents/", *(pytest.param(each, marks=pytest.mark.full) for each in ("/admin/login/", "/healthz"))],
+)
 def test_a_body_in_tiny_chunks_costs_no_more_than_another(server: Server, path: str) -> None:
     before = server.seconds()
     with server.plug() as plug:
@@ -333,9 +333,8 @@ def test_connections_are_bounded_all_together(server: Server) -> None:
 @pytest.mark.full
 def test_the_limit_of_open_files_leaves_room_for_the_database(django_db_setup: None, tmp_path: Path) -> None:
     few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))"
-    url, web = start_web(tmp_path, few)
-    server = Server(url=url, web=web)
-    try:
+    with web_process(tmp_path, few) as (url, web):
+        server = Server(url=url, web=web)
         with ExitStack() as stack:
             plugs = [stack.enter_context(server.plug()) for _ in range(400)]
             refused, *_ = select.select(plugs, [], [], 10)
@@ -344,8 +343,6 @@ def test_the_limit_of_open_files_leaves_room_for_the_database(django_db_setup: N
         assert httpx2.get(f"{url}/admin/login/").status_code == 200
         assert "Traceback" not in web.text()
         assert "out of system resource" not in web.text()
-    finally:
-        web.kill()
 
 
 def test_connections_are_limited_per_address_except_for_a_proxy(server: Server) -> None:

@@ -17,7 +17,7 @@ from tests.api.conftest import Caller, operations
 from tests.api.dear import WORST, faults, long_keys, many_keys
 from tests.api.places import furnish
 
-pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0"), pytest.mark.full]
 
 ROOM = 2_000  # bytes and values left for the rest of a body
 HOURLY = {"kind": "every", "seconds": 3600}
@@ -100,7 +100,6 @@ def dear_bodies(schema: Any, shape: Any) -> Iterator[tuple[str, bytes]]:
     yield "long keys", json.dumps(needed | long_keys(LONGEST_BODY - ROOM, 0)).encode()
 
 
-@pytest.mark.full
 @pytest.mark.timeout(300)  # some 600 requests: half a minute alone, minutes on a busy machine
 def test_expensive_request_bodies_cost_little_and_get_short_refusals(
     ada: Caller, ids: dict[str, Any], schema: Any

@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 import subprocess
 import time
 from base64 import b64encode
@@ -26,9 +25,9 @@ from sessions_app.models import Hook, IdempotencyKey, Session, Turn, TurnState
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.sessions.delete import delete_agent, delete_session
 from sessions_app.sessions.open import archive
-from tests.api.conftest import Caller, Site, Window, for_each, made, problem
+from tests.api.conftest import Caller, Window, for_each, made, problem
 from tests.api.places import belongings
-from tests.docs.pages import section
+from tests.docs.pages import blocks, section
 from tests.past import ago, prune_all
 from tests.races import UPDATE, gate
 
@@ -138,26 +137,18 @@ def test_an_id_belongs_to_its_hook(ada: Caller, ci: Poster, session: str) -> Non
     assert accepted(ci()).pk != by_person.json()["id"]
 
 
-def test_a_stale_or_future_message_is_refused(ci: Poster) -> None:
-    for age in (-MOST_SKEW - 20, MOST_SKEW + 20):
-        refused = ci(Webhook_Timestamp=str(int(time.time()) + age))
+def test_a_message_needs_an_id_and_a_timestamp_of_these_minutes(ci: Poster) -> None:
+    ages = (-MOST_SKEW - 20, MOST_SKEW + 20)
+    stale = [str(int(time.time()) + age) for age in ages]
+    for wrong in (*stale, None, "", "now", "-1", "1e9", "9" * 13, "1.5", "٣", " 1"):
+        refused = ci(Webhook_Timestamp=wrong)
         problem(refused, 401, "stale_request")
         assert refused.headers["WWW-Authenticate"] == "Bearer"
+    for wrong in (None, "", "x" * (LONGEST_ID + 1), "tab\there", "ümlaut"):
+        problem(ci(Webhook_Id=wrong), 400, "bad_webhook_id")
+    assert not Turn.objects.exists()
     for near in (-MOST_SKEW + 20, MOST_SKEW - 20):
         accepted(ci(Webhook_Id=f"near {near}", Webhook_Timestamp=str(int(time.time()) + near)))
-
-
-def test_a_timestamp_that_is_none_is_stale(ci: Poster) -> None:
-    rows: list[Any] = [None, "", "now", "-1", "1e9", "9" * 13, "1.5", "٣", " 1"]
-    for_each(rows, lambda wrong: problem(ci(Webhook_Timestamp=wrong), 401, "stale_request"))
-
-
-def test_a_message_without_an_id_is_refused(ci: Poster) -> None:
-    def check(wrong: str | None) -> None:
-        problem(ci(Webhook_Id=wrong), 400, "bad_webhook_id")
-        assert not Turn.objects.exists()
-
-    for_each([None, "", "x" * (LONGEST_ID + 1), "tab\there", "ümlaut"], check)
 
 
 @pytest.mark.rule("10.0")
@@ -207,52 +198,41 @@ def test_who_has_not_the_token_learns_nothing(ada: Caller, ci: Poster) -> None:
     assert not Turn.objects.exists()
 
 
-def test_a_signed_message_is_taken_as_it_was_signed_only(ci: Poster) -> None:
-    accepted(ci(signed=True))
+@pytest.mark.parametrize(
+    ("beside", "code"), [({}, "bad_signature"), ({"Authorization": None}, "not_authenticated")]
+)
+def test_a_signature_is_for_the_message_that_it_signs_with_and_without_the_token(
+    ci: Poster, beside: dict[str, Any], code: str
+) -> None:
+    accepted(ci(signed=True, **beside))
     now = str(int(time.time()))
     right = signature(ci.token, "one", now, b'{"content": "hello"}')
-    same: dict[str, Any] = {"Webhook_Timestamp": now, "Webhook_Signature": f"v1a,other {right}"}
+    same = beside | {"Webhook_Timestamp": now, "Webhook_Signature": f"v1a,other {right}"}
     accepted(ci(**same))
     for changed in (
-        same | {"Webhook_Timestamp": str(int(now) + 1)},
-        same | {"Webhook_Id": "two"},
-        same | {"Webhook_Signature": right.removeprefix("v1,")},
-        same | {"Webhook_Signature": "v1,"},
+        {"Webhook_Timestamp": str(int(now) + 1)},
+        {"Webhook_Id": "two"},
+        {"Webhook_Signature": right.removeprefix("v1,")},
+        {"Webhook_Signature": "v1,"},
     ):
-        problem(ci(**changed), 401, "bad_signature")
-    problem(ci({"content": "changed"}, **same), 401, "bad_signature")
+        problem(ci(**same | changed), 401, code)
+    problem(ci({"content": "changed"}, **same), 401, code)
+    old = str(int(now) - MOST_SKEW - 20)
+    problem(ci(signed=True, Webhook_Timestamp=old, **beside), 401, "stale_request")
     assert Turn.objects.count() == 1
 
 
-def test_a_signature_alone_authenticates_only_the_message_it_signs(ci: Poster) -> None:
-    accepted(ci(signed=True, Authorization=None))
-    now = str(int(time.time()))
-    heard: dict[str, Any] = {
-        "Authorization": None,
-        "Webhook_Timestamp": now,
-        "Webhook_Signature": signature(ci.token, "one", now, b'{"content": "hello"}'),
-    }
-    accepted(ci(**heard))
-    for changed in (heard | {"Webhook_Id": "two"}, heard | {"Webhook_Timestamp": str(int(now) + 1)}):
-        problem(ci(**changed), 401, "not_authenticated")
-    problem(ci({"content": "changed"}, **heard), 401, "not_authenticated")
-    old = str(int(time.time()) - MOST_SKEW - 20)
-    problem(ci(signed=True, Authorization=None, Webhook_Timestamp=old), 401, "stale_request")
-    assert Turn.objects.count() == 1
-
-
-def test_a_hook_may_ask_for_signatures(ada: Caller) -> None:
+def test_a_hook_may_ask_for_signatures_which_hold_as_long_as_the_secret_key(
+    ada: Caller, settings: Any
+) -> None:
     poster = hook(ada, signed=True)
     problem(poster(), 401, "bad_signature")
     accepted(poster(signed=True))
     ada.patch(f"/api/hooks/{poster.id}/", {"signed": False})
     accepted(poster())
-
-
-def test_a_changed_secret_key_invalidates_signatures_but_not_tokens(ci: Poster, settings: Any) -> None:
     settings.SECRET_KEY = "another one, of the same length or so, for the rest of this test"
-    accepted(ci(signed=True))
-    problem(ci(signed=True, Authorization=None), 401, "not_authenticated")
+    accepted(poster(signed=True))
+    problem(poster(signed=True, Authorization=None), 401, "not_authenticated")
 
 
 def test_a_bad_body_is_refused_and_leaves_nothing(ci: Poster) -> None:
@@ -348,9 +328,8 @@ def test_creating_a_hook_fails_when_its_session_is_deleted_meanwhile(ada: Caller
     assert not Hook.objects.exists()
 
 
-@pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_the_hooks_of_a_deleted_session_or_agent_are_gone(site: Site, ada: Caller) -> None:
+def test_the_hooks_of_a_deleted_session_or_agent_are_gone(ada: Caller) -> None:
     session = ada.session()
     gone, stays = hook(ada, session=session), hook(ada)
     assert delete_session(Session.objects.get(pk=session).pk).deleted
@@ -521,7 +500,7 @@ def test_the_token_is_stored_logged_and_shown_nowhere(
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_the_command_of_the_page_signs_a_post(window: Window) -> None:
-    [command] = re.findall(r"```sh\n(.*?)```", section("channels.md", "Inbound webhooks"), re.DOTALL)
+    [command] = blocks(section("channels.md", "Inbound webhooks"), "sh")
     made = window.http.post("/api/agents/demo/hooks/", json={"name": "CI"}).json()
     given = {"RONDO": window.site.url, "HOOK": made["id"], "HOOK_TOKEN": made["token"]}
     answer = json.loads(subprocess.check_output(["bash", "-euc", command], env=os.environ | given))

@@ -12,13 +12,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
 
 from sessions_app.models import IdempotencyKey, Session, Turn
-from tests.api.conftest import Site, Window, connected, for_each, start_web
+from tests.api.conftest import Site, Window, connected, cookies_of, for_each, start_web, web_process
 from tests.fleet import Process, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -52,7 +50,7 @@ def test_who_waits_too_short_is_told_where_to_look(window: Window) -> None:
     until(lambda: window.http.get(response.headers["Location"]).json()["state"] == "succeeded")
 
 
-@pytest.mark.long("without news of its turn, a request reads the row after five seconds")
+@pytest.mark.full  # without news of its turn, a request reads the row after five seconds
 def test_a_bug_while_a_request_waits_is_a_problem(window: Window) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(window.send, "[[hold:bug]] x", Prefer="wait=20")
@@ -172,6 +170,7 @@ def test_a_web_process_stops_with_windows_open_and_people_waiting(
     window.site.model.release("stop")
 
 
+@pytest.mark.full
 def test_ready_names_what_is_missing(site: Site) -> None:
     assert httpx2.get(f"{site.url}/healthz").text == "ok\n"
     until(lambda: httpx2.get(f"{site.url}/readyz").status_code == 200)
@@ -252,9 +251,7 @@ def without(table: str) -> Iterator[None]:
 
 
 def test_the_page_of_a_bug_shows_the_id(window: Window) -> None:
-    browser = Client()
-    browser.force_login(User.objects.get(username="ada"))
-    cookies = {settings.SESSION_COOKIE_NAME: browser.cookies[settings.SESSION_COOKIE_NAME].value}
+    cookies = cookies_of(User.objects.get(username="ada"))
     with without("sessions_app_message"):
         headers = {"Accept": "text/html", "X-Request-Id": "seen-by-ada"}
         page = httpx2.get(f"{window.site.url}/sessions/{window.session}/", cookies=cookies, headers=headers)
@@ -263,28 +260,27 @@ def test_the_page_of_a_bug_shows_the_id(window: Window) -> None:
     assert "sessions_app" not in page.text
 
 
-def test_an_invalid_id_is_replaced(window: Window) -> None:
-    def check(given: str) -> None:
-        answer = window.http.get("/healthz", headers={b"X-Request-Id": given.encode()})
-        assert answer.headers["X-Request-Id"].startswith("req_")
-
-    for_each(["a" * 65, "", "a b", "a\tb", "x=1", "é"], check)
-
-
-def test_one_of_several_ids_is_not_chosen(site: Site) -> None:
+def test_an_invalid_id_is_replaced_and_none_of_several_chosen(site: Site) -> None:
+    for given in ("a" * 65, "", "a b", "a\tb", "x=1", "é"):
+        answer = httpx2.get(f"{site.url}/healthz", headers={b"X-Request-Id": given.encode()})
+        assert answer.headers["X-Request-Id"].startswith("req_"), given
     ids = [b"X-Request-Id: one", b"X-Request-Id: two", b"Connection: close"]
-    answer = raw(site, b"GET /healthz HTTP/1.1", b"Host: localhost", *ids)
-    assert b"x-request-id: req_" in answer.lower()
+    said = raw(site, b"GET /healthz HTTP/1.1", b"Host: localhost", *ids)
+    assert b"x-request-id: req_" in said.lower()
+
+
+def test_a_doubled_or_broken_header_is_no_bug(window: Window) -> None:
+    token = b"Authorization: Token " + window.token.encode()
+    doubled = [b"If-None-Match: \xff\xfe", b"If-None-Match: x", b"Accept: application/json"]
+    line, host = b"GET /api/agents/ HTTP/1.1", b"Host: localhost"
+    assert b" 200 " in raw(window.site, line, host, b"Connection: close", token, *doubled).split(b"\r\n")[0]
 
 
 def test_the_lines_of_the_request_and_of_its_turn_have_the_id(window: Window, tmp_path: Path) -> None:
-    url, web = start_web(tmp_path, LOG_FORMAT="json")
-    try:
+    with web_process(tmp_path, LOG_FORMAT="json") as (url, web):
         given = {"X-Request-Id": "order-17.a_B", "Prefer": "wait=20"}
         given["Authorization"] = f"Token {window.token}"
         answer = httpx2.post(f"{url}{window.address}/messages/", json={"content": "hello"}, headers=given)
-    finally:
-        web.kill()
     assert answer.headers["X-Request-Id"] == "order-17.a_B"
     assert answer.json()["state"] == "succeeded"
     assert "order-17" not in answer.text
@@ -315,21 +311,15 @@ PREFLIGHT = {
 @pytest.fixture(scope="module")
 def open_to_app(processes: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A web process beside that of the module, with CORS for one origin."""
-    url, web = start_web(tmp_path_factory.mktemp("cors"), RONDO_CORS_ORIGINS=f"{APP},http://localhost:5173")
-    yield url
-    web.kill()
+    origins = f"{APP},http://localhost:5173"
+    with web_process(tmp_path_factory.mktemp("cors"), RONDO_CORS_ORIGINS=origins) as (url, _):
+        yield url
 
 
 def allowed(answer: httpx2.Response) -> str | None:
     assert "Access-Control-Allow-Credentials" not in answer.headers
     found: str | None = answer.headers.get("Access-Control-Allow-Origin")
     return found
-
-
-def test_without_the_setting_nobody_is_allowed(window: Window) -> None:
-    answer = window.http.get("/api/agents/", headers={"Origin": APP})
-    assert (answer.status_code, allowed(answer)) == (200, None)
-    assert allowed(window.http.options("/api/agents/", headers=PREFLIGHT | {"Origin": APP})) is None
 
 
 def test_a_named_origin_is_told_that_it_may(open_to_app: str) -> None:
@@ -358,7 +348,11 @@ def test_its_scripts_can_read_responses_and_refusals(open_to_app: str, window: W
             assert (stream.status_code, allowed(stream)) == (200, APP)
 
 
-def test_other_origins_are_refused(open_to_app: str, window: Window) -> None:
+def test_other_origins_are_refused_and_all_without_the_setting(open_to_app: str, window: Window) -> None:
+    answer = window.http.get("/api/agents/", headers={"Origin": APP})
+    assert (answer.status_code, allowed(answer)) == (200, None)
+    assert allowed(window.http.options("/api/agents/", headers=PREFLIGHT | {"Origin": APP})) is None
+
     def check(origin: str) -> None:
         answer = httpx2.options(f"{open_to_app}/api/agents/", headers=PREFLIGHT | {"Origin": origin})
         assert (answer.status_code, allowed(answer)) == (400, None)

@@ -12,12 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from django.conf import settings
 from django.db import connection, transaction
-from django.test import Client
 
 from sessions_app.models import Turn
-from tests.api.conftest import Caller, new_caller, start_web
+from tests.api.conftest import Caller, cookies_of, new_caller, web_process
 from tests.fleet import Process, until
 from tests.proxy import Proxy
 
@@ -62,15 +60,13 @@ def shaky(
     monkeypatch.setenv("DATABASE_LOCK_URL", database.url)
     monkeypatch.setenv("CELERY_BROKER_URL", broker.url)
     monkeypatch.setenv("RONDO_DATABASE_SECONDS", "3")
-    url, web = start_web(tmp_path, request.param)
-    headers = {"Authorization": f"Token {ada.token}"}
-    try:
-        with httpx2.Client(base_url=url, headers=headers, timeout=30) as http:
-            yield Shaky(web=web, database=database, broker=broker, http=http, caller=ada, messages=messages)
-    finally:
-        web.kill()
-        database.end()
-        broker.end()
+    with (
+        web_process(tmp_path, request.param) as (url, web),
+        httpx2.Client(base_url=url, headers={"Authorization": f"Token {ada.token}"}, timeout=30) as http,
+    ):
+        yield Shaky(web=web, database=database, broker=broker, http=http, caller=ada, messages=messages)
+    database.end()
+    broker.end()
 
 
 def timed(ask: Callable[[], httpx2.Response]) -> tuple[httpx2.Response, float]:
@@ -86,12 +82,6 @@ def assert_unavailable(answer: httpx2.Response) -> Any:
     return answer.json()["detail"]
 
 
-def cookies_of(person: Caller) -> dict[str, str]:
-    browser = Client()
-    browser.force_login(person.user)
-    return {settings.SESSION_COOKIE_NAME: browser.cookies[settings.SESSION_COOKIE_NAME].value}
-
-
 @pytest.mark.parametrize(
     ("shaky", "longest"),
     [pytest.param("", ANSWERED, marks=pytest.mark.full), (QUICK, ANSWERED / 3)],
@@ -101,7 +91,7 @@ def cookies_of(person: Caller) -> dict[str, str]:
 @pytest.mark.long("a web process without its database")
 def test_a_stopped_database_gives_503_everywhere_until_it_returns(shaky: Shaky, longest: float) -> None:
     assert shaky.say("before", "first").status_code == 202
-    cookies = cookies_of(shaky.caller)
+    cookies = cookies_of(shaky.caller.user)
     shaky.database.stop()
     with ThreadPoolExecutor(8) as pool:
         post = pool.submit(timed, lambda: shaky.say("meanwhile", "second"))
@@ -167,7 +157,7 @@ def _waiting_for_locks() -> int:
         return int(cursor.fetchone()[0])
 
 
-@pytest.mark.long("the broker answers nobody for a while")
+@pytest.mark.full
 def test_a_stopped_broker_is_reported_quickly_and_delays_no_message(shaky: Shaky) -> None:
     assert shaky.http.get("/readyz").json()["checks"]["broker"]["ok"]
     shaky.broker.stop()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, get_resolver, resolve
 
@@ -96,6 +97,8 @@ def view_of(address: str) -> Any:
 
 
 def test_what_is_anothers_does_not_exist(addresses: list[str], ada: Caller, bob: Caller) -> None:
+    """Not even for a superuser, who sees it in the admin."""
+    User.objects.filter(pk=bob.user.pk).update(is_staff=True, is_superuser=True)
     before = rows()
     for address in addresses:
         if address in LISTS | NAMELESS:
@@ -156,12 +159,6 @@ def test_times_have_one_form(addresses: list[str], ada: Caller) -> None:
         found += times
     assert "2026-11-21T00:00:00Z" in found
     assert len(found) > 60
-
-
-def test_staff_see_others_things_in_the_admin_only(addresses: list[str], bob: Caller) -> None:
-    bob.user.is_staff = bob.user.is_superuser = True
-    bob.user.save()
-    problem(bob.get("/api/agents/private/"), 404, "not_found")
 
 
 def test_bearer_tokens_work_and_browser_sessions_need_a_csrf_token(ada: Caller) -> None:

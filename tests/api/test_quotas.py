@@ -176,9 +176,9 @@ def store_branches(session: Session) -> None:
         store_documents,
         store_branches,
         partial(store_automations, first=LONG),
-        partial(store_automations, first="look", message=LONG),
+        pytest.param(partial(store_automations, first="look", message=LONG), marks=pytest.mark.full),
         store_routines,
-        partial(store_routines, enabled=False),
+        pytest.param(partial(store_routines, enabled=False), marks=pytest.mark.full),
     ],
 )
 def test_images_histories_documents_branches_and_the_texts_of_appointments_count_as_stored(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from automations.models import CronJob
-from sessions_app.models import Document, Event, MailboxEvent, Message, Session
-from tests.api.conftest import Caller, made, problem
+from automations.models import CronJob, JobClock
+from sessions_app.models import Agent, Document, Event, MailboxEvent, Message, Session
+from tests.api.conftest import Caller, for_each, made, problem
 from tests.api.test_lists import NOON, found, run
 
 pytestmark = pytest.mark.django_db
@@ -43,6 +43,27 @@ def test_a_patch_merges_heartbeat_and_policy(ada: Caller) -> None:
     assert changed["heartbeat"] == beat
     assert changed["policy"] == {"timeout_seconds": 30, "max_tool_calls": 3}
     assert changed["revision"] == 2
+
+
+SECRET = "secret-of-the-server-4711"
+DOCS: dict[str, Any] = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": SECRET}}
+
+
+@pytest.mark.rule("3.5")
+def test_mcp_servers_are_merged_by_name_and_their_headers_never_shown(ada: Caller) -> None:
+    shown = DOCS | {"headers": {"Authorization": "***"}, "trusted": False, "own": False}
+    asked = {"name": "other", "mcp_servers": {"docs": DOCS, "maps": {"url": "https://maps.example.org/"}}}
+    first, again = (ada.post("/api/agents/", asked, Idempotency_Key="k") for _ in range(2))
+    assert again.content == first.content
+    assert made(first)["mcp_servers"]["docs"] == shown
+    address, mail = "/api/agents/other/", {"url": "https://mail.example.org/", "trusted": True, "own": True}
+    merged = ada.patch(address, {"mcp_servers": {"maps": None, "mail": mail}}).json()["mcp_servers"]
+    assert merged == {"docs": shown, "mail": mail | {"headers": {}}}
+    ada.patch(address, {"mcp_servers": merged})  # what was shown can be sent back
+    stored = Agent.objects.get(name="other").mcp_servers
+    assert stored["docs"]["headers"] == {"Authorization": SECRET}
+    for path in ("/api/agents/", address):
+        assert SECRET not in ada.get(path).content.decode()
 
 
 def test_a_document_is_written_whole_and_counts_its_revisions(ada: Caller) -> None:
@@ -120,44 +141,43 @@ def test_an_automation_is_made_with_its_defaults_and_changed(ada: Caller) -> Non
     assert (changes | {"state": "scheduled", "next_run_at": None, "revision": 2}).items() <= changed.items()
 
 
+ENDED = {"next_run_at": None}
 ONCE = {"schedule_kind": "at", "every_seconds": None, "anchor": None, "at": "2026-11-21T00:00:00Z"}
+STATES: list[Any] = [  # changes of an automation's clock and of itself, the state of its run, its own state
+    ({}, {}, None, "scheduled"),
+    ({}, {}, "running", "running"),
+    ({}, {"fault": "odd"}, None, "failed"),
+    ({}, {"enabled": False}, None, "scheduled"),
+    (ENDED, {}, "succeeded", "done"),
+    (ENDED, {}, "failed", "done"),
+    (ENDED, {"max_runs": 1}, "failed", "failed"),
+    (ENDED, ONCE, "failed", "failed"),
+    (ENDED, ONCE, "succeeded", "done"),
+    (ENDED, ONCE, "queued", "scheduled"),
+    (ENDED, {}, "queued", "scheduled"),
+    (ENDED, {"fault": "odd"}, None, "failed"),
+]
 
 
 @pytest.mark.rule("4.4")
-@pytest.mark.parametrize(
-    ("changes", "state_of_run", "state"),
-    [
-        ({}, None, "scheduled"),
-        ({}, "running", "running"),
-        ({"fault": "odd"}, None, "failed"),
-        ({"enabled": False}, None, "scheduled"),
-        ({"next_run_at": None}, "succeeded", "done"),
-        ({"next_run_at": None}, "failed", "done"),
-        ({"next_run_at": None, "max_runs": 1}, "failed", "failed"),
-        ({"next_run_at": None, **ONCE}, "failed", "failed"),
-        ({"next_run_at": None, **ONCE}, "succeeded", "done"),
-        ({"next_run_at": None, **ONCE}, "queued", "scheduled"),
-        ({"next_run_at": None}, "queued", "scheduled"),
-        ({"next_run_at": None, "fault": "odd"}, None, "failed"),
-    ],
-)
-def test_an_automations_state_follows_its_clock_and_runs(
-    ada: Caller, changes: dict[str, Any], state_of_run: str | None, state: str
-) -> None:
+def test_an_automations_state_follows_its_clock_and_runs(ada: Caller) -> None:
     session = ada.session()
-    job = CronJob.objects.get(pk=ada.automation(session)["id"])
-    if "next_run_at" in changes:
-        job.clock.next_run_at = changes.pop("next_run_at")
-        job.clock.save()
-    CronJob.objects.filter(pk=job.pk).update(**changes)
-    if state_of_run:
-        is_open = state_of_run in {"queued", "running"}
-        run(job.pk, 1, state=state_of_run, finished_at=None if is_open else NOON)
-    shown = ada.get(f"/api/automations/{job.pk}/").json()
-    assert (shown["state"], shown["last_status"]) == (state, state_of_run)
-    assert shown["pending"] == (state_of_run == "queued")
-    for each in ("scheduled", "running", "done", "failed"):
-        assert found(ada, f"/api/automations/?state={each}") == ([job.pk] if each == state else [])
+
+    def check(clock: dict[str, None], changes: dict[str, Any], state_of_run: str | None, state: str) -> None:
+        job = CronJob.objects.get(pk=ada.automation(session)["id"])
+        JobClock.objects.filter(job=job).update(**clock)
+        CronJob.objects.filter(pk=job.pk).update(**changes)
+        if state_of_run:
+            is_open = state_of_run in {"queued", "running"}
+            run(job.pk, 1, state=state_of_run, finished_at=None if is_open else NOON)
+        shown = ada.get(f"/api/automations/{job.pk}/").json()
+        assert (shown["state"], shown["last_status"]) == (state, state_of_run)
+        assert shown["pending"] == (state_of_run == "queued")
+        for each in ("scheduled", "running", "done", "failed"):
+            assert found(ada, f"/api/automations/?state={each}") == ([job.pk] if each == state else [])
+        job.delete()
+
+    for_each(STATES, check)
 
 
 def test_a_preview_says_when_and_in_words(ada: Caller) -> None:

@@ -18,7 +18,7 @@ def add(caller: Caller, **fields: Any) -> Any:
     return made(caller.post(ROUTINES, {"title": "Water", "schedule": "1h"} | fields))
 
 
-def test_a_routine_is_created_with_its_defaults_and_shown(ada: Caller) -> None:
+def test_a_routine_is_created_with_its_defaults_and_shown(ada: Caller, bob: Caller) -> None:
     response = ada.post(ROUTINES, {"title": "HN", "description": "Read it.", "schedule": "0 9 * * *"})
     shown = made(response)
     assert response.headers["Location"] == f"/api/routines/{shown['id']}/"
@@ -30,11 +30,8 @@ def test_a_routine_is_created_with_its_defaults_and_shown(ada: Caller) -> None:
         given | defaults | {"state": "scheduled", "session": None, "revision": 1}
     ).items() <= shown.items()
     assert shown["next_run_at"].endswith("T09:00:00Z")
-
-
-def test_the_session_of_a_routine_is_its_home(ada: Caller, bob: Caller) -> None:
     session = ada.session()
-    assert add(ada, session=session)["session"] == session
+    assert add(ada, session=session)["session"] == session, "its home"
     problem(ada.post(ROUTINES, {"title": "x", "session": bob.session()}), 404, "not_found")
 
 

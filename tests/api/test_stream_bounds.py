@@ -28,7 +28,7 @@ from sessions_app.models import ApiToken
 from sessions_app.streams.event_log import Position
 from sessions_app.streams.rights import OPEN_STREAMS, Right, lapsed
 from sessions_app.tokens.issue import revoke_tokens
-from tests.api.conftest import Site, Window, connected, start_web
+from tests.api.conftest import Site, Window, connected, web_process
 from tests.conftest import new_person
 from tests.fleet import Process, until
 from tests.tokens import token_of
@@ -130,11 +130,9 @@ def strict(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> I
         "import django; django.setup(); from interfaces.http.server import handler; "
         "handler.PATIENCE = 0.05; handler.STREAM_THREADS = 1"
     )
-    url, web = start_web(tmp_path_factory.mktemp("strict"), first, RONDO_STREAMS_PER_USER=str(FEW))
-    try:
+    folder = tmp_path_factory.mktemp("strict")
+    with web_process(folder, first, RONDO_STREAMS_PER_USER=str(FEW)) as (url, _):
         yield url
-    finally:
-        web.kill()
 
 
 def opened(stack: ExitStack, who: Reader, url: str, **headers: str) -> Reading:

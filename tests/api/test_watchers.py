@@ -1,4 +1,4 @@
-"""Who sees how the server is, the headers that every answer has, and the version of the API."""
+"""Who sees how the server is, the headers that every answer has, the version of the API, and the front page."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from django.test import Client
 from config.env import EnvError, load
 from interfaces.http.client_address import network_of
 from interfaces.http.server.headers import ADMIN, DATA, DOCS, PAGES
+from sessions_app.models import Session, SessionType
 from tests.api import contract
 from tests.api.conftest import Caller, for_each, problem
 from tests.config.test_env import REQUIRED
@@ -24,7 +25,7 @@ JSON = {"Accept": "application/json"}  # the other form takes a second and more 
 FAR: dict[str, Any] = {"REMOTE_ADDR": "192.0.2.7"}
 
 
-def test_local_clients_see_all_details_and_remote_ones_only_readiness(nobody: Client) -> None:
+def test_local_clients_see_all_details_and_remote_ones_only_readiness(ada: Caller, nobody: Client) -> None:
     for near in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
         assert nobody.get("/metrics", REMOTE_ADDR=near).status_code == 200
         assert "checks" in nobody.get("/readyz", REMOTE_ADDR=near).json()
@@ -36,6 +37,9 @@ def test_local_clients_see_all_details_and_remote_ones_only_readiness(nobody: Cl
     problem(nobody.get("/api/schema/", **FAR), 401, "not_authenticated")
     problem(nobody.get("/api/docs/", **FAR), 401, "not_authenticated")
     assert nobody.get("/healthz", **FAR).content == b"ok\n"
+    ada.client.force_login(ada.user)
+    for path, status in (("/api/schema/", 200), ("/api/docs/", 200), ("/metrics", 403)):
+        assert ada.client.get(path, headers=JSON if "schema" in path else {}, **FAR).status_code == status
 
 
 def test_a_proxy_on_this_machine_brings_nobody_near(nobody: Client) -> None:
@@ -80,13 +84,6 @@ def test_a_configured_token_or_network_grants_access(nobody: Client, settings: A
     assert nobody.get("/metrics", REMOTE_ADDR="127.0.0.1").status_code == 403
     with pytest.raises(EnvError, match="RONDO_WATCHERS must be addresses or networks"):
         load(REQUIRED | {"RONDO_WATCHERS": "x"})
-
-
-def test_users_see_the_schema_from_anywhere_and_not_the_metrics(ada: Caller) -> None:
-    ada.client.force_login(ada.user)
-    assert ada.client.get("/api/schema/", headers=JSON, **FAR).status_code == 200
-    assert ada.client.get("/api/docs/", **FAR).status_code == 200
-    assert ada.client.get("/metrics", **FAR).status_code == 403
 
 
 def test_responses_have_security_headers_and_the_api_is_not_cached(ada: Caller, nobody: Client) -> None:
@@ -202,3 +199,25 @@ def test_the_api_is_sent_as_it_is(ada: Caller) -> None:
     assert events.headers["Content-Type"].startswith("text/event-stream")
     assert "Content-Encoding" not in events.headers
     events.close()
+
+
+def test_the_front_page_asks_strangers_to_sign_in(nobody: Client, caplog: pytest.LogCaptureFixture) -> None:
+    response = nobody.get("/")
+    assert (response.status_code, response.headers["Location"]) == (302, "/sign-in/?next=/")
+    assert nobody.get(response.headers["Location"]).status_code == 200
+    assert not caplog.records
+
+
+def test_the_front_page_leads_to_the_latest_conversation(ada: Caller) -> None:
+    ada.client.force_login(ada.user)
+    session = ada.session()
+    assert ada.client.get("/").headers["Location"] == f"/sessions/{session}/"
+
+
+def test_a_conversation_can_be_begun_from_every_page(ada: Caller) -> None:
+    ada.client.force_login(ada.user)
+    Session.objects.update(type=SessionType.HEARTBEAT)  # which the list does not show: the welcome page
+    for address in ("/", "/account/"):
+        page = ada.client.get(address)
+        assert page.status_code == 200
+        assert b'<input type="hidden" name="agent" value="demo">' in page.content, address

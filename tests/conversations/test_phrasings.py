@@ -30,7 +30,10 @@ def stage(scripted: ModelServer, worker: WorkerProcess, monkeypatch: pytest.Monk
     return Stage(agent=agent_of("openai-chat:phrasings"), worker=worker, server=scripted)
 
 
-@pytest.mark.parametrize("asked", PHRASINGS, ids=lambda asked: asked.said[:30])
+IN_GERMAN = [pytest.param(each, marks=pytest.mark.full) for each in PHRASINGS[10:]]
+
+
+@pytest.mark.parametrize("asked", [*PHRASINGS[:10], *IN_GERMAN], ids=lambda asked: asked.said[:30])
 def test_a_good_agent_leaves_the_appointment_that_was_asked_for(stage: Stage, asked: Phrasing) -> None:
     play(stage, asked)
 

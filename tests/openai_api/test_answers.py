@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from interfaces.openai_api.tasks import answer_task
 
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import JobClock
@@ -16,7 +18,7 @@ from sessions_app.models import ApiToken, ConsentQuestion, Message, Session, Tur
 from sessions_app.tokens.issue import revoke_tokens
 from tests import plugins
 from tests.agent_core.planner.plans import says
-from tests.api.conftest import FEW_CONNECTIONS, for_each, start_web
+from tests.api.conftest import for_each, web_process
 from tests.fleet import until
 from tests.model_server.oddities import chat
 from tests.openai_api.conftest import Chatter, turns
@@ -183,7 +185,7 @@ def test_what_a_model_began_before_it_broke_off_is_sent_to_a_client_that_comes_l
     assert turns() == 1
 
 
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("streams", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_turn_that_succeeds_without_an_answer_says_so(ada: Chatter, streams: bool) -> None:
     answer = ada.say("[[empty]]hi", stream=streams)
     said = text_of(answer) if streams else answer.choices[0].message.content
@@ -295,7 +297,7 @@ def test_an_automations_answer_comes_first_in_the_next_answer_and_once(ada: Chat
 
 
 @pytest.mark.rule("9.4")
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("streams", [pytest.param(False, marks=pytest.mark.full), True])
 def test_an_automations_answer_is_told_although_the_next_answer_failed(ada: Chatter, streams: bool) -> None:
     ada.say("hello", chat="c")
     [session] = ada.sessions()
@@ -311,17 +313,16 @@ def test_an_automations_answer_is_told_although_the_next_answer_failed(ada: Chat
 
 
 def test_too_many_streams_are_refused_and_nothing_is_stored(ada: Chatter, tmp_path: Any) -> None:
-    url, web = start_web(tmp_path, RONDO_STREAMS_PER_USER="1", **FEW_CONNECTIONS)
-    try:
-        with openai.OpenAI(base_url=f"{url}/v1", api_key=ada.token, max_retries=0) as client:
-            message: Any = {"role": "user", "content": "[[hold:one]]hi"}
-            with client.chat.completions.create(model="demo", messages=[message], stream=True):
-                with pytest.raises(openai.RateLimitError):
-                    client.chat.completions.create(model="demo", messages=[message], stream=True)
-                assert turns() == 1
-            ada.site.model.release("one")
-    finally:
-        web.kill()
+    message: Any = {"role": "user", "content": "[[hold:one]]hi"}
+    with (
+        web_process(tmp_path, RONDO_STREAMS_PER_USER="1") as (url, _),
+        openai.OpenAI(base_url=f"{url}/v1", api_key=ada.token, max_retries=0) as client,
+    ):
+        with client.chat.completions.create(model="demo", messages=[message], stream=True):
+            with pytest.raises(openai.RateLimitError):
+                client.chat.completions.create(model="demo", messages=[message], stream=True)
+            assert turns() == 1
+        ada.site.model.release("one")
 
 
 def test_an_error_outside_of_the_views_has_its_status(ada: Chatter) -> None:
@@ -334,7 +335,7 @@ def test_an_error_outside_of_the_views_has_its_status(ada: Chatter) -> None:
 
 
 @pytest.mark.rule("3.5")
-@pytest.mark.parametrize("word", ["yes", "yes #"])
+@pytest.mark.parametrize("word", [pytest.param("yes", marks=pytest.mark.full), "yes #"])
 def test_a_yes_in_the_chat_is_no_consent_but_one_to_our_own_api_is(ada: Chatter, word: str) -> None:
     folder, model = ada.site.fleet.folder, ada.site.model
     before = plugins.calls(folder, "disk")
@@ -352,3 +353,24 @@ def test_a_yes_in_the_chat_is_no_consent_but_one_to_our_own_api_is(ada: Chatter,
     ended = ada.api("POST", address, json={"content": "yes"}, headers={"Prefer": "wait=20"})
     assert ended["state"] == "succeeded"
     assert plugins.calls(folder, "disk") == before + 1
+
+
+MANY = 100_000
+SLOW = {
+    "marks of the output and of the history": "### Task:\n"
+    + "### Output: " * MANY
+    + "<chat_history>\n" * MANY,
+    "histories that do not end": TITLE.replace("</chat_history>", "<chat_history>\n" * MANY),
+    "a completion that does not end": "### Task:\nYou are an autocompletion system."
+    + "<chat_history></chat_history>" * MANY,
+    "empty lines": TITLE.replace("USER: Where", "\n" * 10 * MANY + "Where"),
+    "empty lines of a title": LIBRECHAT.replace("User: Where", "\n" * 10 * MANY),
+}
+
+
+@pytest.mark.rule("10.0")
+@pytest.mark.parametrize("name", SLOW)
+def test_no_text_takes_long(name: str) -> None:
+    began = time.monotonic()
+    answer_task((("user", SLOW[name]),), "")
+    assert time.monotonic() - began < 5

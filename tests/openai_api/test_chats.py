@@ -26,7 +26,7 @@ def test_a_chat_goes_on_in_its_session(ada: Chatter) -> None:
     assert ada.said(two) == ["[[reply:Else.]]first"]
 
 
-@pytest.mark.parametrize("where", ["metadata", "header", "none"])
+@pytest.mark.parametrize("where", ["metadata", pytest.param("header", marks=pytest.mark.full), "none"])
 def test_a_chat_without_the_usual_header_goes_on_too(ada: Chatter, where: str) -> None:
     more: dict[str, Any] = {
         "metadata": {"metadata": {"chat_id": "m"}},
@@ -64,7 +64,9 @@ def test_concurrent_first_requests_of_a_chat_make_one_session(ada: Chatter) -> N
     assert turns() == ClientChat.objects.count() == 1
 
 
-@pytest.mark.parametrize("first", ["new", "{{LIBRECHAT_BODY_CONVERSATIONID}}", ""])
+@pytest.mark.parametrize(
+    "first", ["new", "", pytest.param("{{LIBRECHAT_BODY_CONVERSATIONID}}", marks=pytest.mark.full)]
+)
 def test_a_chat_that_gets_its_id_later_goes_on(ada: Chatter, first: str) -> None:
     ada.site.model.answer_with(*(ModelReply(text=text) for text in ("I am one.", "I am two.")))
     ada.say("Hi", chat=first)

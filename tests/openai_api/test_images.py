@@ -54,21 +54,15 @@ def test_an_image_alone_is_a_message_and_the_front_ends_list_of_files_is_left_ou
     assert Turn.objects.latest("pk").content == "what is it?\n\n[image]"
 
 
-def test_another_image_is_another_message(ada: Chatter) -> None:
-    ada.say(shown("[[reply:x]]what?", url(PNG + b"1")), chat="c")
-    ada.say(shown("[[reply:x]]what?", url(PNG + b"1")), "and?", chat="c")
-    ada.say(shown("[[reply:x]]what?", url(PNG + b"2")), "and?", chat="c")
-    _, other = ada.sessions()
+def test_a_branch_shows_the_images_before_it_and_another_image_begins_one(ada: Chatter) -> None:
+    dog, cat = (shown("[[reply:x]]what?", url(PNG + name)) for name in (b"dog", b"cat"))
+    ada.say(dog, chat="c")
+    for said in ("first", "edited"):
+        ada.say(dog, said, chat="c")
+    assert seen_by_the_model(ada) == [url(PNG + b"dog")]
+    ada.say(cat, "and?", chat="c")
+    _, _, other = ada.sessions()
     assert ada.said(other) == ["[[reply:x]]what?\n\n[image]", "and?"]
-
-
-def test_a_branch_shows_the_images_before_it(ada: Chatter) -> None:
-    dog = url(PNG + b"dog")
-    ada.say(shown("[[reply:A dog.]]what?", dog), chat="c")
-    ada.say(shown("[[reply:A dog.]]what?", dog), "first", chat="c")
-    ada.say(shown("[[reply:A dog.]]what?", dog), "edited", chat="c")
-    assert len(ada.sessions()) == 2
-    assert seen_by_the_model(ada) == [dog]
 
 
 def test_only_the_newest_images_are_shown_again(ada: Chatter) -> None:
@@ -81,8 +75,11 @@ def test_only_the_newest_images_are_shown_again(ada: Chatter) -> None:
 
 
 def test_a_model_that_refuses_an_image_is_not_shown_it_again(ada: Chatter) -> None:
-    with pytest.raises(openai.InternalServerError):
+    with pytest.raises(openai.InternalServerError) as refused:
         ada.say(shown("[[fail:400]]what?", url(PNG)), chat="c")
+    turn = Turn.objects.latest("pk")
+    assert refused.value.code == turn.error_code == "model_refused"
+    assert turn.error.rstrip(".") in refused.value.message
     assert ada.hear(shown("[[fail:400]]what?", url(PNG)), "[[reply:Well.]]so?", chat="c") == "Well."
     assert seen_by_the_model(ada) == []
 
