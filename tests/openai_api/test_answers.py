@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from interfaces.openai_api.tasks import answer_task
 
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import JobClock
+from interfaces.openai_api.requests import answer_task
 from sessions_app.models import ApiToken, ConsentQuestion, Message, Session, Turn, TurnState
 from sessions_app.tokens.issue import revoke_tokens
 from tests import plugins
