@@ -98,8 +98,8 @@ def test_caps_are_added_and_listed_with_what_the_runs_cost(person: Person) -> No
 @pytest.mark.rule("11.6", "11.7")
 def test_an_update_changes_the_given_fields_and_null_clears_them(person: Person) -> None:
     url, limits = "https://example.org/news", '{"run": {"tokens": 9}, "day": {"usd": "0.50"}}'
-    chosen = ("--watch", url, "--pointer", "/0", "--max-output-tokens", "100", "--tools", "current_time")
-    chosen += ("--model", "offline", "--fallback-model", "openai-chat:spare")
+    chosen = ["--watch", url, "--pointer", "/0", "--max-output-tokens", "100", "--tools", "current_time"]
+    chosen += ["--model", "offline", "--fallback-model", "openai-chat:spare"]
     automations("add", "Breathe", "--every", "3600", "--limits", limits, *chosen)
     job = CronJob.objects.get()
     assert job.fallback_model == "openai-chat:spare"
