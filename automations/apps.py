@@ -10,6 +10,7 @@ class AutomationsConfig(AppConfig):
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
         from automations.jobs import bindings, failing, system, validate
+        from automations.jobs import edit as jobs
         from automations.models import CronJob
         from automations.routines import heartbeat_document
         from automations.runs import health
@@ -35,6 +36,7 @@ class AutomationsConfig(AppConfig):
         connections.register_models_of(CronJob.objects.all)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
+        connections.on_mended(jobs.check_models_again)
         _register_tools()
 
     def register_retention(self) -> None:

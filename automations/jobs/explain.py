@@ -27,20 +27,21 @@ from django.db.models import (
     When,
 )
 
+from agent_core.connections import concerns
 from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound, ScheduleError
 from automations.jobs.clock import database_now
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.models.health import health_of
 from automations.models.run import OPEN_RUNS
-from automations.runs.describe import CURES, QueueWait, Slot, cap_in_words, describe_run, slot_of, span, when
+from automations.runs.describe import QueueWait, Slot, cap_in_words, describe_run, slot_of, span, when
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from automations.selectors import automations, held_until, paused_until, problems_of
 from sessions_app.channels.base import why_unserved
-from sessions_app.connections.usable import ModelWarnings, Wanted, models_of, warnings_of
+from sessions_app.connections.usable import CURES, ModelWarnings, Wanted, models_of, warnings_of
 from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
@@ -321,8 +322,9 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
 
 
 def _model_failed(facts: JobFacts) -> list[str]:
-    """A warning about a model that could not be called in the last run. Nothing else is known of models without a
-    connection."""
+    """A warning about a model that could not be called in the last run, unless its connection works or was changed
+    since, or another model was chosen. Nothing else is known of models without a connection.
+    """
     done = (run for run in facts.runs if run.state in (RunState.SUCCEEDED, RunState.FAILED))
     last = next(done, None)
     if last is None or last.state != RunState.FAILED or last.reason not in UNUSABLE_CODES:
@@ -339,6 +341,12 @@ def gate_failed(runs: Iterable[Any]) -> list[str]:
 
 def _failing(job: Any) -> list[str]:
     """A warning if the job is slowed down."""
+    well_since = facts.of_models.well_since
+    names = (model.partition(":")[2] or model for model in _models(facts.job).models)
+    if (well_since and well_since > (last.started_at or last.scheduled_for)) or not any(
+        concerns(last.error, name) for name in names
+    ):
+        return []
     health = health_of(job)
     if not health.is_slowed:
         return []

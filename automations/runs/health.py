@@ -18,8 +18,9 @@ from agent_core.text.formats import says_something
 from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
 from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
 from automations.models.job import is_of_people
-from automations.runs.describe import CURES, NEEDS_LOOK
+from automations.runs.describe import NEEDS_LOOK
 from automations.runs.report import report_job
+from sessions_app.connections.usable import CURES
 from sessions_app.deliveries.system_events import send_notice
 from sessions_app.models import Delivery, DeliveryState, Message, Priority
 from sessions_app.models.delivery import ON_THE_WAY

@@ -31,8 +31,9 @@ from automations.models import (
     RunState,
 )
 from automations.models.health import LONGEST_FAILING, PAUSED_AFTER, SLOWED_AFTER
-from automations.runs.describe import CURES, NEEDS_LOOK
+from automations.runs.describe import NEEDS_LOOK
 from automations.runs.skips import GapReason, run_id
+from sessions_app.connections.usable import CURES
 from sessions_app.models import Agent, MailboxEvent, Turn
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
