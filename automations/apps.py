@@ -19,6 +19,7 @@ class AutomationsConfig(AppConfig):
         from sessions_app.connections import edit as connections
         from sessions_app.deliveries import outbox
         from sessions_app.limits import quotas
+        from sessions_app.questions import unattended
         from sessions_app.queue import kinds
         from sessions_app.sessions.delete import register_session_dependent
 
@@ -29,14 +30,15 @@ class AutomationsConfig(AppConfig):
             kinds.register_kind(kind)
         outbox.on_settled(scheduled_message.apply_delivery_result)
         outbox.on_settled(health.apply_delivery_result)
+        unattended.on_answered(health.apply_answer)
         health.on_hopeless(failing.pause_failing)
         edit.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAppointments())
         budgets.register_caps("automation", CronJob)
         connections.register_models_of(CronJob.objects.all)
+        connections.on_mended(jobs.check_models_again)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
-        connections.on_mended(jobs.check_models_again)
         _register_tools()
 
     def register_retention(self) -> None:

@@ -207,6 +207,8 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
         check_limit(lock_session(job.session_id), besides=job.pk)
     if clock.next_run_at is not None and (begins or "schedule" in changes):
         check_quota(job, TooManyJobs)
+    if job.enabled:
+        JobHealth.objects.begin_afresh(job.pk, now)
     if is_held and clock.next_run_at is None:
         raise BadJob("no run is left after paused_until", code="never_fires")
 
@@ -441,15 +443,13 @@ def _request_preflight(job: CronJob) -> None:
     JobPreflight.objects.bulk_create(
         [row], update_conflicts=True, unique_fields=["job"], update_fields=["requested"]
     )
-    transaction.on_commit(lambda: hints.ask_for_maintenance(PREFLIGHT), robust=True)
-
     _ask_for_preflight()
 
 
 def _ask_for_preflight() -> None:
+    transaction.on_commit(lambda: hints.ask_for_maintenance(PREFLIGHT), robust=True)
 
-def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> datetime:
-    if not job.enabled:
+
 def check_models_again(connection_id: int) -> None:
     """Have automations with a problem, or that are being checked, checked soon if they may use this connection."""
     if not flags.PREFLIGHT.value:
@@ -461,6 +461,8 @@ def check_models_again(connection_id: int) -> None:
         _ask_for_preflight()
 
 
+def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> datetime:
+    if not job.enabled:
         raise NothingToSkip("the automation is paused")
     if clock.paused_until is not None and clock.paused_until > now:
         raise NothingToSkip(f"the automation is paused until {clock.paused_until.isoformat()}")

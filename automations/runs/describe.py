@@ -78,6 +78,7 @@ FAILED = {
     "commit_failed": "its result could not be stored",
     "internal_error": "an internal error occurred",
 }
+ENDS_SLOWING = "To end that, remove the cause and resume it, change it, or allow what it asks for."
 NEEDS_LOOK = {  # why a run that succeeded may not have done what it should
     Attention.EMPTY: "it ended without an answer",
     Attention.CUT_SHORT: "its answer was cut short",
