@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.util import find_spec
 from typing import Final
 
@@ -105,8 +106,9 @@ class Connection:
     """How to call a provider's models. ``models``: the allowed ones; empty: all.
 
     ``reach``: the addresses that may be connected to; None: any. ``fault``: why the connection cannot be used.
-    ``error``: why its last call failed, as it was stored when the turn began. ``secret`` goes to the provider and
-    nowhere else. ``prices`` are its owner's, by model; ``*`` is for all others.
+    ``error``: why its last call failed, as it was stored when the turn began; without one, ``well_since`` is when it
+    was changed or worked again. ``secret`` goes to the provider and nowhere else. ``prices`` are its owner's, by model;
+    ``*`` is for all others.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Connection:
     reach: Reach | None = None
     fault: str = ""
     error: str = ""
+    well_since: datetime | None = field(default=None, compare=False)
     prices: Mapping[str, Price] = field(default_factory=dict, compare=False)
     budget: Budget | None = field(default=None, compare=False)
 

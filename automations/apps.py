@@ -10,6 +10,7 @@ class AutomationsConfig(AppConfig):
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
         from automations.jobs import bindings, failing, system, validate
+        from automations.jobs import edit as jobs
         from automations.models import CronJob
         from automations.routines import heartbeat_document
         from automations.runs import health
@@ -18,6 +19,7 @@ class AutomationsConfig(AppConfig):
         from sessions_app.connections import edit as connections
         from sessions_app.deliveries import outbox
         from sessions_app.limits import quotas
+        from sessions_app.questions import unattended
         from sessions_app.queue import kinds
         from sessions_app.sessions.delete import register_session_dependent
 
@@ -28,11 +30,13 @@ class AutomationsConfig(AppConfig):
             kinds.register_kind(kind)
         outbox.on_settled(scheduled_message.apply_delivery_result)
         outbox.on_settled(health.apply_delivery_result)
+        unattended.on_answered(health.apply_answer)
         health.on_hopeless(failing.pause_failing)
         edit.register_agent_dependent(system.SystemJobs())
         register_session_dependent(bindings.SessionAppointments())
         budgets.register_caps("automation", CronJob)
         connections.register_models_of(CronJob.objects.all)
+        connections.on_mended(jobs.check_models_again)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         _register_tools()

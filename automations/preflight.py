@@ -26,10 +26,16 @@ from automations.models import CronJob, ExecutionMode, JobPreflight, ScheduleKin
 from automations.runs.describe import when
 from automations.runs.report import NAMESPACE, report_job
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
+from automations.selectors import MODEL_CODES
 from sessions_app import flags
 from sessions_app.agents.budgets import budgets_of, subject_of
 from sessions_app.connections.listing import ModelLists
-from sessions_app.connections.usable import models_of, usable_connections
+from sessions_app.connections.usable import (
+    begin_of_uncallable,
+    models_of,
+    uncallable,
+    usable_connections,
+)
 from sessions_app.models import UserLimits
 from sessions_app.spending.accounts import stopped_until
 from sessions_app.spending.caps import WORDS, anew, used_up
@@ -50,23 +56,29 @@ def _models(job: CronJob, lists: ModelLists) -> Iterable[Problem]:
     owner_id, models = job.agent.owner_id, models_of(job.agent, job.model, job.fallback_model)
     usables = usable_connections(owner_id, filter(None, models))
     connection.close()  # back to the pool: the providers may be slow
-    for code, model in zip(("bad_model", "bad_fallback_model"), models, strict=True):
+    for code, model in zip(MODEL_CODES, models, strict=True):
         if not model:
             continue
-        begin, why = f"The model {model} cannot be called: ", lists.trouble(owner_id, model, usables)
+        why = lists.trouble(owner_id, model, usables)
         if why:
-            yield code, f"{begin}{why.rstrip('.')}."
+            yield code, uncallable(model, why)
         elif why is None:
-            yield from _found_before(job, code, begin)
+            through, _ = connection_of(model, usables)
+            yield from _found_before(job, code, model, through.well_since if through else None)
 
 
-def _found_before(job: CronJob, code: str, begin: str) -> Iterable[Problem]:
-    """A stored problem of which the provider says nothing now. It is neither gone nor told again after an outage."""
+def _found_before(job: CronJob, code: str, model: str, well_since: datetime | None) -> Iterable[Problem]:
+    """A stored problem of which the provider says nothing now. It is neither gone nor told again after an outage, but
+    gone if its connection works, or was changed, since then.
+    """
+    begin = begin_of_uncallable(model)
     for problems in JobPreflight.objects.filter(pk=job.pk).values_list("problems", flat=True):
         yield from (
             (code, each["text"])
             for each in problems
-            if each["code"] == code and each["text"].startswith(begin)
+            if each["code"] == code
+            and each["text"].startswith(begin)
+            and not (well_since and well_since > datetime.fromisoformat(each["since"]))
         )
 
 
@@ -176,7 +188,7 @@ def _store(checked: CronJob, found: Sequence[Problem]) -> None:
         if job is None or row is None or job.revision != checked.revision:
             return
         since = {(each["code"], each["text"]): each["since"] for each in row.problems}
-        now = utc_text(datetime.now(UTC))
+        now = utc_text(row.checked_at or datetime.now(UTC))  # what is mended since then is looked at again
         row.problems = [
             {"code": code, "text": text, "since": since.get((code, text), now)} for code, text in found
         ]

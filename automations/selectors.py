@@ -47,6 +47,7 @@ from automations.models import (
 from automations.models.health import health_of
 from automations.schedules.plan import schedule_of
 from sessions_app.connections.prices import NO_COST, Cost, Used, costs_of
+from sessions_app.connections.usable import begin_of_uncallable, models_of
 from sessions_app.exceptions import NotFound
 from sessions_app.models.session import NOBODY
 from sessions_app.postgres.notify import JOBS
@@ -56,6 +57,7 @@ from sessions_app.reads.session_reads import with_deliveries
 from sessions_app.spending.accounts import end_of_stop
 from sessions_app.tokens.reach import in_agents, in_sessions, limit_of
 
+MODEL_CODES = ("bad_model", "bad_fallback_model")  # of problems
 STATES = ("scheduled", "running", "done", "failed")
 _AGENT_OF_RUN = Coalesce("job__agent__name", "scheduled_message__session__agent__name")
 
@@ -181,12 +183,17 @@ def automation_of(job: Any) -> Automation:
 def problems_of(job: Any) -> list[dict[str, str]]:
     """The known problems that will stop the job's next run, each `{code, text, since}`; the oldest first.
 
-    None for a paused or disabled job, whose state already says what stops it.
+    None for a paused or disabled job, whose state already says what stops it, and none about a model that is not the
+    job's any more.
     """
     found = getattr(job, "preflight", None)
     if found is None or not job.enabled or job.fault or job.clock.next_run_at is None:
         return []
-    return list(found.problems)
+    models = filter(None, models_of(job.agent, job.model, job.fallback_model))
+    known = tuple(map(begin_of_uncallable, models))
+    return [
+        each for each in found.problems if each["code"] not in MODEL_CODES or each["text"].startswith(known)
+    ]
 
 
 def health_shown(job: Any) -> Health:

@@ -302,8 +302,17 @@ def _admit(connection: Connection | None) -> None:
 
 
 def _report(connection: Connection | None, error: ModelError | None, model: str) -> None:
-    """Report that the connection failed or works again, if its stored state says otherwise."""
-    if connection is not None and (error is None or connections.says_of(connection, error, model)):
+    """Report that the connection failed or works again, if its stored state says otherwise.
+
+    That one model answers says nothing of another one that its provider does not know.
+    """
+    if connection is None:
+        return
+    if (
+        connections.says_of(connection, error, model)
+        if error
+        else connections.concerns(connection.error, model)
+    ):
         said = error.reason or error.code if error else ""
         if said != connection.error:
             connections.hooks.report(connection, said)

@@ -18,6 +18,7 @@ from automations.exceptions import ScheduleError
 from automations.jobs.clock import database_now
 from automations.jobs.explain import RUN_COLUMNS, takes_no_runs
 from automations.models import CronJob, MessageStatus, RunRecord, ScheduledMessage
+from automations.models.health import SLOW_INTERVAL, health_of
 from automations.runs.describe import SlotState, slot_of, slot_state
 from automations.schedules.describe import describe_job
 from automations.schedules.plan import JobPlan, plan_of
@@ -157,7 +158,8 @@ def _coming(job: Any, since: datetime, until: datetime, now: datetime, zone: tzi
 
 def _planned(job: Any, plan: JobPlan, since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
     """The coming slots of each day: one by one, or folded when a day has many."""
-    left, words = plan.runs_left, _words(job)
+    left, words, is_slowed = plan.runs_left, _words(job), health_of(job).is_slowed
+    words += ", slowed down to once an hour" if is_slowed else ""
     coming = {**about_job(job), "state": SlotState.NEXT}
     while since < until and left != 0:
         tomorrow = since.astimezone(zone).date() + timedelta(days=1)
@@ -171,6 +173,8 @@ def _planned(job: Any, plan: JobPlan, since: datetime, until: datetime, zone: tz
             slots = (since - _TICK - plan.jitter, end - _TICK - plan.jitter)
             counted = plan.slots.count(*slots, MOST_COMING)
             number = min(counted or MOST_COMING, MOST_COMING if left is None else left)
+            if is_slowed:
+                counted = number = min(number, -(-(end - since) // SLOW_INTERVAL))
             last = plan.slots.last(*slots) or found[-1]
             yield Entry(
                 **coming,

@@ -85,6 +85,7 @@ class Appointment(Explanation):
     id: str
     zone: str
     is_failing: bool
+    is_slowed: bool = False
     session_id: uuid.UUID | None
     enabled: bool
     paused_until: datetime | None
@@ -155,6 +156,7 @@ def _of_job(facts: JobFacts) -> Appointment:
         id=job.pk,
         zone=zone.key,
         is_failing=is_failing(job) or bool(problems_of(job)),
+        is_slowed=job.enabled and until is None and health_of(job).is_slowed,
         session_id=job.lives_in,
         enabled=job.enabled,
         paused_until=until and until.astimezone(zone),

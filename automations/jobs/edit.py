@@ -10,10 +10,12 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
 
 from automations.exceptions import (
     BadJob,
@@ -52,7 +54,7 @@ from automations.schedules.plan import (
 from automations.schedules.schedule import EverySchedule, Schedule, parse_schedule, read_time
 from sessions_app import flags, hints
 from sessions_app.exceptions import NotFound, RevisionConflict
-from sessions_app.models import Session, SessionType
+from sessions_app.models import Connection, Session, SessionType
 from sessions_app.queue.threads import find_target, must_be_open
 from sessions_app.spending.accounts import forget_stopped, tell_anew
 from sessions_app.spending.caps import merge_caps
@@ -205,6 +207,8 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
         check_limit(lock_session(job.session_id), besides=job.pk)
     if clock.next_run_at is not None and (begins or "schedule" in changes):
         check_quota(job, TooManyJobs)
+    if job.enabled:
+        JobHealth.objects.begin_afresh(job.pk, now)
     if is_held and clock.next_run_at is None:
         raise BadJob("no run is left after paused_until", code="never_fires")
 
@@ -439,7 +443,22 @@ def _request_preflight(job: CronJob) -> None:
     JobPreflight.objects.bulk_create(
         [row], update_conflicts=True, unique_fields=["job"], update_fields=["requested"]
     )
+    _ask_for_preflight()
+
+
+def _ask_for_preflight() -> None:
     transaction.on_commit(lambda: hints.ask_for_maintenance(PREFLIGHT), robust=True)
+
+
+def check_models_again(connection_id: int) -> None:
+    """Have automations with a problem, or that are being checked, checked soon if they may use this connection."""
+    if not flags.PREFLIGHT.value:
+        return
+    reached = Q(owner=None) | Q(owner=OuterRef("job__agent__owner"))
+    connection = Connection.objects.filter(reached, pk=connection_id)
+    known = ~Q(problems=[]) | Q(checked_at__gt=Now() - timedelta(minutes=1))
+    if JobPreflight.objects.filter(known, Exists(connection)).update(requested=True):
+        _ask_for_preflight()
 
 
 def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> datetime:

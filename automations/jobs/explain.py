@@ -27,20 +27,30 @@ from django.db.models import (
     When,
 )
 
+from agent_core.connections import concerns
 from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound, ScheduleError
 from automations.jobs.clock import database_now
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
-from automations.models.health import health_of
+from automations.models.health import SLOW_INTERVAL, health_of
 from automations.models.run import OPEN_RUNS
-from automations.runs.describe import CURES, QueueWait, Slot, cap_in_words, describe_run, slot_of, span, when
+from automations.runs.describe import (
+    ENDS_SLOWING,
+    QueueWait,
+    Slot,
+    cap_in_words,
+    describe_run,
+    slot_of,
+    span,
+    when,
+)
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from automations.selectors import automations, held_until, paused_until, problems_of
 from sessions_app.channels.base import why_unserved
-from sessions_app.connections.usable import ModelWarnings, Wanted, models_of, warnings_of
+from sessions_app.connections.usable import CURES, ModelWarnings, Wanted, models_of, warnings_of
 from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
@@ -193,14 +203,16 @@ def _waits(turn: Any, running: Turn | None) -> QueueWait:
 
 
 def _coming_firings(job: Any, now: datetime) -> list[datetime]:
-    """The next firings that will run, with jitter, within the end date and the number of runs."""
+    """The next firings that will run, with jitter, within the end date and the number of runs. Of a job that is slowed
+    down, as long as that lasts.
+    """
     firing = job.clock.next_run_at
     if firing is None or not job.enabled or takes_no_runs(job):
         return []
     try:
         plan = plan_of(job, job.clock.runs_started)
         slot, runs = firing - plan.jitter, 0
-        held = held_until(job)
+        held, apart = held_until(job), SLOW_INTERVAL if health_of(job).is_slowed else timedelta(0)
         if held is not None and slot < held:  # the slots before are skipped
             firing = plan.firing_of(plan.slots.next(held - _TICK))
         elif firing <= now:  # all due slots together become one run
@@ -210,7 +222,8 @@ def _coming_firings(job: Any, now: datetime) -> list[datetime]:
         while firing is not None and len(found) < NEXT:
             found.append(firing)
             runs += 1
-            firing = plan.firing_of(plan.slots.next(firing - plan.jitter), runs=runs)
+            after = firing - plan.jitter + apart
+            firing = plan.firing_of(plan.slots.next(after - _TICK if apart else after), runs=runs)
     except ScheduleError:
         return []
     return found
@@ -321,11 +334,18 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
 
 
 def _model_failed(facts: JobFacts) -> list[str]:
-    """A warning about a model that could not be called in the last run. Nothing else is known of models without a
-    connection."""
+    """A warning about a model that could not be called in the last run, unless its connection works or was changed
+    since, or another model was chosen. Nothing else is known of models without a connection.
+    """
     done = (run for run in facts.runs if run.state in (RunState.SUCCEEDED, RunState.FAILED))
     last = next(done, None)
     if last is None or last.state != RunState.FAILED or last.reason not in UNUSABLE_CODES:
+        return []
+    well_since = facts.of_models.well_since
+    names = (model.partition(":")[2] or model for model in _models(facts.job).models)
+    if (well_since and well_since > (last.started_at or last.scheduled_for)) or not any(
+        concerns(last.error, name) for name in names
+    ):
         return []
     cure = CURES.get(last.reason, "")
     return [f"The model could not be called in the last run: {last.error.rstrip('.')}. {cure}".rstrip()]
@@ -342,9 +362,8 @@ def _failing(job: Any) -> list[str]:
     health = health_of(job)
     if not health.is_slowed:
         return []
-    return [
-        f"{health.failed_text}: it runs at most once an hour until one succeeds, and is paused if that goes on."
-    ]
+    slowed = "it runs at most once an hour until one succeeds, and is paused if that goes on"
+    return [f"{health.failed_text}: {slowed}. {ENDS_SLOWING}"]
 
 
 def undeliverable(session: Session | None) -> list[str]:

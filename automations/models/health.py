@@ -76,6 +76,11 @@ class HealthChanges(models.QuerySet["JobHealth"]):
         if resumed:
             self.filter(pk=job_id).update(told=Told.RESUMED)
 
+    def begin_afresh(self, job_id: str, now: datetime) -> None:
+        """A person did what may remove the cause of a job's failures: it begins afresh, as after a resume."""
+        if self.filter(pk=job_id, failures_in_a_row__gte=FAILING_AFTER, paused_reason="").exists():
+            self.restart(job_id, now)
+
 
 class JobHealth(models.Model):
     """A job that has failed lately. A job without a row, or with no failures in its row, is well; of one that was

@@ -178,6 +178,11 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         shown = [Attention.UNDELIVERED, Attention.NEEDS_CONSENT]  # the owner is asked elsewhere, too
         return answered.exclude(attention__in=shown).update(attention=Attention.UNDELIVERED)
 
+    def answered(self, run_id: str) -> int:
+        """SUCCEEDED or FAILED, and it needed consent → the same: a person has answered what it asked."""
+        ended = self.filter(pk=run_id, state__in=[RunState.SUCCEEDED, RunState.FAILED])
+        return ended.filter(attention=Attention.NEEDS_CONSENT).update(attention=Attention.NONE)
+
     def delivered(self, turn_id: int, attention: Attention) -> int:
         """SUCCEEDED, undelivered → the same: the answer left the server after all. `attention`: what else it lacks."""
         missing = self.filter(turn=turn_id, state=RunState.SUCCEEDED, attention=Attention.UNDELIVERED)

@@ -26,7 +26,7 @@ from automations.jobs.clock import database_now, notify_beats
 from automations.jobs.edit import delete_job, insert_job, lock_job, lock_session, write_changes
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import check_quota, count_texts, validated
-from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind
+from automations.models import CronJob, ExecutionMode, JobClock, JobHealth, ScheduleKind
 from automations.models.job import Category, category
 from automations.routines.plan import (
     EPOCH,
@@ -160,8 +160,12 @@ def _update(
         plan, first = changed_plan(job, changes, now)
         columns = {name: value for name, value in (plain | plan).items() if value != getattr(job, name)}
         if not columns and first is None:
+            if job.enabled and plain.get("enabled"):
+                JobHealth.objects.begin_afresh(job.pk, now)
             return job
         _change(job, columns, first, now)
+        if job.enabled:
+            JobHealth.objects.begin_afresh(job.pk, now)
         forget_stopped(job.owner_id)
         if "limits" in columns:
             tell_anew("automation", job.pk)

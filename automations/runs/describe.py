@@ -78,12 +78,7 @@ FAILED = {
     "commit_failed": "its result could not be stored",
     "internal_error": "an internal error occurred",
 }
-CURES = {  # of refusals that stay until a person acts
-    "model_auth": "Give the agent's connection a valid API key.",
-    "model_quota": "Add credit at the model provider, or choose another model.",
-    "model_not_found": "Choose a model that the provider has.",
-    "model_not_configured": "Choose another model, or have the operator set this one up.",
-}
+ENDS_SLOWING = "To end that, remove the cause and resume it, change it, or allow what it asks for."
 NEEDS_LOOK = {  # why a run that succeeded may not have done what it should
     Attention.EMPTY: "it ended without an answer",
     Attention.CUT_SHORT: "its answer was cut short",

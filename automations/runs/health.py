@@ -7,7 +7,7 @@ last in the lock order. A run that ends well costs no statement more, unless the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 
 from django.db import transaction
@@ -18,8 +18,9 @@ from agent_core.text.formats import says_something
 from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
 from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
 from automations.models.job import is_of_people
-from automations.runs.describe import CURES, NEEDS_LOOK
+from automations.runs.describe import ENDS_SLOWING, NEEDS_LOOK
 from automations.runs.report import report_job
+from sessions_app.connections.usable import CURES
 from sessions_app.deliveries.system_events import send_notice
 from sessions_app.models import Delivery, DeliveryState, Message, Priority
 from sessions_app.models.delivery import ON_THE_WAY
@@ -113,7 +114,8 @@ def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
     why = run.error.rstrip(".") or NEEDS_LOOK.get(Attention(run.attention), "it was given up")
     if health.is_slowed and JobHealth.objects.tell(job.pk, Told.SLOWED):
         text = f'"{job.name}": {health.failed_text}, the last one because: {why}.'
-        tell(job, "failing", f"{text} It runs at most once an hour until a run succeeds. {cure}".rstrip())
+        text += f" It runs at most once an hour until a run succeeds. {cure or ENDS_SLOWING}"
+        tell(job, "failing", text)
         return True
     if cure and JobHealth.objects.tell(job.pk, Told.REFUSED):
         tell(job, "failing", f'"{job.name}" cannot run: {why}. {cure}')
@@ -151,6 +153,14 @@ def tell(job: CronJob, event_type: str, text: str, priority: Priority = Priority
     event_id = report_job(job, event_type, text, key=f"failing:{job.pk}", priority=priority)
     if home := job.session_id or job.home_id:
         send_notice(home, text, about={"automation": job.pk, "automation_name": job.name}, key=str(event_id))
+
+
+def apply_answer(run_id: str, *, is_allowed: bool) -> None:
+    """A person has answered what the run asked. If they allowed it, its job begins afresh."""
+    RunRecord.objects.answered(run_id)
+    job_id = RunRecord.objects.filter(pk=run_id).values_list("job_id", flat=True).first()
+    if is_allowed and job_id is not None:
+        JobHealth.objects.begin_afresh(job_id, datetime.now(UTC))
 
 
 def _lacks(answer: Message | None) -> Attention:

@@ -164,7 +164,8 @@ def resume(caller: Caller, given: arguments.OneAutomation) -> results.Appointmen
 
 
 def _switched(caller: Caller, job_id: str, *, enabled: bool) -> results.Appointment:
-    if selectors.automation_to_change(caller.user, job_id).enabled != enabled:
+    # a resume also ends a pause of a time, and the slowing down of a failing automation
+    if selectors.automation_to_change(caller.user, job_id).enabled or enabled:
         update_job(job_id, {"enabled": enabled})
     return _shown(caller, job_id)
 

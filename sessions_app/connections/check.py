@@ -16,6 +16,7 @@ from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.turn.exchange import TimedOut, Watch, ask_once
 from agent_core.types import TurnRequest
+from sessions_app.connections.edit import tell_mended
 from sessions_app.connections.usable import is_model_name, usable
 from sessions_app.exceptions import BadInput
 from sessions_app.limits.request_rate import Rate, take_allowance
@@ -49,7 +50,7 @@ def call_once(row: Connection, model: str = "") -> Tested:
     began = time.monotonic()
     error, said, is_kept = _ask(known, model)
     took = round((time.monotonic() - began) * 1000)
-    if is_kept:
+    if is_kept and (error or connections.concerns(row.last_error, model)):
         _store(Connection.objects.filter(pk=row.pk, revision=row.revision), error)
     error += f" It said: {said}" if said else ""
     return Tested(model=model, error=error, milliseconds=took)
@@ -103,4 +104,7 @@ def _report(known: Usable, error: str) -> None:
 
 
 def _store(rows: QuerySet[Connection], error: str) -> None:
-    rows.update(last_error=error[:LONGEST_ERROR], state_since=Now())
+    ids = list(rows.values_list("pk", flat=True))
+    if rows.update(last_error=error[:LONGEST_ERROR], state_since=Now()) and not error:
+        for pk in ids:
+            tell_mended(pk)

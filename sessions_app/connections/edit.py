@@ -37,6 +37,7 @@ SHORTEST_SECRET = 6  # characters; a shorter one could not be removed from error
 MOST_REQUESTS = 100_000  # per minute
 MOST_NAMED = 10  # agents
 _MODELS_OF_AGENTS: list[Callable[[], QuerySet[Any]]] = []
+_ON_MENDED: list[Callable[[int], None]] = []
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _SECRET = re.compile(r"[!-~]+")
 _AZURE = re.compile(r".*/openai/v1/?")
@@ -68,6 +69,7 @@ def add_connection(owner: AbstractBaseUser | None, name: str, given: Mapping[str
             row.save(force_insert=True)
     except IntegrityError as error:
         raise ConnectionExists(f"there is already a connection named {name!r}") from error
+    tell_mended(row.pk)
     return row
 
 
@@ -90,6 +92,7 @@ def update_connection(pk: int, changes: Mapping[str, Any], *, revision: int | No
         row.revision += 1
         row.save()
         forget_stopped(row.owner_id)
+        tell_mended(pk)
         if "limits" in changes:
             tell_anew("connection", pk)
     return row
@@ -109,6 +112,17 @@ def delete_connection(pk: int, *, revision: int | None = None) -> None:
 def register_models_of(rows: Callable[[], QuerySet[Any]]) -> None:
     """Have a connection in use while these rows name it, too. They have `agent`, `model` and `fallback_model`."""
     _MODELS_OF_AGENTS.append(rows)
+
+
+def on_mended(look_again: Callable[[int], None]) -> None:
+    """Call `look_again` with the id of a connection that was added or changed, or of which a call succeeds again."""
+    _ON_MENDED.append(look_again)
+
+
+def tell_mended(pk: int) -> None:
+    """What was known against this connection may not be true any more."""
+    for look_again in _ON_MENDED:
+        look_again(pk)
 
 
 def names_using(row: Connection) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -12,7 +13,16 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import F, Q, QuerySet
 
 from agent_core.addresses import Reach
-from agent_core.connections import PREFIXES, REJECTED, CallSettings, concerns, connection_of, prefix_of
+from agent_core.connections import (
+    PREFIXES,
+    REJECTED,
+    USED_UP,
+    CallSettings,
+    concerns,
+    connection_of,
+    named_model,
+    prefix_of,
+)
 from agent_core.connections import Connection as Usable
 from agent_core.models import is_registered
 from agent_core.prices import ALL, price_of_call
@@ -29,6 +39,13 @@ WITHHELD = (
     "the server does not offer {model!r} to its users; use a connection of your own, or have the operator name it in"
     " RONDO_MODELS"
 )
+CURES = {  # of refusals that stay until a person acts, by the error code
+    "model_auth": "Give the agent's connection a valid API key that may use the model.",
+    "model_quota": "Add credit at the model provider, or choose another model.",
+    "model_not_found": "Choose a model that the provider has.",
+    "model_not_configured": "Choose another model, or have the operator set this one up.",
+}
+_CURE_OF = {USED_UP: "model_quota", named_model("")[:-1]: "model_not_found", "API key": "model_auth"}
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+~-]{0,159}")
 
 
@@ -110,6 +127,7 @@ def usable(row: Connection) -> Usable:
         reach=None if row.owner_id is None else reach(row.owner_id),
         fault=fault,
         error=row.last_error,
+        well_since=None if row.last_error else row.state_since or row.updated_at,
         prices=read_prices(row.prices, "model"),
         budget=budget_of("connection", row.pk, row.limits, name=row.name, is_private=row.owner_id is None),
     )
@@ -178,10 +196,14 @@ def is_model_name(name: str) -> bool:
 
 
 class ModelWarnings(NamedTuple):
-    """Why models cannot be called, as far as it is known here, and which ones no cap in US dollars stops."""
+    """Why models cannot be called, as far as it is known here, and which ones no cap in US dollars stops.
+
+    `well_since`: since when nothing is known against the connection of the first one.
+    """
 
     uncallable: list[str]
     unpriced: list[str]
+    well_since: datetime | None = None
 
 
 class Wanted(NamedTuple):
@@ -207,8 +229,10 @@ def warnings_of(wanted: Sequence[Wanted]) -> list[ModelWarnings]:
 
 
 def _warnings(wanted: Wanted, usables: tuple[Usable, ...]) -> ModelWarnings:
-    found = ModelWarnings([], [])
-    for model in filter(None, wanted.models):
+    models = [*filter(None, wanted.models)]
+    first, _ = connection_of(models[0], usables) if models else (None, "")
+    found = ModelWarnings([], [], first.well_since if first else None)
+    for model in models:
         if text := _warning(wanted.owner_id, model, usables):
             found.uncallable.append(text)
         connection, _ = connection_of(model, usables)
@@ -248,4 +272,15 @@ def _warning(owner_id: int, model: str, usables: tuple[Usable, ...]) -> str:
         why = connection.refusal(name) or (last if REJECTED in last and concerns(last, name) else "")
         if last and not why and REJECTED not in last:  # an outage, which may have passed
             return f"The last call of the connection {connection.name!r} failed: {last.rstrip('.')}."
-    return f"The model {model} cannot be called: {why.rstrip('.')}." if why else ""
+    return uncallable(model, why) if why else ""
+
+
+def uncallable(model: str, why: str) -> str:
+    """Say that a model cannot be called, and what a person can do about it."""
+    cure = next((CURES[code] for words, code in _CURE_OF.items() if words in why), "")
+    return f"{begin_of_uncallable(model)}{why.rstrip('.')}. {cure}".rstrip()
+
+
+def begin_of_uncallable(model: str) -> str:
+    """The words by which a problem of this model is known again."""
+    return f"The model {model} cannot be called: "

@@ -39,6 +39,7 @@ from sessions_app.models import (
 from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION
 from sessions_app.models.questions import LONGEST_PERSON
 from sessions_app.models.session import WEB
+from sessions_app.questions import unattended
 from sessions_app.queue.kinds import is_persons
 
 STATES = {"yes": ConsentState.GRANTED, "no": ConsentState.REFUSED, "": ConsentState.CLOSED}
@@ -169,7 +170,8 @@ def _use(question: ConsentQuestion, call: ToolCall, spec: ToolSpec, *, by_id: bo
 
 def settle_question(question_id: str, answer: str, turn: Turn) -> None:
     """Store this turn's answer to a question: yes, no, or empty for anything else. Only an open question changes."""
-    ConsentQuestion.objects.settle(question_id, STATES[answer], turn)
+    if ConsentQuestion.objects.settle(question_id, STATES[answer], turn) and answer:
+        unattended.tell_answered(question_id, is_allowed=answer == "yes")
 
 
 def mark_question(last: Iterable[Message], result: TurnResult) -> None:

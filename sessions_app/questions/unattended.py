@@ -7,6 +7,7 @@ that a person began.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
@@ -19,6 +20,21 @@ from agent_core.types import ToolCall
 from sessions_app.models import Agent, ConsentQuestion, Session, Turn
 
 HAS_READ = "has_read"  # in `ConsentQuestion.calls`
+_ON_ANSWERED: list[Callable[..., None]] = []
+
+
+def on_answered(call: Callable[..., None]) -> None:
+    """Call `call(run_id, is_allowed=...)` when a person has answered all that a run asked, in that transaction."""
+    _ON_ANSWERED.append(call)
+
+
+def tell_answered(question_id: str, *, is_allowed: bool) -> None:
+    """This question was answered just now."""
+    run = ConsentQuestion.objects.filter(pk=question_id).values_list("run", flat=True).first()
+    if not run or ConsentQuestion.objects.open().filter(run=run).exists():
+        return
+    for call in _ON_ANSWERED:
+        call(run, is_allowed=is_allowed)
 
 
 def ask(turn: Turn, call: ToolCall, spec: ToolSpec, target: Session, *, has_read: bool) -> ConsentQuestion:

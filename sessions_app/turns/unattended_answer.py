@@ -132,6 +132,7 @@ def _begin(prepared: Prepared, question: ConsentQuestion) -> tuple[tuple[Step, .
             return (), _TAKEN_BACK
         if not ConsentQuestion.objects.grant_in_time(question.pk, prepared.turn):
             return (), _OVER
+        unattended.tell_answered(question.pk, is_allowed=True)
         prepared.journal.record(StepKind.RESPONSE, data)
     return (Step(n=1, kind=StepKind.RESPONSE, data=data),), ""
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
+from agent_core.connections import hooks
 from automations import preflight, selectors
 from automations.jobs.edit import PREFLIGHT, update_job
 from automations.jobs.explain import explain, explain_facts, read_facts
@@ -24,6 +25,7 @@ from config.operations.doctor import CHECKS
 from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base as channels
 from sessions_app.connections.edit import add_connection, update_connection
+from sessions_app.connections.usable import usable
 from sessions_app.models import Agent, Connection, MailboxEvent, Session, Spending
 from sessions_app.retention.maintenance_round import run_hinted_maintenance
 from sessions_app.retention.walk import prune_batch
@@ -207,6 +209,39 @@ def test_a_problem_stays_through_an_outage_and_is_not_told_again_after_it(stage:
     assert MailboxEvent.objects.filter(event_type="preflight").count() == 1
     stage.list_models("gpt-5")
     assert stage.check() == []
+
+
+def test_a_refusal_is_gone_when_a_call_succeeds_and_is_told_anew_if_it_comes_back(stage: Stage) -> None:
+    """Of a provider without a list of models, whoever made the call."""
+    stage.list_models(status=404)
+    known, denied = usable(Connection.objects.get()), GONE.replace("404: the model", "403: the key of")
+    for told in (1, 2):
+        hooks.report(known, denied)
+        assert stage.check() == ["bad_model"]
+        assert MailboxEvent.objects.filter(event_type="preflight").count() == told
+        update_agent(stage.person.agent.pk, {"model": "offline"})
+        assert explain(stage.person.user, stage.job.pk).now.startswith("Next run"), "of another model"
+        update_agent(stage.person.agent.pk, {"model": "work:gpt-5"})
+        hooks.report(known, "")
+        run_hinted_maintenance(lambda: False, PREFLIGHT)
+        assert explain(stage.person.user, stage.job.pk).now.startswith("Next run")
+
+
+def test_what_is_mended_while_it_is_found_is_looked_at_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.list_models(status=404)
+    known = usable(Connection.objects.get())
+    hooks.report(known, GONE)
+
+    def mends(_job: CronJob, _lists: Any) -> list[preflight.Problem]:
+        hooks.report(known, "")
+        return []
+
+    monkeypatch.setattr(preflight, "CHECKS", [preflight._models, mends])
+    stage.check()
+    run_hinted_maintenance(lambda: False, PREFLIGHT)
+    assert explain(stage.person.user, stage.job.pk).now.startswith("Next run")
 
 
 def test_one_list_serves_all_automations_of_a_connection_and_one_mail_is_unread(stage: Stage) -> None:

@@ -50,11 +50,12 @@ def _changes(text: str) -> dict[str, Any]:
 
 
 def _shown(agent: Agent) -> dict[str, Any]:
+    warnings = model_warnings(agent)
     [limits] = shown_caps([budget_of("agent", agent.pk, agent.limits, zone=agent.timezone)])
     return {
         **{name: getattr(agent, name) for name in SHOWN},
         "model": agent.effective_model,
         "limits": limits,
         "mcp_servers": visible_servers(agent),
-        "warnings": model_warnings(agent),
+        "warnings": [*warnings.uncallable, *warnings.unpriced],
     }

@@ -18,9 +18,10 @@ from automations.jobs.explain import Explanation, explain
 from automations.models import CronJob, JobClock, JobHealth, RunRecord, RunState
 from automations.models.health import SLOW_INTERVAL, SLOWED_AFTER
 from automations.runs import describe
-from automations.runs.describe import CURES, describe_run, span
+from automations.runs.describe import describe_run, span
 from automations.runs.skips import GapReason
 from sessions_app.channels import base as channels
+from sessions_app.connections.usable import CURES
 from sessions_app.models import Session, SessionState, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.spending.accounts import mark_stopped

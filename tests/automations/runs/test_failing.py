@@ -31,8 +31,9 @@ from automations.models import (
     RunState,
 )
 from automations.models.health import LONGEST_FAILING, PAUSED_AFTER, SLOWED_AFTER
-from automations.runs.describe import CURES, NEEDS_LOOK
+from automations.runs.describe import ENDS_SLOWING, NEEDS_LOOK
 from automations.runs.skips import GapReason, run_id
+from sessions_app.connections.usable import CURES
 from sessions_app.models import Agent, MailboxEvent, Turn
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
@@ -105,6 +106,30 @@ def test_repeats_do_not_use_up_the_retries_that_a_person_gave(inside: Inside) ->
     for reply in (DOWN, DOWN, DOWN, RuntimeError("a bug")):
         repeated(inside, run, reply)
     assert (run.state, run.attempt, run.fruitless) == (RunState.FAILED, 5, 3)
+
+
+@pytest.mark.rule("11.3")
+@pytest.mark.parametrize("how", ["resume", "change"])
+def test_a_person_ends_the_slowing_down_by_resuming_or_changing_the_job(inside: Inside, how: str) -> None:
+    job = new(inside.person, schedule={"kind": "every", "seconds": 60})
+    failed_before(job, SLOWED_AFTER - 1)
+    RunRecord.objects.update(state=RunState.SUCCEEDED, reason="", attention=Attention.EMPTY)
+    ran(inside, job, ModelReply(text=" "))
+    explained = explain(inside.person.user, job.pk)
+    assert ENDS_SLOWING in " ".join(explained.warnings)
+    first, second, *_ = explained.next
+    assert second - first == timedelta(hours=1), "it promises no run that will be skipped"
+    browser = Client()
+    browser.force_login(inside.person.user)
+    page = reverse("appointments", args=[job.session_id])
+    assert "slowed down</span>" in browser.get(page).content.decode()
+    if how == "resume":
+        browser.post(reverse("switch", args=[job.session_id, "automation", job.pk]), {"to": "on"})
+    else:
+        update_job(job.pk, {"message": "look closer"})
+    assert "slowed down</span>" not in browser.get(page).content.decode()
+    assert ran(inside, job).state == RunState.SUCCEEDED
+    assert mail("works_again") == 1
 
 
 @pytest.mark.parametrize("how", ["twenty", "three days"])

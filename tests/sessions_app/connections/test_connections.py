@@ -20,12 +20,20 @@ from automations.jobs.explain import explain
 from sessions_app.agents.edit import new_agent, update_agent
 from sessions_app.connections.check import call_once
 from sessions_app.connections.edit import add_connection, delete_connection, update_connection
-from sessions_app.connections.usable import model_choice, model_warnings, refusal, usable, usable_connections
+from sessions_app.connections.usable import (
+    CURES,
+    model_choice,
+    model_warnings,
+    refusal,
+    usable,
+    usable_connections,
+)
 from sessions_app.exceptions import BadInput, ConnectionExists, ConnectionInUse, RevisionConflict
 from sessions_app.models import Agent, Connection, Event, Message, Turn, TurnState
 from sessions_app.telegram.bots import CheckedToken, add_bot, token_of
 from tests.api.conftest import problem
 from tests.automations.jobs.made import new
+from tests.automations.turn_kinds.test_bound import fire
 from tests.conftest import Person, new_person
 from tests.deletion import caller
 from tests.inside import Inside
@@ -117,6 +125,56 @@ def test_a_dead_connection_is_told_until_it_works_again(inside: Inside, server: 
     assert saved["warnings"] == [warning]
     server.fail_with(0, {})
     inside.say(session, "hello")
+    assert explain(person.user, job.pk).warnings == ()
+
+
+def unknown(server: ModelServer) -> None:
+    server.fail_with(404, {"error": {"message": "no such model", "code": "model_not_found"}})
+
+
+def test_an_unknown_model_stays_unknown_while_another_one_of_the_connection_answers(
+    inside: Inside, server: ModelServer
+) -> None:
+    person, session = inside.person, inside.person.session()
+    row = add_connection(person.user, "work", given(server))
+    job = new(session, model="work:gone")
+    use(person, model="work:gone")
+    unknown(server)
+    inside.say(session, "hello")
+    [warning] = explain(person.user, job.pk).warnings
+    assert "404" in warning
+    use(person, model="work:good")
+    server.fail_with(0, {})
+    assert inside.say(session, "hello").state == TurnState.SUCCEEDED
+    assert call_once(fresh(row), "good").error == ""
+    assert explain(person.user, job.pk).warnings == (warning,)
+    assert call_once(fresh(row), "gone").error == ""
+    assert explain(person.user, job.pk).warnings == ()
+
+
+@pytest.mark.rule("11.2")
+@pytest.mark.parametrize(
+    ("status", "cure"),
+    [(401, "model_auth"), (403, "model_auth"), (402, "model_quota"), (404, "model_not_found")],
+)
+def test_a_refusal_is_told_with_its_cure_until_the_connection_is_changed(
+    inside: Inside, server: ModelServer, status: int, cure: str
+) -> None:
+    person = inside.person
+    row = add_connection(person.user, "work", given(server))
+    use(person, model="work:m")
+    job = new(person.session())
+    server.fail_with(
+        status, {"error": {"message": "no", "code": "model_not_found" if status == 404 else None}}
+    )
+    fire(job)
+    inside.run_all()
+    [warning] = explain(person.user, job.pk).warnings
+    assert str(status) in warning
+    assert warning.endswith(CURES[cure])
+    assert model_warnings(person.agent).uncallable == [warning]
+    update_connection(row.pk, {"secret": "another-key"})
+    assert model_warnings(person.agent).uncallable == []
     assert explain(person.user, job.pk).warnings == ()
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError
+from django.db.models.functions import Now
 
 from agent_core import tools
 from agent_core.exceptions import ModelRefused
 from agent_core.tools import Effect
 from automations.jobs.failing import try_again
-from automations.models import CronJob, RunRecord
+from automations.models import CronJob, JobHealth, RunRecord
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionClosed
 from sessions_app.models import ConsentQuestion, ExecutionState, MailboxEvent, OnBusy, Session
@@ -78,6 +79,21 @@ def test_a_named_yes_makes_the_call_of_the_run_once(inside: Inside, planner: boo
     assert inside.did("disk") == 1
     shown = str([each.entries for each in inside.model.calls[:-1]]) + mail.summary + mail.detail
     assert question.pk not in shown, "no model can have a person repeat an id that it was not shown"
+
+
+@pytest.mark.rule("11.3")
+@pytest.mark.parametrize(("answer", "failures"), [("yes", 0), ("no", 5)])
+def test_a_run_asks_no_more_once_it_was_answered_and_a_yes_ends_the_slowing_down(
+    inside: Inside, answer: str, failures: int
+) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    run = RunRecord.objects.get()
+    slow = {"failures_in_a_row": 5, "failing_since": Now(), "failed_last": Now(), "told": "slowed"}
+    JobHealth.objects.update_or_create(job_id=run.job_id, defaults=slow)
+    inside.say(session, f"{answer} #{question.pk}", says("So be it."))
+    run.refresh_from_db()
+    assert (run.attention, JobHealth.objects.get().failures_in_a_row) == ("", failures)
 
 
 @pytest.mark.rule("11.3")
