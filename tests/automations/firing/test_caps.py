@@ -19,7 +19,7 @@ from automations.appointments.panel import attention, why
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import update_routine
-from automations.runs.describe import describe_run
+from automations.runs.describe import SlotState, describe_run, slot_state
 from sessions_app import metrics
 from sessions_app.agents.edit import update_agent
 from sessions_app.metrics import Counted
@@ -58,6 +58,8 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
     assert (first.state, first.reason, first.slots_count) == (RunState.SKIPPED, "budget", 1)
     assert "500 of 500 tokens" in first.error
     assert "500 of 500 tokens" in describe_run(first, UTC), "people are told which cap it was"
+    cure = '"Longest reply in tokens" or raise the cap. It begins anew on '
+    assert cure in first.error, "tomorrow it stops the call, too"
     assert (Turn.objects.count(), Message.objects.filter(session=session).count()) == (1, 2)
     later = due(inside, job)
     assert (later.state, later.reason, Turn.objects.count()) == (RunState.SKIPPED, "budget", 1)
@@ -212,6 +214,7 @@ def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: s
         run = due(inside, job)
         assert (run.state, run.reason) == (RunState.SKIPPED, "budget")
         assert "1 of 1 tokens" in describe_run(run, UTC)
+        assert slot_state(run) == SlotState.ATTENTION, "no later slot can run"
         [told] = MailboxEvent.objects.all()
         assert (told.event_type, job.name in told.summary) == ("failing", True)
         if how == "bound":
