@@ -90,7 +90,7 @@ def test_a_cap_that_is_raised_during_a_turn_stops_no_later_slot(inside: Inside) 
             raised = {"limits": {"day": {"tokens": PLENTY}}}
             update_job(job.pk, raised) if is_own else update_agent(inside.person.agent.pk, raised)
 
-        asks = replace(says("", Usage(input_tokens=60_000)), calls=(call("current_time"),))
+        asks = replace(says("", Usage(input_tokens=60_000, output_tokens=1)), calls=(call("current_time"),))
         inside.model.answer_with(during(free, asks))
         assert due(inside, job).reason == "budget", "the turn keeps the caps with which it began"
         inside.model.replies.clear()
@@ -144,15 +144,18 @@ def test_the_cap_of_a_run_is_for_all_attempts_of_routines_that_share_a_turn(insi
 @pytest.mark.parametrize(("room", "state", "calls"), [(PLENTY, "succeeded", 3), (50_000, "failed", 2)])
 def test_the_cap_of_a_run_is_for_all_its_turns(inside: Inside, room: int, state: str, calls: int) -> None:
     job = job_of(inside.person, "two steps", limits={"run": {"tokens": room}})
-    further = ModelReply(text="", calls=(call("next_turn", task="step two"),), usage=Usage(input_tokens=9))
-    steps = [says(f"{n}.", Usage(input_tokens=tokens)) for n, tokens in enumerate((49_000, 5), 1)]
+    further = ModelReply(
+        text="", calls=(call("next_turn", task="step two"),), usage=Usage(input_tokens=8, output_tokens=1)
+    )
+    used = [Usage(input_tokens=tokens, output_tokens=1) for tokens in (48_999, 4)]
+    steps = [says(f"{n}.", each) for n, each in enumerate(used, 1)]
     inside.model.answer_with(further, *steps)
     run = due(inside, job)
     inside.model.replies.clear()
     assert (run.state, len(inside.model.calls)) == (state, calls)
     [spent] = Spending.objects.values_list("key", "spent_tokens")
     assert spent == (f"automation:{job.pk}:run:{run.pk}", 49_014 if state == "succeeded" else 49_009)
-    assert run.usage["input_tokens"] == spent[1]
+    assert run.usage["input_tokens"] + run.usage["output_tokens"] == spent[1]
 
 
 def test_a_further_attempt_has_only_what_its_run_has_left(inside: Inside) -> None:
