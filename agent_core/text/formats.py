@@ -51,9 +51,16 @@ def one_width(text: str) -> str:
 
 
 # invisible characters that count as printable: fillers, a blank, variation selectors
-_INVISIBLE: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U000e0100-\U000e01ef]"
+_FILLERS: Final = (
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164"
+    "\ufe00-\ufe0f\uffa0\U00016fe4\U000e0100-\U000e01ef"
 )
+_INVISIBLE: Final = re.compile(f"[{_FILLERS}]")
+# the usual ones that do not count as printable; both lists are for the brackets of a regular expression
+_FORMATS: Final = (
+    "\x01-\x1f\x7f-\xa0\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0001-\U000e007f"
+)
+BLANKS: Final = f"{_FILLERS}{_FORMATS}"
 _TAG: Final = re.compile(r"</?[a-z]+\d?\s*/?>|<!--[^<>]*-->", re.IGNORECASE)  # linear in time
 _MARKS: Final = re.compile("[*_`~#>|=-]")  # of Markdown
 

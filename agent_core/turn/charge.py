@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent_core import connections
-from agent_core.connections import Connection
+from agent_core.connections import CallSettings, Connection
 from agent_core.exceptions import CapReached, ModelError
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.prices import price_of_call
@@ -114,10 +114,14 @@ def _reserve(charge: Charge, request: TurnRequest, sleep: Callable[[float], None
 
 def _bounded(call: ModelCall) -> ModelCall:
     """The call with a bound on its reply. A form is not bound by the settings: one that is cut could not be read."""
-    reasons = call.settings.reasoning not in ("", "off")
-    usual = REASONING_TOKENS if reasons else OUTPUT_TOKENS
-    most = usual if call.form is not None else call.settings.max_tokens or usual
-    return replace(call, settings=replace(call.settings, max_tokens=most), is_bounded=True)
+    settings = call.settings
+    most = longest_reply(settings if call.form is None else replace(settings, max_tokens=None))
+    return replace(call, settings=replace(settings, max_tokens=most), is_bounded=True)
+
+
+def longest_reply(settings: CallSettings) -> int:
+    """The most tokens that a reply under a cap can have."""
+    return settings.max_tokens or (OUTPUT_TOKENS if settings.reasoning in ("", "off") else REASONING_TOKENS)
 
 
 def _dearest(charge: Charge) -> Amount:

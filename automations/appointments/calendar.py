@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import Count, F, Max, Min, OuterRef, Subquery, Sum, Window
+from django.db.models import Case, Count, F, Max, Min, OuterRef, Subquery, Sum, Value, When, Window
 from django.db.models.functions import Coalesce, TruncDate
 
 from automations.appointments.jobs import MOST_JOBS, about_job, job_rows
@@ -25,6 +25,7 @@ from automations.schedules.plan import JobPlan, plan_of
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import held_until
 from sessions_app.exceptions import BadInput
+from sessions_app.spending.caps import TOO_SMALL
 
 MOST_ENTRIES = 500
 MOST_MESSAGES = 200
@@ -32,6 +33,7 @@ LISTED = 6  # slots of a job on a day that are listed one by one; more are folde
 LONGEST_RANGE = timedelta(days=62)
 MOST_COMING = 86_400  # coming slots of a day that are counted: one each second
 _STATE = ("state", "reason", "attention")  # of a run
+_WHY = Case(When(error__contains=TOO_SMALL, then=Value(TOO_SMALL)), default=Value(""))
 _TICK = timedelta(milliseconds=1)
 _WORST = (
     SlotState.FAILED,
@@ -84,8 +86,8 @@ def worst_state(states: Iterable[str]) -> SlotState:
 
 def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
     in_range = RunRecord.objects.filter(job__in=[*jobs], scheduled_for__gte=since, scheduled_for__lt=until)
-    runs = in_range.annotate(day=TruncDate("scheduled_for", tzinfo=zone))
-    by_state = runs.values("job_id", "day", *_STATE).order_by()
+    runs = in_range.annotate(day=TruncDate("scheduled_for", tzinfo=zone), why=_WHY)
+    by_state = runs.values("job_id", "day", "why", *_STATE).order_by()
     groups: dict[tuple[str, date], list[Any]] = defaultdict(list)
     for group in by_state.annotate(
         rows=Count("pk"),
@@ -127,7 +129,8 @@ def _folded(job: Any, groups: Sequence[Any], zone: tzinfo) -> Entry:
     """A day of a job with many runs: `every minute: 1,438 ran, 2 failed`. `groups`: its runs by state and reason."""
     found: dict[SlotState, int] = defaultdict(int)
     for each in groups:
-        found[slot_state(RunRecord(**{name: each[name] for name in _STATE}))] += each["rows"]
+        run = RunRecord(error=each["why"], **{name: each[name] for name in _STATE})
+        found[slot_state(run)] += each["rows"]
     parts = ", ".join(f"{found[state]:,} {state.value}" for state in SlotState if state in found)
     return Entry(
         **about_job(job),

@@ -62,12 +62,12 @@ from sessions_app.models import ConsentQuestion, ConsentState, Delivery, Executi
 from sessions_app.models.delivery import DeliveryState
 from sessions_app.reads.selectors import shown_id
 from sessions_app.single_line import one_line
-from sessions_app.spending.caps import anew
+from sessions_app.spending.caps import RUN, WORDS, anew
 from sessions_app.tokens.reach import in_sessions
 
 NEXT = 3  # coming slots of an appointment
 _STATES = {MessageStatus.PENDING: "scheduled", MessageStatus.SENT: "done"}
-_OF_A_RUN = {"ends_at": None}  # a cap of a run
+_OF_A_RUN = (anew({"ends_at": None}), f"{WORDS[RUN]} are left")  # what a refusal by the cap of a run says
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -98,10 +98,12 @@ class Appointment(Explanation):
 
     @property
     def trouble(self) -> Slot | None:
-        """The last slot that was not skipped, if it failed or needs attention."""
-        run = (each for each in reversed(self.last) if each.run_state != RunState.SKIPPED)
-        last = next(run, None)
-        return last if last and last.state in (SlotState.FAILED, SlotState.ATTENTION) else None
+        """The last slot that was not skipped, if it failed or needs attention. A skipped one may need it, too."""
+        for each in reversed(self.last):
+            is_bad = each.state in (SlotState.FAILED, SlotState.ATTENTION)
+            if each.run_state != RunState.SKIPPED or each.state == SlotState.ATTENTION:
+                return each if is_bad else None
+        return None
 
 
 def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appointment]:
@@ -263,7 +265,8 @@ def _held_back(job: Any, runs: Sequence[RunRecord], is_told: bool) -> Iterator[N
     if not runs or job.clock.next_run_at is None:
         return
     last = runs[0]
-    is_stopped = job.stopped_until or (anew(_OF_A_RUN) in last.error and last.finished_at > job.updated_at)
+    stops_each = any(text in last.error for text in _OF_A_RUN)
+    is_stopped = job.stopped_until or (stops_each and last.finished_at > job.updated_at)
     if (text := cap_in_words(last)) and is_stopped and not is_told:
         yield Notice(what="failing", text=text, at=last.finished_at, **about_job(job))
     if len(runs) == FAILING_AFTER and all(gate_failed([run]) for run in runs):

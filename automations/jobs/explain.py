@@ -50,7 +50,7 @@ from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from automations.selectors import automations, held_until, paused_until, problems_of
 from sessions_app.channels.base import why_unserved
-from sessions_app.connections.usable import CURES, ModelWarnings, Wanted, models_of, warnings_of
+from sessions_app.connections.usable import CURES, ModelWarnings, Wanted, models_of, settings_of, warnings_of
 from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
@@ -166,7 +166,8 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
 
 def _models(job: Any) -> Wanted:
     models = models_of(job.agent, job.model, job.fallback_model)
-    return Wanted(job.agent.owner_id, models, [job.agent.limits, job.limits])
+    settings = settings_of(job.agent, job.max_output_tokens)
+    return Wanted(job.agent.owner_id, models, [job.agent.limits, job.limits], settings)
 
 
 def _waiting(jobs: Iterable[Any]) -> dict[str, QueueWait]:
@@ -325,7 +326,7 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
         *_failing(job),
         *gate_failed(facts.runs),
         *(facts.of_models.uncallable or _model_failed(facts)),
-        *facts.of_models.unpriced,
+        *facts.of_models.caps,
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
         *_dense(job, facts.runs, coming),

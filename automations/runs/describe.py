@@ -15,6 +15,7 @@ from agent_core.exceptions import FINAL_CODES, PASSING_CODES, CapReached
 from automations.models import Attention, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.skips import LATE_AFTER, GapReason
+from sessions_app.spending.caps import TOO_SMALL
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -54,6 +55,10 @@ CANCELLED = {
     "retry_error": "Cancelled: its next attempt could not be queued",
     "superseded": "Cancelled: the next slot came while this run waited for a retry",
 }
+NOT_REPEATED = {  # of a run that waited for another attempt, after what its last one failed for
+    "retry_error": "its next attempt could not be queued",
+    "superseded": "not repeated, the next slot came",
+}
 FAILED = {
     "model_unavailable": "the model did not answer",
     "rate_limited": "the model provider is overloaded",
@@ -87,6 +92,7 @@ NEEDS_LOOK = {  # why a run that succeeded may not have done what it should
 }
 REASONS = frozenset({*GAPS, *CANCELLED, *FAILED} - {""})  # plugins add codes of failures
 _UNKNOWN_FAILURE = "an error occurred"
+_WITH_OWN_WORDS = FINAL_CODES | PASSING_CODES | {CapReached.code, CapReached.HELD} | NOT_REPEATED.keys()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +117,7 @@ def why_failed(run: RunRecord) -> str:
     A failure at the model or a cap has the text of its turn, and what the provider said: only owners and operators read
     it.
     """
-    if run.error and run.reason in FINAL_CODES | PASSING_CODES | {CapReached.code, CapReached.HELD}:
+    if run.error and run.reason in _WITH_OWN_WORDS:
         said = f"; it said: {run.provider_message}" if run.provider_message else ""
         return _own_words(run) + said
     return FAILED.get(run.reason, _UNKNOWN_FAILURE)
@@ -201,6 +207,11 @@ def cap_in_words(run: Any) -> str:
     return run.error or f"{GAPS[GapReason.BUDGET][1].capitalize()}."
 
 
+def is_too_small(run: Any) -> bool:
+    """Whether the cap that skipped this run stops each slot until it or a setting is changed."""
+    return run.reason == GapReason.BUDGET and TOO_SMALL in run.error
+
+
 def slot_state(run: Any) -> SlotState:
     """What became of the slot of this run, in one word."""
     match run.state:
@@ -212,6 +223,8 @@ def slot_state(run: Any) -> SlotState:
             return SlotState.FAILED
         case RunState.CANCELLED:
             return SlotState.FAILED if run.reason in CANCELLED_BY_ERROR else SlotState.SKIPPED
+        case RunState.SKIPPED if is_too_small(run):
+            return SlotState.ATTENTION
         case RunState.SKIPPED:
             return _WHY_SKIPPED.get(run.reason, SlotState.SKIPPED)
     return SlotState.WAITING
@@ -256,13 +269,19 @@ def describe_run(
         case RunState.RUNNING:
             since = f" since {when(run.started_at, zone)}" if run.started_at else ""
             return f"Running{since}{_attempt(run)}."
+        case RunState.CANCELLED if run.error and run.reason in NOT_REPEATED:
+            return f"{_failed(run, run.attempt - 1)}; {NOT_REPEATED[run.reason]}."
         case RunState.CANCELLED:
             return f"{CANCELLED.get(run.reason, CANCELLED['cancelled'])}."
         case RunState.FAILED:
-            tries = f" after {run.attempt} attempts" if run.attempt > 1 else ""
-            return f"Failed{tries}: {why_failed(run)}."
+            return f"{_failed(run, run.attempt)}."
         case _:
             return _ran(run)
+
+
+def _failed(run: RunRecord, attempts: int) -> str:
+    tries = f" after {attempts} attempts" if attempts > 1 else ""
+    return f"Failed{tries}: {why_failed(run)}"
 
 
 def _gap(run: RunRecord, zone: tzinfo) -> str:

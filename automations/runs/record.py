@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, F
 from django.db.models.functions import Cast, Extract, Now
@@ -219,8 +220,13 @@ def _outcome_columns(turn: Turn, result: TurnResult, closure: str) -> dict[str, 
 
 
 def _gate_failed(turn: Turn) -> str:
-    why = turn.input.gate_warning
-    return f"Its check failed: {why}; the model was asked all the same." if why else ""
+    given = turn.input
+    try:  # only the host: the rest of an address may hold a secret
+        host = urlsplit(str((given.gate or {}).get("url", ""))).hostname
+    except ValueError:
+        host = None
+    of, why = f" of {host[:100]}" if host else "", given.gate_warning
+    return f"Its check{of} failed: {why}; the model was asked all the same." if why else ""
 
 
 def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:

@@ -23,7 +23,7 @@ from automations.models import CronJob, JobKind, RunRecord, RunState, ScheduleKi
 from automations.models.job import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text
 from automations.selectors import held_until, paused_until, problems_of, with_runs
-from automations.tools.refusals import advice, refuse_unknown
+from automations.tools.refusals import advice, failed, refuse_unknown
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
 from sessions_app.spending.caps import caps_text
@@ -100,7 +100,8 @@ def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
         return actions[action](context, arguments)
     except SessionsError as error:
         prefix = PREFIXES.get(error.code, "") if isinstance(error, BadJob) else ""
-        raise ToolFailed(prefix + advice(error, context.agent.timezone, zone_parameter="tz")) from error
+        text = prefix + advice(error, context.agent.timezone, zone_parameter="tz")
+        raise failed(error, text) from error
 
 
 def _add(context: ToolContext, arguments: dict[str, Any]) -> str:

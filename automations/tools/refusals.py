@@ -7,9 +7,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent_core.exceptions import ToolFailed
-from automations.exceptions import BadJob, TooManyJobs, TooManyRoutines
+from automations.exceptions import BadJob, DuplicateJob, TooManyJobs, TooManyRoutines
 from automations.schedules.describe import instant_text
 from sessions_app.exceptions import SessionsError
+
+
+class AlreadyScheduled(ToolFailed):
+    """The call would schedule what is scheduled already. The pages say so, and show no failure."""
+
+
+def failed(error: SessionsError, text: str) -> ToolFailed:
+    """The failure of a call with this text."""
+    return (AlreadyScheduled if isinstance(error, DuplicateJob) else ToolFailed)(text)
 
 
 def refuse_unknown(arguments: dict[str, Any], known: Iterable[str], *, ignored: Iterable[str] = ()) -> None:

@@ -182,6 +182,7 @@ def _done(what: str) -> HttpResponse:
 
 def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpResponse:
     user = person(request)
+    used = total_of(Turn.objects.filter(owner_id=user.pk))
     shown = {
         "profile": ProfileForm(instance=user),
         "password": PasswordForm(user),
@@ -189,8 +190,8 @@ def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpRespon
         .select_related("agent", "session")
         .order_by("-created_at", "pk"),
         "now": datetime.now(UTC),
-        "used": total_of(Turn.objects.filter(owner_id=user.pk)),
-        "caps": caps_of_user(user.pk),
+        "used": used,
+        "caps": caps_of_user(user.pk, is_partial=used.cost.is_partial),
         "token_form": TokenForm(user),
         "mcp": mcp_settings(request.build_absolute_uri("/")) if "mcp" in settings.RONDO_DOORS else None,
     }

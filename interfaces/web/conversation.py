@@ -213,9 +213,13 @@ def begin_conversation(request: HttpRequest) -> HttpResponse:
 
 
 def _unused(agent: Agent) -> Session | None:
-    """The agent's newest conversation that was opened on the pages and has neither message nor title nor turn."""
+    """The agent's newest conversation that was opened on the pages and has neither message nor title nor turn.
+
+    Nor anything scheduled.
+    """
     rows = Session.objects.filter(agent=agent, type=SessionType.SUB, channel=WEB, state=SessionState.OPEN)
-    return rows.filter(last_seq=0, title="", turns=None).order_by("-created_at").first()
+    blank = rows.filter(last_seq=0, title="", turns=None)
+    return blank.filter(jobs=None, routines=None, scheduled_messages=None).order_by("-created_at").first()
 
 
 @person_page("POST")

@@ -65,10 +65,13 @@ def spoken(at: datetime) -> str:
 def with_times(text: str, zone: str) -> SafeString:
     """A sentence in which each instant, on the clock of this zone, is in words. Everything else is escaped.
 
-    The zone is named with each instant, unless the sentence names it.
+    The zone is named with each instant, unless the sentence names it. Seconds are shown if two instants differ in them
+    alone.
     """
     text, place = str(text), zone_or_utc(str(zone))
     parts, end = [], 0
+    instants = {(found[2], found[3]) for found in _IN_TEXT.finditer(text)}
+    exact = len({(day, clock[:5]) for day, clock in instants}) < len(instants)
     for found in _IN_TEXT.finditer(text):
         try:
             at = datetime.fromisoformat(f"{found[2]} {found[3]}").replace(tzinfo=place)
@@ -78,7 +81,7 @@ def with_times(text: str, zone: str) -> SafeString:
         parts += [
             escape(text[end : found.start()]),
             "on " if found[1] and not is_near else "",
-            _element(at, zone, named=bool(zone) and zone not in text),
+            _element(at, zone, named=bool(zone) and zone not in text, exact=exact),
         ]
         end = found.end()
     return mark_safe("".join([*parts, escape(text[end:])]))  # noqa: S308 - every part is escaped

@@ -17,9 +17,11 @@ from django.contrib.auth.models import User
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
+from agent_core.text.formats import has_visible
 from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
 from automations.appointments.messages import appointments_made
+from automations.tools.refusals import AlreadyScheduled
 from interfaces.web.rendering import render
 from sessions_app.connections.prices import used_text
 from sessions_app.models import ConsentQuestion, ConsentState, MailboxEvent, Turn, TurnKind, TurnState
@@ -49,12 +51,16 @@ SETTLED: dict[str, str] = {
 }
 _QUESTION_ID = re.compile(r"\(#(\w+)\)")
 MARKS = {"scheduled_message_id": "Scheduled message", BY_CLIENT: "By the client", "injected": "Taken along"}
+# by error class: what the page says of calls that did nothing for a reason
+_IN_WORDS = {NEEDED: "asked", AlreadyScheduled.__name__: "already"}
 STOPPED = "Stopped."  # the closure of a turn that a person stopped
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownCall:
-    """A call of a tool. `outcome` is empty while there is no result, and `asked` if it needed the person's consent."""
+    """A call of a tool. `outcome` is empty while there is no result, `asked` if it needed the person's consent, and
+    `already` if it was to schedule what is scheduled.
+    """
 
     name: str
     arguments: str
@@ -138,7 +144,7 @@ def _page(rows: Sequence[Any], before: str | None = None) -> MessagePage:
     left, entries = RENDERED, []
     for row in reversed(rows):
         # the updates of a turn, what it scheduled and what it used stand at its last answer
-        is_last = row.role == Role.ASSISTANT and bool(row.content)
+        is_last = row.role == Role.ASSISTANT and has_visible(row.content)
         more = [*told.pop(row.turn_id, []), *made.pop(row.turn_id, [])] if is_last else []
         more += settled.get(row.pk, [])
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
@@ -210,6 +216,8 @@ def _entry(
     who, text = _who(row), row.content
     if about.get("closure") == "cancelled" and text == STOPPED:
         text = ""  # its chip says it
+    if who == "agent" and not has_visible(text):
+        text = ""
     if who == "automation" and text.startswith(TRIGGER):
         text = text.partition("\n\n")[2]
     asked = ""
@@ -262,5 +270,5 @@ def _call(asked: Mapping[str, Any], result: Mapping[str, Any] | None) -> ShownCa
     call = ShownCall(name=str(asked["name"]), arguments=shown)
     if result is None:
         return call
-    outcome = "asked" if result.get("error_class") == NEEDED else str(result["outcome"])
+    outcome = _IN_WORDS.get(result.get("error_class", ""), str(result["outcome"]))
     return replace(call, outcome=outcome, output=str(result["output"])[:LONGEST_OUTPUT])

@@ -40,7 +40,7 @@ from sessions_app.models.spending import REACHED
 from sessions_app.postgres.rows import release_connection
 from sessions_app.spending import accounts
 from sessions_app.spending.accounts import CapState
-from sessions_app.spending.caps import anew, budget_of, cap_rows, micro_of, needs_text, words_of
+from sessions_app.spending.caps import budget_of, cap_rows, micro_of, needs_text, way_out, words_of
 
 LONGEST_NAME = 60
 MOST_TOLD = 500  # owners of agents that use one connection of the server
@@ -165,7 +165,8 @@ def _refusal_text(refused: CapState) -> str:
     whose = subject_of(refused.cap)
     if refused.is_held:
         return f"Calls that have not ended hold what is left of the cap of {whose}.{_spent_text(refused)}"
-    return f"The cap of {whose} does not allow another call.{_spent_text(refused)} {anew(refused.cap)}"
+    then = way_out(refused.cap, refused.needs)
+    return f"The cap of {whose} does not allow another call.{_spent_text(refused)} {then}"
 
 
 def _spent_text(state: CapState) -> str:
@@ -225,7 +226,7 @@ def _tell_owner(agent: int, state: CapState) -> None:
         event_id=uuid.uuid5(NAMESPACE, of),
         event_type=str(event).replace(".", "_"),
         summary=summary,
-        detail=f"{summary}{_spent_text(state)} {anew(cap)}",
+        detail=f"{summary}{_spent_text(state)} {way_out(cap, state.needs)}",
         priority=Priority.HIGH,
         dedupe_key=f"budget:{cap['key']}",
     )

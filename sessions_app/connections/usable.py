@@ -26,12 +26,13 @@ from agent_core.connections import (
 from agent_core.connections import Connection as Usable
 from agent_core.models import is_registered
 from agent_core.prices import ALL, price_of_call
-from agent_core.spending import read_prices
+from agent_core.spending import Amount, read_prices
+from agent_core.turn.charge import longest_reply
 from sessions_app import encryption
 from sessions_app.exceptions import NotFound, UnreadableSecret
 from sessions_app.models import Agent, Connection
 from sessions_app.postgres.rows import equals, existing
-from sessions_app.spending.caps import budget_of
+from sessions_app.spending.caps import budget_of, too_small
 from sessions_app.tokens.reach import in_account
 
 PURPOSE = "connection"  # of encrypted secrets
@@ -144,18 +145,23 @@ def model_choice(
 ) -> dict[str, Any]:
     """Return the fields of TurnRequest that choose the models: the given models, else the agent's.
 
-    Rows are read only if a model names a connection. Of two limits of a reply's tokens the lower one holds.
+    Rows are read only if a model names a connection.
     """
     model, fallback = models_of(agent, model, fallback_model)
     fallback = fallback if is_offered(fallback) else ""
-    settings = CallSettings(**agent.model_settings)
-    limits = [each for each in (settings.max_tokens, max_output_tokens) if each is not None]
     return {
         "model": model,
         "fallback_model": fallback,
-        "settings": replace(settings, max_tokens=min(limits, default=None)),
+        "settings": settings_of(agent, max_output_tokens),
         "connections": usable_connections(agent.owner_id, (model, fallback)),
     }
+
+
+def settings_of(agent: Agent, max_output_tokens: int | None = None) -> CallSettings:
+    """The settings of an agent's calls. Of two limits of a reply's tokens the lower one holds."""
+    settings = CallSettings(**agent.model_settings)
+    limits = [each for each in (settings.max_tokens, max_output_tokens) if each is not None]
+    return replace(settings, max_tokens=min(limits, default=None))
 
 
 def models_of(agent: Agent, model: str = "", fallback_model: str = "") -> tuple[str, str]:
@@ -196,27 +202,28 @@ def is_model_name(name: str) -> bool:
 
 
 class ModelWarnings(NamedTuple):
-    """Why models cannot be called, as far as it is known here, and which ones no cap in US dollars stops.
+    """Why models cannot be called, as far as it is known here, and which caps stop none or all of their calls.
 
     `well_since`: since when nothing is known against the connection of the first one.
     """
 
     uncallable: list[str]
-    unpriced: list[str]
+    caps: list[str]
     well_since: datetime | None = None
 
 
 class Wanted(NamedTuple):
-    """Models with their owner, and the caps of whom they are called for."""
+    """Models with their owner, and the caps of whom they are called for. `settings`: of their calls."""
 
     owner_id: int
     models: Sequence[str]
     limits: Sequence[Mapping[str, Any]]
+    settings: CallSettings
 
 
 def model_warnings(agent: Agent) -> ModelWarnings:
     """The warnings about the agent's models."""
-    return warnings_of([Wanted(agent.owner_id, models_of(agent), [agent.limits])])[0]
+    return warnings_of([Wanted(agent.owner_id, models_of(agent), [agent.limits], settings_of(agent))])[0]
 
 
 def warnings_of(wanted: Sequence[Wanted]) -> list[ModelWarnings]:
@@ -237,8 +244,16 @@ def _warnings(wanted: Wanted, usables: tuple[Usable, ...]) -> ModelWarnings:
             found.uncallable.append(text)
         connection, _ = connection_of(model, usables)
         if text := unpriced(model, connection, wanted.limits):
-            found.unpriced.append(text)
+            found.caps.append(text)
+        if text := too_small(wanted.limits, model, _longest(model, connection, wanted.settings)):
+            found.caps.append(text)
     return found
+
+
+def _longest(model: str, connection: Usable | None, settings: CallSettings) -> Amount:
+    """The most that a reply can need, without the request."""
+    tokens, price = longest_reply(settings), price_of_call(model, connection)
+    return Amount(tokens=tokens, micro_usd=price.micro_of(0, tokens) if price else 0)
 
 
 def unpriced(model: str, connection: Usable | None, limits: Iterable[Mapping[str, Any]]) -> str:

@@ -12,6 +12,7 @@ from django.db.models import BigIntegerField, F, Func, IntegerField, OuterRef, Q
 from django.db.models.functions import Coalesce, JSONObject, NullIf
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from agent_core.text.formats import BLANKS
 from agent_core.types import Role
 from sessions_app.models import (
     Agent,
@@ -156,7 +157,7 @@ def _last_words() -> Any:
         _message.c.seq > _shown.c.last_seq - LOOKED_BACK,
         _message.c.role != sa.literal_column("'tool'"),
         sa.not_(_message.c.metadata.has_key(BY_AUTOMATION)),
-        text.regexp_match(r"[^[:space:]]"),
+        text.regexp_match(f"[^[:space:]{BLANKS}]"),
     )
     return said.order_by(_message.c.seq.desc()).limit(1).scalar_subquery()
 

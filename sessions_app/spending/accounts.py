@@ -120,10 +120,12 @@ def tell_anew(scope: str, subject: object) -> None:
     Spending.objects.filter(key__startswith=f"{scope}:{subject}:", told__gt=0).update(told=0)
 
 
-def caps_of_user(user_id: int) -> dict[str, str]:
+def caps_of_user(user_id: int, *, is_partial: bool = False) -> dict[str, str]:
     """Return the caps of a user as `caps_in_words` does."""
     stored = UserLimits.objects.filter(pk=user_id).first()
-    return {} if stored is None else caps_in_words(budget_of("user", user_id, stored.limits))
+    if stored is None:
+        return {}
+    return caps_in_words(budget_of("user", user_id, stored.limits), is_partial=is_partial)
 
 
 def set_user_caps(user_id: int, limits: object) -> UserLimits:

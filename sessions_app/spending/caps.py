@@ -28,6 +28,8 @@ AMOUNTS = ("tokens", "usd")
 MOST_TOKENS = 10**12
 MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
+_CURE = 'shorten "Longest reply in tokens" or raise the cap'
+TOO_SMALL = f"Such a call does not fit into the whole cap: {_CURE}."
 
 
 def merge_caps(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
@@ -213,13 +215,32 @@ def words_of(cap: Mapping[str, Any], tokens: int, micro_usd: int) -> str:
 
 def needs_text(cap: Mapping[str, Any], needs: Amount, spent: Amount) -> str:
     """Say what a call may cost that does not fit, and what of the cap is left for it."""
+    left = (max(0, (cap[name] or 0) - getattr(spent, name)) for name in ("tokens", "micro_usd"))
+    return f"The next call may need up to {_needed(cap, needs)}; {words_of(cap, *left)} are left."
+
+
+def _needed(cap: Mapping[str, Any], needs: Amount) -> str:
     parts = []
     if cap["micro_usd"] is not None:
         parts.append(f"${_trimmed(Decimal(needs.micro_usd) / MICRO)}")
     if cap["tokens"] is not None:
         parts.append(f"{needs.tokens:,} tokens")
-    left = (max(0, (cap[name] or 0) - getattr(spent, name)) for name in ("tokens", "micro_usd"))
-    return f"The next call may need up to {' and '.join(parts)}; {words_of(cap, *left)} are left."
+    return " and ".join(parts)
+
+
+def too_small(limits: Iterable[Mapping[str, Any]], model: str, reply: Amount) -> str:
+    """Say that the longest reply of a model does not fit into one of these caps; empty if it fits into all."""
+    for period, each in ((period, each) for caps in limits for period, each in caps.items()):
+        cap = {"tokens": each.get("tokens"), "micro_usd": micro_of(each.get("usd"))}
+        if _exceeds(cap, reply):
+            needed = f"A call of {model} may need more than {_needed(cap, reply)}"
+            return f"{needed}, so the cap of {caps_text({period: each})} allows none: {_CURE}."
+    return ""
+
+
+def _exceeds(cap: Mapping[str, Any], needs: Amount) -> bool:
+    """Whether a call does not fit into a cap of which nothing is spent."""
+    return any(cap[name] is not None and getattr(needs, name) > cap[name] for name in ("tokens", "micro_usd"))
 
 
 def caps_text(limits: Mapping[str, Any]) -> str:
@@ -233,8 +254,11 @@ def caps_text(limits: Mapping[str, Any]) -> str:
     )
 
 
-def caps_in_words(budget: Budget) -> dict[str, str]:
-    """Say of each period's cap what is spent and when it begins anew; of a run which caps are set. One query."""
+def caps_in_words(budget: Budget, *, is_partial: bool = False) -> dict[str, str]:
+    """Say of each period's cap what is spent and when it begins anew; of a run which caps are set. One query.
+
+    `is_partial`: the price of some calls is not known.
+    """
     [periods] = shown_caps([budget])
     found = {}
     for period, cap in periods.items():
@@ -243,8 +267,16 @@ def caps_in_words(budget: Budget) -> dict[str, str]:
             row = {"period": period, "tokens": cap.get("tokens"), "micro_usd": micro_of(cap.get("usd"))}
             row |= {"ends_at": cap["resets_at"], "zone": budget.zone}
             used = words_of(row, cap["spent"]["tokens"], micro_of(cap["spent"]["usd"]) or 0)
-            found[period] = f"{used} spent. {anew(row)}"
+            least = "At least " if is_partial and "usd" in cap else ""
+            found[period] = f"{least}{used} spent. {anew(row)}"
     return found
+
+
+def way_out(cap: Mapping[str, Any], needs: Amount | None) -> str:
+    """Say when a cap begins anew, and before that what to do if the refused call does not fit into the whole cap."""
+    if needs is None or not _exceeds(cap, needs):
+        return anew(cap)
+    return f"{TOO_SMALL} {anew(cap)}" if cap["ends_at"] else TOO_SMALL
 
 
 def anew(cap: Mapping[str, Any]) -> str:

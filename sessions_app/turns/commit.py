@@ -19,6 +19,7 @@ from django.db.models.functions import Greatest
 
 from agent_core.exceptions import Stale
 from agent_core.execution import WAITING, Status
+from agent_core.text import phrases
 from agent_core.types import Ended, Ending, Entry, Role, TurnResult
 from sessions_app import events, flags, metrics
 from sessions_app.deliveries import outbox, system_events
@@ -177,7 +178,7 @@ def _end_turn(end: _End) -> uuid.UUID | None:
         response=response,
         messages=end.messages,
         stored=stored,
-        title=one_line(turn.content, TITLE_LENGTH) if is_persons(turn) else None,
+        title=one_line(turn.content, TITLE_LENGTH) if is_persons(turn) and not _answers(turn) else None,
         route=end.route if is_persons(turn) else None,
         events=_new_events(end),
     )
@@ -186,6 +187,13 @@ def _end_turn(end: _End) -> uuid.UUID | None:
     quotas.count_stored(session.owner_id, stored)
     metrics.count_turn_limit(turn.error_code)
     return written.shown_id  # type: ignore[no-any-return]
+
+
+def _answers(turn: Turn) -> bool:
+    """Whether the message answers a question, or is a bare yes or no: so it is no title."""
+    given = turn.input
+    is_named = bool(given.question or given.execution)
+    return is_named or any(phrases.is_exactly(kind, turn.content) for kind in ("yes", "no"))
 
 
 def _settle_questions(prepared: Prepared, result: TurnResult, messages: list[Message]) -> None:

@@ -140,7 +140,7 @@ class AgentOut(Revised):
     @extend_schema_field(Texts())
     def get_warnings(self, agent: Agent) -> list[str]:
         found = model_warnings(agent)
-        return [*found.uncallable, *found.unpriced]
+        return [*found.uncallable, *found.caps]
 
     @extend_schema_field(serializers.DictField(child=McpServerOut()))
     def get_mcp_servers(self, agent: Agent) -> dict[str, Any]:

@@ -57,5 +57,5 @@ def _shown(agent: Agent) -> dict[str, Any]:
         "model": agent.effective_model,
         "limits": limits,
         "mcp_servers": visible_servers(agent),
-        "warnings": [*warnings.uncallable, *warnings.unpriced],
+        "warnings": [*warnings.uncallable, *warnings.caps],
     }

@@ -262,11 +262,12 @@ def _explain(options: dict[str, Any]) -> Iterator[str]:
     if found.next:
         yield "Next runs:"
         yield from (f"  {instant:%a %Y-%m-%d %H:%M:%S %Z}" for instant in found.next)
+    used = selectors.usage_of_runs(job.pk)
     if job.limits:
         budget = budget_of("automation", job.pk, job.limits, zone=job.agent.timezone)
-        yield f"Limits: {' '.join(caps_in_words(budget).values())}"
+        yield f"Limits: {' '.join(caps_in_words(budget, is_partial=used.cost.is_partial).values())}"
     yield from (each for each in [_chosen(job).removeprefix("; ")] if each)
-    if (used := selectors.usage_of_runs(job.pk)).runs:
+    if used.runs:
         yield f"Last 30 days: {used.words}"
     if found.last:
         yield "Last runs:"

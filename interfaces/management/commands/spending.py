@@ -105,11 +105,12 @@ def _connection(user: User | None, name: str) -> Subject:
 
 
 def _lines(subject: Subject, by: str) -> Iterator[str]:
-    caps = caps_in_words(subject.budget)
+    total = total_of(subject.turns)
+    caps = caps_in_words(subject.budget, is_partial=total.cost.is_partial)
     yield f"{subject.name}: {' '.join(caps.values()) or 'no caps'}"
     if subject.prices is not None:
         yield f"Own prices: {json.dumps(subject.prices) if subject.prices else 'none'}"
-    yield f"Last 30 days: {total_of(subject.turns).words}"
+    yield f"Last 30 days: {total.words}"
     if subject.user is not None:
         for row in usage_of(subject.user, by).results:
             yield f"  {row.name}: {row.words}"

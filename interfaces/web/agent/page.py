@@ -101,6 +101,7 @@ def _page(
     for each in SECTIONS:
         own = outcome if outcome and each.anchor == anchor else FormResult()
         others = [f"#revision-{other.anchor}" for other in SECTIONS if other.has_revision and other != each]
+        others += ["#spending-warnings"] if each.anchor != "spending" else []
         shown.append(
             {
                 "about": each,

@@ -270,8 +270,10 @@ def cap_rows(shown: Mapping[str, str], words: Mapping[str, str]) -> list[dict[st
 def spending(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
     """The caps with what is spent, and the cost of the last 30 days."""
     budget = budget_of("agent", agent.pk, agent.limits, zone=agent.timezone)
+    total = total_of(Turn.objects.filter(owner_id=person(request).pk, session__agent=agent))
+    words = caps_in_words(budget, is_partial=total.cost.is_partial)
     return {
-        "caps": cap_rows(outcome.shown(stored_caps(agent.limits)), caps_in_words(budget)),
-        "warnings": model_warnings(agent).unpriced,
-        "total": total_of(Turn.objects.filter(owner_id=person(request).pk, session__agent=agent)),
+        "caps": cap_rows(outcome.shown(stored_caps(agent.limits)), words),
+        "warnings": model_warnings(agent).caps,
+        "total": total,
     }

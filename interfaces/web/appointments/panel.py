@@ -100,13 +100,15 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     """Why the last slots did or did not run, and what comes next."""
     session = session_with(request, session_id, kind, key)
     found = why(person(request), kind, key)
+    used = usage_of_runs(key)
     about: dict[str, Any] = {"explanation": found, "key": key, "most_skipped": MOST_SKIPPED}
     about |= {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "can_retry": kind in _RETRIED}
     if kind in _RETRIED:
         job = CronJob.objects.select_related("agent", "clock").get(pk=key)
         budget = budget_of("automation", key, job.limits, zone=job.agent.timezone)
-        about |= {"settings": own_settings(job), "caps": caps_in_words(budget).values()}
-    return show_part(request, session, "why.html", used=usage_of_runs(key), **about)
+        caps = caps_in_words(budget, is_partial=used.cost.is_partial).values()
+        about |= {"settings": own_settings(job), "caps": caps}
+    return show_part(request, session, "why.html", used=used, **about)
 
 
 @person_page("GET", "HEAD")

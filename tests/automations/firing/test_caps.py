@@ -19,7 +19,7 @@ from automations.appointments.panel import attention, why
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import update_routine
-from automations.runs.describe import describe_run
+from automations.runs.describe import SlotState, describe_run, slot_state
 from sessions_app import metrics
 from sessions_app.agents.edit import update_agent
 from sessions_app.metrics import Counted
@@ -58,6 +58,8 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
     assert (first.state, first.reason, first.slots_count) == (RunState.SKIPPED, "budget", 1)
     assert "500 of 500 tokens" in first.error
     assert "500 of 500 tokens" in describe_run(first, UTC), "people are told which cap it was"
+    cure = '"Longest reply in tokens" or raise the cap. It begins anew on '
+    assert cure in first.error, "tomorrow it stops the call, too"
     assert (Turn.objects.count(), Message.objects.filter(session=session).count()) == (1, 2)
     later = due(inside, job)
     assert (later.state, later.reason, Turn.objects.count()) == (RunState.SKIPPED, "budget", 1)
@@ -88,7 +90,7 @@ def test_a_cap_that_is_raised_during_a_turn_stops_no_later_slot(inside: Inside) 
             raised = {"limits": {"day": {"tokens": PLENTY}}}
             update_job(job.pk, raised) if is_own else update_agent(inside.person.agent.pk, raised)
 
-        asks = replace(says("", Usage(input_tokens=60_000)), calls=(call("current_time"),))
+        asks = replace(says("", Usage(input_tokens=60_000, output_tokens=1)), calls=(call("current_time"),))
         inside.model.answer_with(during(free, asks))
         assert due(inside, job).reason == "budget", "the turn keeps the caps with which it began"
         inside.model.replies.clear()
@@ -142,15 +144,18 @@ def test_the_cap_of_a_run_is_for_all_attempts_of_routines_that_share_a_turn(insi
 @pytest.mark.parametrize(("room", "state", "calls"), [(PLENTY, "succeeded", 3), (50_000, "failed", 2)])
 def test_the_cap_of_a_run_is_for_all_its_turns(inside: Inside, room: int, state: str, calls: int) -> None:
     job = job_of(inside.person, "two steps", limits={"run": {"tokens": room}})
-    further = ModelReply(text="", calls=(call("next_turn", task="step two"),), usage=Usage(input_tokens=9))
-    steps = [says(f"{n}.", Usage(input_tokens=tokens)) for n, tokens in enumerate((49_000, 5), 1)]
+    further = ModelReply(
+        text="", calls=(call("next_turn", task="step two"),), usage=Usage(input_tokens=8, output_tokens=1)
+    )
+    used = [Usage(input_tokens=tokens, output_tokens=1) for tokens in (48_999, 4)]
+    steps = [says(f"{n}.", each) for n, each in enumerate(used, 1)]
     inside.model.answer_with(further, *steps)
     run = due(inside, job)
     inside.model.replies.clear()
     assert (run.state, len(inside.model.calls)) == (state, calls)
     [spent] = Spending.objects.values_list("key", "spent_tokens")
     assert spent == (f"automation:{job.pk}:run:{run.pk}", 49_014 if state == "succeeded" else 49_009)
-    assert run.usage["input_tokens"] == spent[1]
+    assert run.usage["input_tokens"] + run.usage["output_tokens"] == spent[1]
 
 
 def test_a_further_attempt_has_only_what_its_run_has_left(inside: Inside) -> None:
@@ -212,6 +217,7 @@ def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: s
         run = due(inside, job)
         assert (run.state, run.reason) == (RunState.SKIPPED, "budget")
         assert "1 of 1 tokens" in describe_run(run, UTC)
+        assert slot_state(run) == SlotState.ATTENTION, "no later slot can run"
         [told] = MailboxEvent.objects.all()
         assert (told.event_type, job.name in told.summary) == ("failing", True)
         if how == "bound":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from automations.firing.retries import queue_due_retries
 from automations.jobs.edit import delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs import record
+from automations.runs.describe import describe_run
 from automations.runs.record import RETRY_AFTER
 from sessions_app.models import Agent, Message, Turn, TurnState
 from sessions_app.queue.kinds import Trigger, kind_of
@@ -87,6 +88,7 @@ def test_the_next_slot_cancels_a_pending_retry(inside: Inside) -> None:
     run.refresh_from_db()
     assert (run.state, run.reason, run.not_before) == (RunState.CANCELLED, "superseded", None)
     assert run.finished_at is not None
+    assert describe_run(run, UTC) == "Failed: the model did not answer; not repeated, the next slot came."
     is_due(run)
     assert not queue_due_retries(10)
 

@@ -19,7 +19,7 @@ from automations.models import CronJob, RunRecord
 from automations.selectors import usage_of_runs
 from sessions_app.connections.edit import add_connection
 from sessions_app.connections.usable import model_warnings, unpriced_models
-from sessions_app.models import Message, Turn
+from sessions_app.models import Agent, Message, Turn
 from sessions_app.reads.usage import usage_of
 from tests.agent_core.planner.plans import RESPOND, plan
 from tests.automations.firing.test_fire_jobs import due_job
@@ -145,7 +145,7 @@ def test_a_cap_in_dollars_says_that_it_does_not_stop_a_model_without_a_price(ins
         person.agent.refresh_from_db()
         shown: dict[str, Any] = {
             "automation": explain(person.user, job.pk).warnings,
-            "agent": model_warnings(agent).unpriced,
+            "agent": model_warnings(agent).caps,
             "agent's page": client.get(f"/agents/{agent.name}/").content.decode(),
             "its own page": client.get(url).content.decode(),
         }
@@ -163,6 +163,18 @@ def test_a_cap_in_dollars_says_that_it_does_not_stop_a_model_without_a_price(ins
     CronJob.objects.filter(pk=job.pk).update(limits={"run": {"tokens": 1000}})
     cap(inside, day={"tokens": 1000})
     assert not any(said().values()), "tokens are counted"
+
+
+@pytest.mark.parametrize("limits", [{"day": {"usd": "0.005"}}, {"run": {"tokens": 4000}}])
+def test_a_cap_that_is_less_than_one_reply_says_so(inside: Inside, limits: dict[str, Any]) -> None:
+    job = due_job(inside.person.session(), limits=limits)
+    [said] = explain(inside.person.user, job.pk).warnings
+    assert "may need more than" in said
+    assert ("$0.005 a day" in said) or ("4,000 tokens a run" in said)
+    cap(inside, **limits)
+    assert model_warnings(inside.person.agent)[1] == [said]
+    Agent.objects.update(model_settings={"max_tokens": 1000})
+    assert not explain(inside.person.user, job.pk).warnings
 
 
 def test_a_connection_says_which_of_its_models_its_cap_in_dollars_does_not_stop(inside: Inside) -> None:

@@ -14,6 +14,7 @@ from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, JobHealth, JobKind, JobPreflight, RunRecord, RunState
 from automations.models.health import SLOW_INTERVAL, SLOWED_AFTER
 from automations.schedules.describe import instant_text
+from interfaces.web.transcript import _call
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Message, Session, SessionType, Turn, TurnKind
 from sessions_app.queue.kinds import kind_of
@@ -68,6 +69,14 @@ def test_a_refusal_says_what_to_do(person: Person) -> None:
             wrong.append((what, str(refusal.value)))
     assert wrong == []
     assert not CronJob.objects.exists()
+
+
+def test_what_is_scheduled_already_is_shown_as_no_failure(session: Session) -> None:
+    new(session, message="m", schedule={"kind": "every", "seconds": 5})
+    with pytest.raises(ToolFailed) as refusal:
+        cron(context(session), **ADD, **FIVE)
+    result = {"outcome": "failed", "error_class": type(refusal.value).__name__, "output": str(refusal.value)}
+    assert _call({"name": "cron"}, result).outcome == "already"
 
 
 @pytest.mark.rule("11.2")

@@ -101,7 +101,9 @@ def test_a_failed_gate_lets_its_turn_run(inside: Inside, watched: Site, pointer:
     assert turn.input.gate_warning in inside.model.shown()
     assert turn.input.gate_warning in Message.objects.filter(turn=turn).earliest("seq").content
     found = why(inside.person.user, "automation", job.pk)
-    assert turn.input.gate_warning in RunRecord.objects.get(turn=turn).error
+    error = RunRecord.objects.get(turn=turn).error
+    assert turn.input.gate_warning in error
+    assert error.startswith("Its check of 127.0.0.1 failed: ")
     assert all(turn.input.gate_warning in text for text in (found.last[0].text, *found.warnings))
     assert found.warnings
     assert attention(inside.person.user) == []

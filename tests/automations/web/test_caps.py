@@ -42,6 +42,19 @@ def test_caps_are_set_on_the_page_of_an_agent_and_bad_ones_are_kept_in_the_form(
     assert (part["total"].calls, part["total"].cost.unpriced_tokens) == (1, 100)
 
 
+def test_what_is_spent_is_a_minimum_where_a_model_has_no_price(inside: Inside) -> None:
+    Agent.objects.update(limits={"day": {"usd": "5.00"}})
+    inside.model.answer_with(says("Hello.", Usage(input_tokens=70, output_tokens=30, requests=1)))
+    inside.say(inside.person.session(), "hello")
+    part = section(inside.person)
+    assert "unknown" in part["total"].words
+    assert part["caps"][1]["words"].startswith("At least $0.00 of $5.00 a day spent.")
+    page = signed_in(inside.person).get("/agents/demo/").content.decode()
+    assert '<div id="spending-warnings"><p class="note warning">' in page
+    model = page.partition('<section id="model"')[2].partition(">")[0]
+    assert "#spending-warnings" in model, "it is shown with the answer to the form of the model"
+
+
 def test_caps_in_dollars_are_set_in_the_form_of_an_automation(inside: Inside) -> None:
     session = inside.person.session()
     job, client = due_job(session, limits={"day": {"tokens": 5}}), signed_in(inside.person)

@@ -20,7 +20,8 @@ from sessions_app.models import ConsentQuestion, Message, Session, SessionType
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import archive_session
 from sessions_app.worker.process import WorkerProcess
-from tests.automations.messages import claimed, finish
+from tests.automations.jobs.made import new
+from tests.automations.messages import claimed, finish, later
 from tests.automations.web.test_addresses import signed_in
 from tests.conftest import Person, new_person
 from tests.conversations.stage import Stage
@@ -122,8 +123,38 @@ def test_a_new_conversation_is_the_unused_one(ada: Client, person: Person) -> No
     first = ada.post("/sessions/new/", {"agent": person.agent.name}).headers["Location"]
     assert ada.post("/sessions/new/", {"agent": person.agent.name}).headers["Location"] == first
     ada.post(f"{first}messages/", {"content": "hello", "key": "a\x00b"})
-    assert ada.post("/sessions/new/", {"agent": person.agent.name}).headers["Location"] != first
-    assert Session.objects.filter(agent=person.agent, type=SessionType.SUB).count() == 2
+    second = ada.post("/sessions/new/", {"agent": person.agent.name}).headers["Location"]
+    assert second != first
+    new(Session.objects.latest("created_at"))
+    third = ada.post("/sessions/new/", {"agent": person.agent.name}).headers["Location"]
+    assert third != second, "it has an automation"
+    later(Session.objects.latest("created_at"))
+    assert ada.post("/sessions/new/", {"agent": person.agent.name}).headers["Location"] != third
+    assert Session.objects.filter(agent=person.agent, type=SessionType.SUB).count() == 4
+
+
+def test_an_answer_of_invisible_characters_is_shown_as_an_empty_one(ada: Client, person: Person) -> None:
+    session = person.session()
+    for seq, text in enumerate(("hello", "\u200b\u2060\u3164"), 1):
+        role = "assistant" if seq == 2 else "user"
+        Message.objects.create(session=session, seq=seq, role=role, content=text)
+    Session.objects.filter(pk=session.pk).update(last_seq=2)
+    shown = transcript.newest(person.user, session.pk).entries
+    assert [entry.text for entry in shown] == ["hello"]
+    page = ada.get(f"/sessions/{session.pk}/").content.decode()
+    assert '<span class="preview">hello</span>' in page
+
+
+def test_an_answer_to_a_question_is_no_title(person: Person) -> None:
+    session = person.session()
+    for number, (content, title) in enumerate((("Yes.", ""), ("Boats", ""), ("Ships", "Ships"))):
+        receive(session.pk, MessageInput(content=content))
+        turn = claimed(session)
+        if content == "Boats":
+            turn.metadata = {"question": "q"}
+        finish(turn)
+        session.refresh_from_db()
+        assert session.title == title, number
 
 
 def _follow(ada: Client, link: str) -> tuple[list[str], str, str]:

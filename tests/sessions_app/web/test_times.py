@@ -40,6 +40,8 @@ def test_a_sentence_keeps_all_but_its_instants() -> None:
         "data-zone", ""
     )
     assert 'title="2019-02-03T04:05:06+09:00 Asia/Tokyo"' in said
+    close = with_times("2 slots from 2019-02-03 04:05:06 to 2019-02-03 04:05:09 and 2019-02-03 04:06", "UTC")
+    assert all(f">Sun 3 Feb 2019 {clock} <" in close for clock in ("04:05:06", "04:05:09", "04:06"))
     assert with_times("starts at 2019-02-03 04:05", "UTC").startswith("starts on <time ")
     today = datetime.now(UTC)
     assert with_times(f"starts at {today:%Y-%m-%d %H:%M}", "UTC").startswith("starts <time ")
