@@ -265,8 +265,8 @@ def test_a_run_whose_model_is_unpaid_or_retired_has_its_answer_of_the_fallback_m
 ) -> None:
     """Complaint 11: a bill that is not paid for days, with a fallback model that nobody asks."""
     spare = Script()
-    models.register("spare", lambda: spare)
-    update_agent(inside.person.agent.pk, {"fallback_model": "spare"})
+    models.register("scripted-spare", lambda: spare)
+    update_agent(inside.person.agent.pk, {"fallback_model": "scripted-spare"})
     spare.answer_with(ModelReply(text="Good morning."))
     run = ran(inside, made.new(session), ModelRefused("no", code=code))
     deliver_all(session)

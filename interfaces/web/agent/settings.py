@@ -25,8 +25,7 @@ from sessions_app.agents.edit import known_zones, update_agent
 from sessions_app.connections.usable import connections, model_warnings, usable_connections
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, Engine, MailboxEvent, Turn, TurnKind
-from sessions_app.reads import selectors
-from sessions_app.reads.usage import MOST_COUNTED, total_of
+from sessions_app.reads import selectors, usage
 from sessions_app.spending.caps import (
     AMOUNTS,
     MOST_TOKENS,
@@ -212,8 +211,8 @@ def _used(agent: Agent) -> list[dict[str, Any]]:
     """What the heartbeat's turns of the last hours and days used. `is_more`: older ones were not counted."""
     beats = {"session__key": heartbeat_key(agent.name), "kind": TurnKind.HEARTBEAT}
     turns = Turn.objects.filter(session__agent=agent, **beats)
-    sums = ((span, total_of(turns, length)) for span, length in SPANS)
-    return [{"span": span, "used": used, "is_more": used.turns == MOST_COUNTED} for span, used in sums]
+    sums = ((span, usage.total_of(turns, length)) for span, length in SPANS)
+    return [{"span": span, "used": used, "is_more": used.turns == usage.MOST_COUNTED} for span, used in sums]
 
 
 CAPS = tuple(f"{period}_{name}" for period in PERIODS for name in AMOUNTS)  # the fields of `caps.html`
@@ -270,7 +269,7 @@ def cap_rows(shown: Mapping[str, str], words: Mapping[str, str]) -> list[dict[st
 def spending(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
     """The caps with what is spent, and the cost of the last 30 days."""
     budget = budget_of("agent", agent.pk, agent.limits, zone=agent.timezone)
-    total = total_of(Turn.objects.filter(owner_id=person(request).pk, session__agent=agent))
+    total = usage.total_of(Turn.objects.filter(owner_id=person(request).pk, session__agent=agent))
     words = caps_in_words(budget, is_partial=total.cost.is_partial)
     return {
         "caps": cap_rows(outcome.shown(stored_caps(agent.limits)), words),

@@ -91,8 +91,8 @@ def test_only_an_attempt_in_which_nothing_was_done_is_repeated(inside: Inside) -
 
 def test_a_run_is_repeated_if_its_model_is_away_and_its_fallback_model_refuses(inside: Inside) -> None:
     spare = Script()
-    models.register("spare", lambda: spare)
-    job = new(inside.person, fallback_model="spare")
+    models.register("scripted-spare", lambda: spare)
+    job = new(inside.person, fallback_model="scripted-spare")
     spare.answer_with(ModelRefused("no", code="model_auth", reason="The key has expired"))
     run = ran(inside, job, ModelUnavailable("down", reason="It is away"))
     assert (run.state, run.reason, run.fruitless) == (RunState.QUEUED, "model_unavailable", 1)
