@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,9 @@ from django.db import connections
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from sessions_app.models import Agent, Session, Worker
+from sessions_app.models import Agent, Session
 from sessions_app.models.turn import OPEN_STATES
-from tests.api.conftest import Site, serve
+from tests.api.conftest import Site, shared_of, shared_site
 from tests.conftest import Person, new_person
 from tests.fleet import until
 from tests.model_server import ModelServer
@@ -117,83 +116,27 @@ def use_engine(person: Person, engine: str) -> None:
     Agent.objects.filter(pk=person.agent.pk).update(engine=engine)
 
 
-@dataclass(kw_only=True, eq=False)  # a plugin is hashed
-class Shared:
-    """A site and a browser for test after test. Each ends before a test that does not use it.
-
-    The worker would take the turns of such a test, and Playwright's event loop runs in the thread of the tests.
-    """
-
-    site: Site | None = None
-    browser: Browser | None = None
-    _site_ends: ExitStack = field(default_factory=ExitStack)
-    _browser_ends: ExitStack = field(default_factory=ExitStack)
-
-    def start_site(self, folder: Path, database: Any) -> Site:
-        """A web process and a worker. `database`: what lets this process use it between two tests."""
-
-        def forget_the_worker() -> None:  # it outlived the last test's reset and may have registered again
-            with database.unblock():
-                Worker.objects.all().delete()
-
-        self._site_ends.callback(forget_the_worker)
-        self.site = self._site_ends.enter_context(contextmanager(serve)(folder, **ENVIRON))
-        return self.site
-
-    def start_browser(self) -> Browser:
-        # Playwright's loop runs in this thread; the tests themselves are not asynchronous
-        patch = self._browser_ends.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        self.browser = launch(self._browser_ends.enter_context(sync_playwright()))
-        self._browser_ends.callback(self.browser.close)
-        # Django has other connections while its loop runs; left open, the tests of the next browser would use them
-        self._browser_ends.callback(connections.close_all)
-        return self.browser
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
-        """This test's own fixtures have ended."""
-        needed = getattr(nextitem, "fixturenames", ())
-        if "served" not in needed:
-            self._site_ends.close()
-            self.site = None
-        if "browser" not in needed:
-            self._browser_ends.close()
-            self.browser = None
-
-    def end(self) -> None:
-        """After a run that stopped early, too."""
-        self.pytest_runtest_teardown(None)
-
-
-def _shared(request: pytest.FixtureRequest) -> Shared:
-    """That of this run."""
-    plugins = request.config.pluginmanager
-    found = plugins.get_plugin(Shared.__name__)
-    if not isinstance(found, Shared):
-        found = Shared()
-        plugins.register(found, Shared.__name__)
-        request.session.addfinalizer(found.end)  # before the database goes
-    return found
-
-
 @pytest.fixture
-def served(
-    request: pytest.FixtureRequest,
-    django_db_setup: None,
-    django_db_blocker: Any,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Site:
+def served(request: pytest.FixtureRequest, django_db_setup: None) -> Site:
     """The shared web process and worker."""
-    shared = _shared(request)
-    return shared.site or shared.start_site(tmp_path_factory.mktemp("web"), django_db_blocker)
+    return shared_site(request, "served", **ENVIRON)
+
+
+def _start_browser(stack: ExitStack) -> Browser:
+    # Playwright's loop runs in this thread; the tests themselves are not asynchronous
+    stack.enter_context(pytest.MonkeyPatch.context()).setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    browser = launch(stack.enter_context(sync_playwright()))
+    stack.callback(browser.close)
+    # Django has other connections while its loop runs; left open, the tests of the next browser would use them
+    stack.callback(connections.close_all)
+    return browser
 
 
 @pytest.fixture
 def browser(request: pytest.FixtureRequest) -> Browser:
     """The shared browser."""
-    shared = _shared(request)
-    return shared.browser or shared.start_browser()
+    found: Browser = shared_of(request).get("browser", _start_browser)
+    return found
 
 
 @pytest.fixture

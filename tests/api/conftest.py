@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from sessions_app.models import Turn
+from sessions_app.models import Turn, Worker
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.streams.hub import Hub
 from tests import warm
@@ -379,61 +380,72 @@ def serve(folder: Path, first: str = "", **environ: str) -> Iterator[Site]:
         fleet.end()
 
 
-@dataclass(kw_only=True, eq=False)
-class SharedSite:
-    """The site of all modules that need none of their own. It is alive while tests of such modules run.
-
-    Its worker would take the turns of all others. `modules`: the files that share it.
-    """
-
-    factory: pytest.TempPathFactory
-    modules: set[Path]
-    site: Site | None = None
-    running: ExitStack | None = None
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        if item.path in self.modules:
-            self.start()
-        else:
-            self.end()
-
-    def start(self) -> Site:
-        if self.running is None:
-            self.running = ExitStack()
-            started = self.running.enter_context(contextmanager(serve)(self.factory.mktemp("site")))
-            self.site = self.site or started
-            vars(self.site).update(vars(started))  # fixtures hold on to the first one
-        assert self.site is not None
-        return self.site
-
-    def end(self) -> None:
-        if self.running is not None:
-            self.running.close()
-            self.running = None
-
-
-SHARED = pytest.StashKey[SharedSite]()
-
-
 def _shares(item: Any) -> bool:
     """Whether a test uses the shared site, not one of its module."""
     found = item._fixtureinfo.name2fixturedefs.get("processes")
-    return bool(found) and found[-1].scope == "session"
+    return bool(found) and found[-1].scope == "function"
 
 
-@pytest.fixture(scope="session")
-def processes(
-    request: pytest.FixtureRequest, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Site]:
+@dataclass(kw_only=True, eq=False)  # a plugin is hashed
+class Shared:
+    """Sites and a browser for test after test, by fixture. Each ends before a test that does not use it.
+
+    A worker would take the turns of such a test, and Playwright's event loop runs in the thread of the tests.
+    `modules`: they keep the site of `processes` also for their tests without it.
+    """
+
+    modules: set[Path]
+    running: dict[str, tuple[Any, ExitStack]] = field(default_factory=dict)
+
+    def get(self, name: str, start: Callable[[ExitStack], Any]) -> Any:
+        """What runs for this fixture, started now unless it does."""
+        if name not in self.running:
+            with ExitStack() as stack:
+                self.running[name] = start(stack), stack.pop_all()
+        return self.running[name][0]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
+        """This test's own fixtures have ended."""
+        used = {*getattr(nextitem, "fixturenames", ())} - {"processes"}
+        if nextitem is not None and nextitem.path in self.modules:
+            used.add("processes")
+        for name in [each for each in self.running if each not in used]:
+            self.running.pop(name)[1].close()
+
+
+def shared_of(request: pytest.FixtureRequest) -> Shared:
+    """That of this run."""
+    plugins = request.config.pluginmanager
+    found = plugins.get_plugin(Shared.__name__)
+    if not isinstance(found, Shared):
+        found = Shared(modules={each.path for each in request.session.items if _shares(each)})
+        plugins.register(found, Shared.__name__)
+        # before the database goes, after a run that stopped early, too
+        request.session.addfinalizer(partial(found.pytest_runtest_teardown, None))
+    return found
+
+
+def shared_site(request: pytest.FixtureRequest, name: str, **environ: str) -> Site:
+    """The site of this fixture: a web process, for which `environ` is, and a worker."""
+    database, folders = map(request.getfixturevalue, ("django_db_blocker", "tmp_path_factory"))
+
+    def forget_the_worker() -> None:  # it outlived the last test's reset and may have registered again
+        with database.unblock():
+            Worker.objects.all().delete()
+
+    def start(stack: ExitStack) -> Site:
+        stack.callback(forget_the_worker)
+        return stack.enter_context(contextmanager(serve)(folders.mktemp(name), **environ))
+
+    site: Site = shared_of(request).get(name, start)
+    return site
+
+
+@pytest.fixture
+def processes(request: pytest.FixtureRequest, django_db_setup: None) -> Site:
     """One web process and one worker; four database connections serve all requests. Some folders import it."""
-    stash, plugins = request.config.stash, request.config.pluginmanager
-    if SHARED not in stash:
-        modules = {each.path for each in request.session.items if _shares(each)}
-        stash[SHARED] = SharedSite(factory=tmp_path_factory, modules=modules)
-        plugins.register(stash[SHARED])
-    yield stash[SHARED].start()
-    stash[SHARED].end()
+    return shared_site(request, "processes")
 
 
 @pytest.fixture

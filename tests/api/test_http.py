@@ -309,7 +309,7 @@ PREFLIGHT = {
 
 
 @pytest.fixture(scope="module")
-def open_to_app(processes: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def open_to_app(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A web process beside that of the module, with CORS for one origin."""
     origins = f"{APP},http://localhost:5173"
     with web_process(tmp_path_factory.mktemp("cors"), RONDO_CORS_ORIGINS=origins) as (url, _):

@@ -61,9 +61,14 @@ def addresses(ada: Caller) -> list[str]:
     return [*(f"/{each}" for each in sorted(named)), f"/api/runs/{sent.pk}/"]
 
 
+def view_of(address: str) -> Any:
+    """The view's class behind an address."""
+    found: Any = resolve(address).func
+    return found.cls
+
+
 def methods(address: str) -> list[str]:
-    view: Any = resolve(address).func
-    return [name for name in ("get", "post", "put", "patch", "delete") if hasattr(view.cls, name)]
+    return [name for name in ("get", "post", "put", "patch", "delete") if hasattr(view_of(address), name)]
 
 
 def is_a_hooks(address: str) -> bool:
@@ -88,12 +93,6 @@ def test_without_a_token_every_address_answers_401(addresses: list[str], nobody:
                 asked_for = "Bearer" if is_a_hooks(address) else "Token"
                 assert response.headers["WWW-Authenticate"] == asked_for
     assert rows() == before
-
-
-def view_of(address: str) -> Any:
-    """The view's class behind an address."""
-    found: Any = resolve(address).func
-    return found.cls
 
 
 def test_what_is_anothers_does_not_exist(addresses: list[str], ada: Caller, bob: Caller) -> None:

@@ -17,13 +17,13 @@ from sessions_app.models import (
     ConsentQuestion,
     Delivery,
     ExecutionState,
-    MailboxEvent,
     Message,
     TelegramBot,
     TelegramChat,
     Turn,
 )
 from tests.api.conftest import Caller, made
+from tests.api.places import furnish, run_of
 from tests.model_server import ModelServer
 
 SECRETS = {"token": "the-token-that-is-shown-once", "ticket": "the-ticket", "secret": "dGhlLWtleQ=="}
@@ -71,46 +71,22 @@ class World:
     hook_token: str = ""
 
     def furnish(self) -> None:
+        """What `tests/api/places.py` has, of which a turn has ended and a connection reaches a model."""
         ada = self.ada
         ada.patch("/api/agents/demo/", {"engine": "planner"})  # so that a question can be answered
-        for content in ("# About me\nI live in Bonn.", "# About me\nI live in Berlin."):
-            ada.put("/api/agents/demo/documents/USER.md/", {"content": content})
-        ada.patch("/api/agents/demo/preferences/", {"content": "Keep answers short."})
         session = ada.session(title="Trip to Lisbon")
+        place = furnish(ada, "demo", "lisbon", session)
+        self.ids, self.hook_token = place.ids, place.hook_token
         ada.patch(f"/api/sessions/{session}/memory/", {"current_goal": "Plan the trip to Lisbon"})
-        job = ada.automation(session, name="Morning news", message="Tell me the news.")["id"]
-        hook = made(ada.post("/api/agents/demo/hooks/", {"name": "CI"}))
-        self.hook_token = hook["token"]
-        there = {"provider": "ollama", "base_url": self.model.base_url, "models": ["gpt-5"]}
-        tea = {"title": "Tea", "schedule": "1h"}
-        self.ids |= {
-            "name": "demo",
-            "document": "USER.md",
-            "revision": 1,
-            "session_id": session,
-            "job_id": job,
-            "routine_id": made(ada.post("/api/agents/demo/routines/", tea))["id"],
-            "hook_id": hook["id"],
-            "connection": made(ada.post("/api/connections/", there | {"name": "local"}))["name"],
-            "message_id": self._scheduled(session),
-            "run_id": _run(job, session),
-            "turn_id": self._conversation(session),
-            "delivery_id": _dead_letter(session),
-            "chat_id": 4001,
-            "token_id": made(ada.post("/api/tokens/", {"name": "CI", "scopes": ["read"]}))["id"],
-        }
-        _run(self.ids["routine_id"], session)
-        _mail(session)
-        self.ids |= _questions(session)
-
-    def _scheduled(self, session: str) -> str:
-        given = {"send_at": "2099-01-01T09:00:00+01:00", "message_text": "Happy New Year!"}
-        return str(made(self.ada.post(f"/api/sessions/{session}/scheduled-messages/", given))["id"])
-
-    def _conversation(self, session: str) -> int:
-        """A question with its answer, and one that still waits."""
-        address = f"/api/sessions/{session}/messages/"
-        first = self.ada.post(address, {"content": "What is the capital of Portugal?"}).json()["id"]
+        there = {"base_url": self.model.base_url, "secret": "", "models": ["gpt-5"]}
+        ada.patch(f"/api/connections/{self.ids['connection']}/", there)
+        ada.patch(f"/api/automations/{self.ids['job_id']}/", {"enabled": True})
+        waits: dict[str, Any] = {"status": "waiting_confirmation", "source": "message", "asked_at": Now()}
+        waits |= {"session_id": session, "question_id": self.ids["question_id"], "question": "May I?"}
+        ExecutionState.objects.create(id="erasing", request="Tidy up", **waits)
+        ConsentQuestion.objects.update(execution="erasing")
+        run_of(self.ids["routine_id"], "lisbon")
+        first = self.ids["turn_id"]
         Turn.objects.filter(pk=first).update(
             state="succeeded", attempt=1, claimed_at=Now(), started_at=Now(), finished_at=Now(), model="offline",
             usage={"input_tokens": 412, "output_tokens": 9, "requests": 1}, lock_wait_ms=3,
@@ -118,7 +94,9 @@ class World:
         said = [("user", "What is the capital of Portugal?"), ("assistant", "Lisbon.")]
         for seq, (role, text) in enumerate(said, start=1):
             Message.objects.create(session_id=session, seq=seq, role=role, content=text, turn_id=first)
-        return int(self.ada.post(address, {"content": "And its population?"}).json()["id"])
+        Delivery.objects.update(message=Message.objects.get(role="assistant"))
+        second = ada.post(f"/api/sessions/{session}/messages/", {"content": "And its population?"})
+        self.ids["turn_id"] = second.json()["id"]
 
     @contextmanager
     def as_it_was(self, operation: Operation) -> Iterator[None]:
@@ -129,15 +107,13 @@ class World:
                     state="failed", reason="model_refused", error="The model provider rejected the request (400).",
                     turn=self.ids["turn_id"],
                 )  # fmt: skip
+            TelegramBot.objects.all().delete()
             if "/telegram/" in operation.path and operation.id != "create_telegram_bot":
-                self._bot()
+                given = {"token": "123456789:AAF-the-token-that-BotFather-gave-you"}
+                made(self.ada.post("/api/agents/demo/telegram/", given))
+                TelegramChat.objects.create(bot=TelegramBot.objects.get(), chat_id=4001, name="Ada")
             yield
             transaction.set_rollback(True)
-
-    def _bot(self) -> None:
-        given = {"token": "123456789:AAF-the-token-that-BotFather-gave-you"}
-        made(self.ada.post("/api/agents/demo/telegram/", given))
-        TelegramChat.objects.create(bot=TelegramBot.objects.get(), chat_id=4001, name="Ada")
 
     def call(self, operation: Operation, schema: Any) -> Any:
         """Send the example of the operation."""
@@ -151,46 +127,6 @@ class World:
         return self.ada.client.post(
             address, json.dumps(body), content_type="application/json", headers=signed
         )
-
-
-def _run(job: str, session: str) -> str:
-    row = RunRecord.objects.create(
-        run_id=f"{job}:1000", job_id=job, session_id=session, scheduled_for="2026-11-24T08:00:00Z", state="skipped",
-        reason="overlap", finished_at="2026-11-24T08:00:01Z", rendered_prompt="Tell me the news.",
-    )  # fmt: skip
-    return str(row.pk)
-
-
-def _dead_letter(session: str) -> int:
-    row = Delivery.objects.create(
-        session_id=session, session_key="webhook:ci", idempotency_key="answer-7", channel="webhook",
-        address="https://ci.example/answers", state="failed", attempts=10, last_error="The receiver answered 500.",
-        message=Message.objects.get(session_id=session, seq=2),
-    )  # fmt: skip
-    return int(row.pk)
-
-
-def _mail(session: str) -> None:
-    MailboxEvent.objects.create(
-        target_id=session, event_type="job_completed", summary="The backup is done.", detail="3 GB in 40 s."
-    )
-
-
-def _questions(session: str) -> dict[str, str]:
-    """A planner's question and one for consent."""
-    waits: dict[str, Any] = {"session_id": session, "source": "message", "asked_at": Now()}
-    ExecutionState.objects.create(
-        id="question", status="waiting_user", request="Plan a trip to Lisbon", question="When?", **waits
-    )
-    ExecutionState.objects.create(
-        id="erasing", status="waiting_confirmation", request="Tidy up", question="May I?",
-        question_id="consent", **waits,
-    )  # fmt: skip
-    ConsentQuestion.objects.create(
-        id="consent", session_id=session, execution="erasing", turn_id=1, text="May I erase old.txt?",
-        calls=[{"name": "erase", "arguments": {"name": "old.txt"}}], asked_seq=1,
-    )  # fmt: skip
-    return {"execution_id": "question", "question_id": "consent"}
 
 
 def without_secrets(value: Any, key: str = "") -> Any:

@@ -24,32 +24,18 @@ from tests.model_server.oddities import chat
 from tests.openai_api.conftest import Chatter, turns
 from tests.past import ago, ticking
 from tests.sessions_app.turns.test_consent import erase
+from tests.up import ROOT
 
 pytestmark = pytest.mark.processes
 
 TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {}}}
-TITLE = """### Task:
-Generate a concise title summarizing the chat history.
-### Guidelines:
-- Keep it short.
-### Output:
-JSON format: { "title": "your concise title here" }
-### Examples:
-- { "title": "Stock Trends" }
-### Chat History:
-<chat_history>
-USER: Where is the report?
-ASSISTANT: Here.
-</chat_history>"""
+TITLE, LIBRECHAT = (  # the prompts of two front ends
+    (ROOT / f"tests/data/{name}_title.txt").read_text().rstrip() for name in ("openwebui", "librechat")
+)
 FOLLOW_UPS = TITLE.replace('"title": "your concise title here"', '"follow_ups": ["1", "2"]').replace(
     '- { "title": "Stock Trends" }', ""
 )
 TAGS = FOLLOW_UPS.replace("follow_ups", "tags")
-LIBRECHAT = (
-    "Please generate a concise, 5-word-or-less title for the conversation, using its same language, with no"
-    " punctuation. Apply title case conventions appropriate for the language. Never directly mention the language name"
-    " or the word title\n\nConversation:\nUser: Where is the report?\nAI: Here."
-)
 
 
 def text_of(stream: Any) -> str:

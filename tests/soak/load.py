@@ -14,6 +14,7 @@ import psycopg
 
 from tests.fleet import until
 from tests.properties.queries import SQL
+from tests.queries import queries
 
 SESSIONS = 6
 EVERY = 2  # seconds between two slots of a job, and about between two messages of a session
@@ -22,34 +23,6 @@ LONGEST_OUTAGE = 180.0  # seconds after which a request that nobody takes is a f
 ENDS_WITHIN = 180.0  # seconds for everything that was accepted to end once the faults have ceased
 
 OURS = "s.key LIKE 'web:soak-%'"
-EXACT = {
-    "a message that did not become exactly one turn": "SELECT s.key, t.idempotency_key FROM sessions_app_turn t"
-    f" JOIN sessions_app_session s ON s.id = t.session_id WHERE {OURS} AND t.kind = 'message'"
-    " GROUP BY 1, 2 HAVING count(*) <> 1",
-    "a turn that failed": "SELECT t.id, t.kind, t.error_code FROM sessions_app_turn t JOIN sessions_app_session s"
-    f" ON s.id = t.session_id WHERE {OURS} AND t.state NOT IN ('succeeded', 'cancelled')",
-    "a turn without exactly one input and one answer": "SELECT t.id FROM sessions_app_turn t"
-    " JOIN sessions_app_session s ON s.id = t.session_id LEFT JOIN sessions_app_message m ON m.turn_id = t.id"
-    f" WHERE {OURS} AND t.state = 'succeeded' GROUP BY t.id HAVING"
-    " count(*) FILTER (WHERE m.role = 'user') <> 1 OR count(*) FILTER (WHERE m.role = 'assistant') <> 1",
-    "a turn without exactly one end": "SELECT t.id FROM sessions_app_turn t JOIN sessions_app_session s"
-    " ON s.id = t.session_id LEFT JOIN sessions_app_event e ON e.turn_id = t.id AND e.type = 'turn_end'"
-    f" WHERE {OURS} AND t.started_at IS NOT NULL GROUP BY t.id HAVING count(e.id) <> 1",
-    "a slot that is not accounted for once": "SELECT j.id FROM automations_cronjob j JOIN sessions_app_session s"
-    " ON s.id = j.session_id JOIN automations_jobclock c ON c.job_id = j.id LEFT JOIN automations_runrecord r"
-    f" ON r.job_id = j.id WHERE {OURS} GROUP BY j.id, c.last_slot"
-    " HAVING coalesce(sum(CASE WHEN r.state = 'skipped' THEN r.slots_count ELSE 1 END), 0) <>"
-    f" round(extract(epoch FROM c.last_slot - j.anchor) / {EVERY})",
-}
-COUNTS = {
-    "turns of messages": "SELECT count(*) FROM sessions_app_turn t JOIN sessions_app_session s"
-    f" ON s.id = t.session_id WHERE {OURS} AND t.kind = 'message' AND t.state = 'succeeded'",
-    "runs": "SELECT count(*) FROM automations_runrecord WHERE state = 'succeeded'",
-    "slots skipped with a reason": "SELECT coalesce(sum(slots_count), 0) FROM automations_runrecord"
-    " WHERE state = 'skipped'",
-    "resumed turns": "SELECT count(*) FROM sessions_app_turn WHERE attempt > 1",
-    "turns in all": "SELECT count(*) FROM sessions_app_turn WHERE finished_at IS NOT NULL",
-}
 OPEN = "SELECT t.id, s.key, t.kind, t.state FROM sessions_app_turn t JOIN sessions_app_session s ON s.id = t.session_id"
 OPEN += " WHERE t.state IN ('queued', 'running')"
 
@@ -175,10 +148,10 @@ def verdict(system: System, load: Load) -> dict[str, Any]:
             until(lambda: not connection.execute(OPEN).fetchall(), ENDS_WITHIN, "every turn ended")
         except AssertionError:
             found["turns that did not end"] = connection.execute(OPEN).fetchall()[:5]
-        for what, query in (SQL | EXACT).items():
-            if rows := connection.execute(query).fetchall():
+        for what, query in (SQL | queries("soak_exact")).items():
+            if rows := connection.execute(query.replace(":every", str(EVERY))).fetchall():
                 found[what] = rows[:5]
-        own = COUNTS["turns of messages"].replace(OURS, f"s.key LIKE 'web:soak-{load.name}%'")
+        own = queries("soak_counts")["turns of messages"].replace(OURS, f"s.key LIKE 'web:soak-{load.name}%'")
         (sent,) = connection.execute(own).fetchone() or (0,)
         if sent != load.posted:
             found["messages accepted and turns that succeeded"] = (load.posted, sent)
@@ -189,5 +162,6 @@ def counts(system: System) -> dict[str, int]:
     """What was done."""
     with psycopg.connect(system.database_url, autocommit=True) as connection:
         return {
-            what: int((connection.execute(query).fetchone() or (0,))[0]) for what, query in COUNTS.items()
+            what: int((connection.execute(query).fetchone() or (0,))[0])
+            for what, query in queries("soak_counts").items()
         }

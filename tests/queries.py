@@ -1,0 +1,12 @@
+"""The queries of a file of tests/data/, each by the comment before it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def queries(name: str) -> dict[str, str]:
+    """What each query of the file `name`.sql would show, and the query."""
+    text = (Path(__file__).parent / "data" / f"{name}.sql").read_text()
+    return dict(re.findall(r"^-- ([^\n]+)\n(.+?);$", text, re.DOTALL | re.MULTILINE))
