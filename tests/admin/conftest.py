@@ -69,6 +69,12 @@ def staff(db: None) -> Client:
     return client
 
 
+@pytest.fixture
+def boss(db: None) -> Any:
+    """A superuser with a password."""
+    return get_user_model().objects.create_superuser("boss", email="boss@example.org", password="right")
+
+
 def url(row: Any, page: str) -> str:
     """The address of a row's page, or of its model's list."""
     meta = row._meta

@@ -21,7 +21,7 @@ from config.operations.dashboard import GROUPS, dashboard, sidebar
 from interfaces.admin.panels import instant
 from sessions_app.models import Delivery, DeliveryState, Session, Turn, TurnState
 from sessions_app.operations.figures import tokens_by_agent
-from tests.admin.conftest import make_job, make_turn
+from tests.admin.conftest import make_job, make_turn, shown
 from tests.admin.test_rights import new_staff, signed_in
 from tests.conftest import Person
 
@@ -95,7 +95,7 @@ def test_an_automation_fails_after_three_runs_that_need_attention(
     assert [(run.job, failures) for run, failures in failing_jobs(10).newest] == [(silent, 3)]
     (row,) = panel(request_of_root, "Automations that fail now").rows
     assert NEEDS_LOOK[Attention.EMPTY] in row
-    listed = found(staff, "admin:automations_cronjob_changelist")
+    listed = shown(staff, silent, "changelist")
     assert "succeeded: needs consent" in listed
     add_run(silent, RunState.SUCCEEDED, 0.1)
     assert failing_jobs(10).count == 0
@@ -197,19 +197,10 @@ def test_the_sidebar_has_every_list_by_task_and_nobody_sees_more_than_they_may(r
     assert reverse("admin:sessions_app_session_changelist") in page
     assert reverse("admin:auth_user_changelist") not in page
     request_of_root.user = User.objects.create_user("somebody")
-    shown = dashboard(request_of_root, {})
-    assert shown["tiles"] == shown["panels"] == []
+    nothing = dashboard(request_of_root, {})
+    assert nothing["tiles"] == nothing["panels"] == []
     assert len(sidebar(request_of_root)) == 1
     assert Client().get(HOME).status_code == 302
-
-
-RUNS = "admin:automations_runrecord_changelist"
-
-
-def found(client: Client, name: str, **query: Any) -> str:
-    answer = client.get(reverse(name), query)
-    assert answer.status_code == 200, query
-    return answer.content.decode()
 
 
 def test_runs_are_filtered_by_state_reason_agent_and_time(staff: Client, person: Person) -> None:
@@ -230,5 +221,5 @@ def test_runs_are_filtered_by_state_reason_agent_and_time(staff: Client, person:
         ({"created_at_to_1": "00:00"}, {old, new}),  # of no day
         ({"q": "tomatoes water"}, {old}),
     ):
-        page = found(staff, RUNS, **query)
+        page = shown(staff, old, "changelist", **query)
         assert {run for run in (old, new) if quote(run.pk) in page} == expected, query

@@ -68,11 +68,6 @@ def viewer(db: None) -> User:
     return new_staff("viewer", *codenames)
 
 
-@pytest.fixture
-def boss(db: None) -> User:
-    return User.objects.create_superuser("boss", email="boss@example.org", password="pw")
-
-
 def form_of(user: User, **given: Any) -> dict[str, Any]:
     return {"username": user.username, "email": user.email, "is_active": "on", "first_name": ""} | given
 

@@ -23,11 +23,6 @@ pytestmark = pytest.mark.django_db  # all that is counted is in rows, so web pro
 HOME, FAR = "192.0.2.1", "198.51.100.7"
 
 
-@pytest.fixture
-def boss(db: None) -> User:
-    return User.objects.create_superuser("boss", password="right")
-
-
 def attempt(password: str, name: str = "boss", address: str = FAR, **headers: str) -> Any:
     data = {"username": name, "password": password, "next": "/admin/"}
     return Client().post("/admin/login/", data, REMOTE_ADDR=address, headers=headers)

@@ -51,6 +51,7 @@ UNREADABLE: dict[str, list[str]] = {
     "RONDO_MODEL": ["openai-chat:", ":gpt-5", "openai-chat:gpt 5"],
     "RONDO_PLUGINS": ["a.b,.c"],
     "SECRET_KEY": ["fifteen-letters"],
+    "SECRET_KEY_FALLBACKS": ["sixteen-or-more.,short"],
     "TURN_QUEUES": ["turns.8", "urgent"],
     "RONDO_DOORS": ["openai,soap", "none,openai"],
     "RONDO_CORS_ORIGINS": [
@@ -84,11 +85,6 @@ def test_a_model_is_offline_or_named_with_its_provider() -> None:
 def test_debugging_and_tests_may_have_a_short_key() -> None:
     for excuse in ({"DEBUG": "1"}, {"PYTEST_VERSION": "9"}):
         assert load({**REQUIRED, "SECRET_KEY": "short", **excuse}).secret_key == "short"
-
-
-def test_a_former_key_must_be_as_long_as_the_present_one() -> None:
-    with pytest.raises(EnvError, match="SECRET_KEY_FALLBACKS is too short"):
-        load({**REQUIRED, "SECRET_KEY_FALLBACKS": "sixteen-or-more.,short"})
 
 
 def test_lists_are_separated_by_commas() -> None:
@@ -159,12 +155,6 @@ def _look(served: str) -> tuple[list[str], list[str]]:
     return modules.split(), addresses.split()
 
 
-@pytest.mark.full
-def test_the_mcp_sdk_is_not_loaded_before_its_first_request() -> None:
-    modules, _addresses = _look("mcp")
-    assert "mcp.server" not in modules
-
-
 TRACES = "import sessions_app.turns.run, automations.beat, config.celery"
 BOTS = (
     "import config.urls, sessions_app.worker.process, interfaces.telegram.polling as polling;"
@@ -174,16 +164,12 @@ CHAT = "import interfaces.management.commands.chat"
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("program", "unwanted"),
-    [
-        (CHAT, ("rest_framework.serializers", "pydantic_ai")),
-        (BOTS, ("telegram",)),
-        (TRACES, ("opentelemetry.sdk", "opentelemetry.exporter")),
-    ],
-    ids=["chat", "bots", "traces"],
-)
-def test_a_process_does_not_load_what_it_does_not_use(program: str, unwanted: tuple[str, ...]) -> None:
-    code = f"import sys, django; django.setup(); {program}; print({set(unwanted)!r} & set(sys.modules))"
-    environ = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
-    assert run(sys.executable, "-c", code, env=environ, check=True).stdout == "set()\n"
+def test_a_process_does_not_load_what_it_does_not_use() -> None:
+    for program, unwanted in (
+        (CHAT, {"rest_framework.serializers", "pydantic_ai"}),
+        (BOTS, {"telegram", "mcp.server"}),
+        (TRACES, {"opentelemetry.sdk", "opentelemetry.exporter"}),
+    ):
+        code = f"import sys, django; django.setup(); {program}; print({unwanted!r} & set(sys.modules))"
+        environ = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
+        assert run(sys.executable, "-c", code, env=environ, check=True).stdout == "set()\n", program

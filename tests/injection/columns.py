@@ -60,7 +60,7 @@ SHAPES: dict[str, Callable[[str], Any]] = {
 SHAPE_OF_LEGACY = {"channel_meta": lambda text: {text: text}}
 
 # made by the server, one of the values that it knows, a secret or its hash, or checked by a rule that leaves no room
-# for markup; the tables of `axes` and removed routines have no pages, and `event` is of deliveries without a message
+# for markup; removed routines have no pages, and `event` is of deliveries without a message
 OTHERS = {
     "admin.LogEntry": "object_id",
     "auth.Permission": "name codename",
@@ -73,11 +73,6 @@ OTHERS = {
     "automations.RunRecord": "run_id reason prompt_ref usage state attention gate_seen",
     "automations.ScheduledMessage": "id chat_type status",
     "automations.ZoneData": "name fingerprint",
-    "axes.AccessAttempt": "user_agent ip_address username http_accept path_info get_data post_data",
-    "axes.AccessFailureLog": "user_agent ip_address username http_accept path_info",
-    "axes.AccessLog": "user_agent ip_address username http_accept path_info session_hash",
-    "contenttypes.ContentType": "app_label model",
-    "sessions.Session": "session_key session_data",
     "sessions_app.Agent": "engine signing_secret name timezone heartbeat policy model_settings limits",
     "sessions_app.Allowance": "key",
     "sessions_app.ApiToken": "id token_sha256 prefix",
@@ -107,6 +102,7 @@ OTHERS = {
     "sessions_app.UserLimits": "limits",
     "sessions_app.Worker": "shards",
 }
+WITHOUT_PAGES = ("axes", "contenttypes", "sessions")  # apps of others
 # columns with such text that no page shows
 UNSEEN = ("admin.LogEntry.object_repr",)  # the dashboard has no list of recent actions
 
@@ -114,7 +110,7 @@ UNSEEN = ("admin.LogEntry.object_repr",)  # the dashboard has no list of recent 
 def text_columns() -> Iterator[str]:
     """Every column of every model that can hold text."""
     kinds = (models.CharField, models.TextField, models.JSONField, models.GenericIPAddressField)
-    for model in apps.get_models():
+    for model in (each for each in apps.get_models() if each._meta.app_label not in WITHOUT_PAGES):
         for each in model._meta.concrete_fields:
             if isinstance(each, kinds):
                 yield f"{model._meta.label}.{each.name}"

@@ -22,14 +22,10 @@ HERE = "127.0.0.1"
 NEXT = (
     f"https://{ELSEWHERE}/",
     f"//{ELSEWHERE}/",
-    f"///{ELSEWHERE}/",
     f"/\\{ELSEWHERE}/",
-    f"https:/\\{ELSEWHERE}/",
-    f"\t//{ELSEWHERE}/",
     f"/\t/{ELSEWHERE}/",
     f"http://127.0.0.1@{ELSEWHERE}/",
     f"javascript:{RAN}=1",
-    f"JavaScript\t:{RAN}=1",
     f"data:text/html,<script>{RAN}=1</script>",
 )
 

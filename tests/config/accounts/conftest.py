@@ -1,5 +1,5 @@
-"""Passwords that are checked quickly."""
+"""A superuser, and passwords that are checked quickly."""
 
-from tests.admin.conftest import fast_passwords
+from tests.admin.conftest import boss, fast_passwords
 
-__all__ = ["fast_passwords"]
+__all__ = ["boss", "fast_passwords"]

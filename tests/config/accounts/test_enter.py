@@ -14,31 +14,26 @@ from __future__ import annotations
 
 import io
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as BrowserSession
 from django.core.management import CommandError, call_command
-from django.db import IntegrityError, connections, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.test import Client
 
 from interfaces.http.sign_in import issue
 from sessions_app.models import SignInLink
+from tests.automations.jobs.made import at_once
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.4")]
 
 NEAR: dict[str, Any] = {"REMOTE_ADDR": "127.0.0.1", "HTTP_HOST": "127.0.0.1:8000"}
 FIELD = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
-
-
-@pytest.fixture
-def boss(db: None) -> User:
-    return User.objects.create_superuser("boss", password="right")
 
 
 def is_signed_in(client: Client) -> bool:
@@ -168,17 +163,7 @@ def test_the_command_prints_a_link_of_the_only_administrator(boss: User) -> None
 
 @pytest.mark.django_db(transaction=True)
 def test_of_many_at_once_one_is_signed_in(boss: User) -> None:
-    path, all_opened = issue(boss), threading.Barrier(8)
-
-    def press(_: int) -> int:
-        try:
-            client = Client(**NEAR)
-            assert client.get(path).status_code == 200
-            all_opened.wait(30)
-            return int(client.post(path).status_code)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(8) as pool:
-        assert sorted(pool.map(press, range(8))) == [303] + [410] * 7
+    path = issue(boss)
+    answers = at_once(*(partial(Client(**NEAR).post, path) for _ in range(8)))
+    assert sorted(answer.status_code for answer in answers) == [303] + [410] * 7
     assert BrowserSession.objects.count() == 1

@@ -384,6 +384,8 @@ def test_what_runs_and_waits_is_counted(person: Person) -> None:
 
 
 def test_one_screen_for_a_person(person: Person) -> None:
+    assert status_lines(read_status())[:3] == ["web          none", "workers      none", "beats        none"]
+    assert read_status().next_job is None
     session = person.session()
     receive(session.pk, MessageInput(content="hello"))
     Turn.objects.update(queued_at=Now() - timedelta(minutes=7))
@@ -406,11 +408,6 @@ def test_one_screen_for_a_person(person: Person) -> None:
     assert f"Late ({job.pk}) overdue for 3 h" in text
     assert "1 due" in text
     assert "messages     1 due" in text
-
-
-def test_a_server_with_nothing_in_it() -> None:
-    assert status_lines(read_status())[:3] == ["web          none", "workers      none", "beats        none"]
-    assert read_status().next_job is None
 
 
 @pytest.mark.full
@@ -438,7 +435,7 @@ def test_processes_of_all_machines_are_shown_with_their_version() -> None:
     assert f"a pid 1: alive, {VERSION} for 5 min, 10.0.0.1:8000" in text
 
 
-def test_a_silent_process_is_named_until_another_takes_its_place() -> None:
+def test_a_silent_process_is_named_until_another_takes_its_place_and_several_versions_are() -> None:
     report("h:1", silent=40, age=90)
     report("h:2", age=60)  # it ran beside it
     report("other:3", age=20)
@@ -447,25 +444,19 @@ def test_a_silent_process_is_named_until_another_takes_its_place() -> None:
     report("h:5", age=20)
     assert checks.processes().state == "ok"
     assert "h pid 1:" not in "\n".join(status_lines(read_status()))
-
-
-def test_several_versions_are_a_warning() -> None:
-    report("a:1")
-    assert checks.processes().detail == f"1 run {VERSION}"
     report("b:2", kind="beat", version="0.0.9")
     found = checks.processes()
     assert (found.state, found.detail) == ("unknown", f"several versions run: 0.0.9, {VERSION}")
 
 
-def test_a_process_without_a_word_for_a_day_is_forgotten() -> None:
-    kept, gone = report("h:1", silent=23 * 3600), report("h:2", silent=25 * 3600)
+def test_a_process_without_a_word_for_a_day_is_forgotten_and_one_that_ended_never_comes_back() -> None:
+    kept, _gone = report("h:1", silent=23 * 3600), report("h:2", silent=25 * 3600)
     presence = Presence(ProcessKind.BEAT)
-    presence.start()
+    presence.start(own_id=uuid.uuid4())
     until(lambda: Process.objects.filter(kind="beat").exists())
     presence.stop()
+    presence._report()  # one that was under way
     assert [each.pk for each in Process.objects.all()] == [kept.pk]
-    assert gone.pk != kept.pk
-    assert not Process.objects.filter(kind="beat").exists()
 
 
 def test_the_database_refuses_a_process_that_cannot_be() -> None:
@@ -482,12 +473,3 @@ def test_the_address_of_a_web_process() -> None:
         ("--uds /run/rondo", ""),
     ):
         assert address_in(arguments.split()) == address
-
-
-def test_a_presence_that_ended_never_comes_back() -> None:
-    presence = Presence(ProcessKind.WORKER)
-    presence.start(own_id=uuid.uuid4())
-    until(Process.objects.exists)
-    presence.stop()
-    presence._report()  # one that was under way
-    assert not Process.objects.exists()

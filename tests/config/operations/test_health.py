@@ -114,7 +114,6 @@ def test_a_database_that_answers_and_stores_nothing_is_named_with_its_cause(pers
     assert doctor.check_database().ok
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_connection_that_fails_names_its_cause() -> None:
     connection.cursor().execute("CREATE ROLE narrow LOGIN PASSWORD 'narrow' CONNECTION LIMIT 0")
     known = connection.get_connection_params()

@@ -1,4 +1,4 @@
-"""Receivers, and workers that may reach them."""
+"""A receiver that sessions may name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.fleet import Fleet
 from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
 
 
@@ -18,15 +17,3 @@ def receiver(settings: Any) -> Iterator[Receiver]:
         settings.RONDO_WEBHOOK_HOSTS = (found.host,)
         settings.RONDO_DELIVERY_RETRY_SECONDS = (1, 1)
         yield found
-
-
-@pytest.fixture
-def post(fleet: Fleet, receiver: Receiver) -> Iterator[Fleet]:
-    """Processes that may send to the receiver, and try again after a second."""
-    fleet.environ |= {
-        "RONDO_WEBHOOK_HOSTS": receiver.host,
-        "RONDO_DELIVERY_SECONDS": "1",
-        "RONDO_DELIVERY_RETRY_SECONDS": "1,1",
-    }
-    yield fleet
-    receiver.released.set()

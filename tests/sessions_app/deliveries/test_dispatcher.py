@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -184,6 +185,8 @@ def test_users_take_turns_in_the_sweep(
     lanes(new_person("bob"), receiver, 4, "take")
     [mine] = lanes(person, receiver, 1, "take")
     Delivery.objects.update(created_at="2026-11-22T00:00:00Z")
+    died = {"state": "sending", "claim": uuid.uuid4(), "next_attempt_at": Now()}  # as its worker left it
+    Delivery.objects.filter(session=mine).update(**died)
     chosen = overdue._overdue().all(sweep=settings.RONDO_SWEEP_SECONDS)
     assert mine.pk in {row.session_id for row in chosen}
     assert len(chosen) == 2

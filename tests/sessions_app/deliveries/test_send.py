@@ -41,11 +41,11 @@ from tests.api.conftest import Caller, new_caller, problem
 from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.automations.messages import due, later
 from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.fleet import until
 from tests.inside import Inside, call, listening, makes
 from tests.races import in_thread
 from tests.sessions_app.deliveries.receivers import Receiver
-from tests.talk import fresh, say
+from tests.talk import fresh
 
 pytestmark = pytest.mark.rule("9.3")
 PAST = "2026-01-01T00:00:00Z"
@@ -186,24 +186,6 @@ def test_private_addresses_are_refused_unless_the_operator_named_them(
     assert sent(session) == ["failed"]
     assert "not a public address" in Delivery.objects.get().last_error
     assert receiver.requests == []
-
-
-@pytest.mark.full
-def test_a_delivery_of_a_dead_worker_keeps_its_key(post: Fleet, receiver: Receiver, person: Person) -> None:
-    """Another worker's sweep finds it without a hint, and what waits behind it."""
-    session = told_by(person, receiver.set("/in", "hang", "take"))
-    worker = post.worker()
-    say(session, "hello")
-    until(lambda: receiver.requests)
-    worker.kill()
-    assert states(session) == ["sending"]
-    handed_over(session)
-    Delivery.objects.filter(state="sending").update(next_attempt_at=Now())  # as if its claim had run out
-    post.worker()
-    until(lambda: states(session) == ["sent", "sent"], 40)
-    assert [each.temper for each in receiver.requests] == ["hang", "take", "take"]
-    first, again, other = receiver.requests
-    assert first.key == again.key != other.key
 
 
 def test_of_many_senders_at_once_one_gets_the_head(receiver: Receiver, person: Person) -> None:
@@ -391,13 +373,6 @@ WORDS = "a secret of the conversation"
 TIME = re.compile(r'"(\d{4}-\d\d-\d\dT[^"]*)"')
 
 
-def posted(session: Session) -> None:
-    """All that the session has to report is posted."""
-    Delivery.objects.filter(state="pending").update(next_attempt_at=None)
-    while send_next(DeliveryLane(session_id=session.pk, channel="events")):
-        Delivery.objects.filter(state="pending").update(next_attempt_at=None)
-
-
 def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
     inside: Inside, receiver: Receiver
 ) -> None:
@@ -410,11 +385,11 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
     inside.beat(ModelRefused(WORDS))
     run = RunRecord.objects.get(job=job, state=RunState.FAILED)
     used_up = inside.say(session, WORDS, *(makes(call("count", name=name)) for name in ("a", "b")))
-    posted(session)
+    assert sent(session, "events") == ["sent"] * 2
     away = inside.person.session(channel="webhook", address=receiver.set("/gone", "410"))
     inside.say(away, WORDS)
-    assert send_next(DeliveryLane(session_id=away.pk, channel="webhook"))
-    posted(away)
+    assert send_next(lane_of(away))
+    assert sent(away, "events") == ["failed", "sent"]
     posts = [each for each in receiver.requests if each.path == "/events"]
     bodies = [json.loads(each.body) for each in posts if each.temper == "take"]
     assert sorted(body["type"] for body in bodies) == ["budget.reached", "delivery.failed", "run.failed"]

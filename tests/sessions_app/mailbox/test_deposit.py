@@ -34,11 +34,6 @@ from tests.races import KEY_SHARE, Gate, behind, gate, in_thread, orphans
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]
 
 
-@pytest.fixture
-def session(person: Person) -> Session:
-    return person.session()  # type: ignore[no-any-return]
-
-
 def news(summary: str = "news", **more: object) -> NewUpdate:
     return NewUpdate(event_type="job_completed", summary=summary, **more)  # type: ignore[arg-type]
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from automations.models import CronJob
 from sessions_app.agents import budgets
@@ -21,7 +20,7 @@ from sessions_app.spending.caps import PERIODS, RUN, micro_of
 from tests import warm
 from tests.conftest import new_person
 from tests.fleet import until, usual_environ
-from tests.races import UPDATE, gate, waiting
+from tests.races import UPDATE, backends_that, gate, waiting
 from tests.sessions_app.spending import spender
 
 pytestmark = [
@@ -110,16 +109,6 @@ def settled() -> None:
     assert not Spending.objects.exclude(reserved_tokens=0, reserved_micro_usd=0).exists()
 
 
-def in_database() -> int:
-    """How many statements of the accounts run."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND state = 'active' AND query LIKE '%rondo_%'"
-        )
-        return int(cursor.fetchone()[0])
-
-
 def kill_at(point: str, child: warm.Child, pipe: Path) -> None:
     """Kill a worker that halts there, or before there and is held up in its statement."""
     row = Spending.objects.order_by("key").first()
@@ -130,7 +119,8 @@ def kill_at(point: str, child: warm.Child, pipe: Path) -> None:
             until(waiting, 20, "it waits for the row")
         child.kill()
         child.wait(20)
-    until(lambda: not in_database(), 20, "the statement has ended")
+    active = "pid <> pg_backend_pid() AND state = 'active' AND query LIKE '%rondo_%'"
+    until(lambda: not backends_that(active), 20, "the statement has ended")
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,13 @@ from django.db.models.functions import Now
 from interfaces.telegram.channel import Telegram
 from interfaces.telegram.updates import ANSWERED, NOT_YOURS, buttons_of
 from sessions_app.channels import base
-from sessions_app.deliveries.send import send_next
-from sessions_app.hints import DeliveryLane
 from sessions_app.models import ConsentQuestion, ExecutionState, Session, TelegramBot, Turn
 from sessions_app.questions.questions import answer_consent
 from sessions_app.telegram.bots import disconnect
 from tests.agent_core.planner.plans import RESPOND, answers, ask, plan, says
 from tests.bot_api import BotApi, Sent
 from tests.inside import Inside
+from tests.sessions_app.deliveries.test_send import sent as sent_to
 from tests.sessions_app.telegram.conftest import CHAT, take
 from tests.sessions_app.turns.test_consent import erase
 from tests.stories.test_main_job import due
@@ -133,8 +132,7 @@ def test_the_question_of_a_scheduled_turn_has_buttons_until_its_time_is_over(
         inside.model.answer_with(erase(name), says("I may not erase it."))
         due(session, "Tidy up.")
         inside.beat()
-        while send_next(DeliveryLane(session_id=session.pk, channel="telegram")):
-            pass
+        sent_to(session, "telegram")
         return api.sent[-1]
 
     sent = asked("disk")
@@ -159,8 +157,7 @@ def test_a_typed_yes_counts_if_telegram_got_it_after_the_question(
     api: BotApi, bot: TelegramBot, inside: Inside, session: Session
 ) -> None:
     def deliver() -> Sent:
-        while send_next(DeliveryLane(session_id=session.pk, channel="telegram")):
-            pass
+        sent_to(session, "telegram")
         return next(each for each in reversed(api.sent) if 'erase with {"name": "disk"}' in each.text)
 
     def say(text: str, **more: Any) -> None:

@@ -35,13 +35,6 @@ def memory(person: Person) -> tuple[str, int]:
     return document.content, document.revision
 
 
-def test_the_tools_are_there_with_what_they_may_do() -> None:
-    assert tools.get("read_document").effect is tools.Effect.READ
-    assert tools.get("edit_document").effect is tools.Effect.WRITE
-    assert tools.get("edit_document").transactional
-    assert tools.get("fetch_url").effect is tools.Effect.DANGEROUS
-
-
 def test_reading_shows_the_text_and_its_revision(person: Person) -> None:
     assert read_document(context(person), {"name": "USER.md"}) == "USER.md, revision 0:\n\n"
     put_document(person.agent.pk, "USER.md", "Likes tea.")
@@ -59,6 +52,7 @@ def test_an_agent_reads_and_writes_its_own_documents_only(person: Person) -> Non
 
 
 def test_an_edit_names_the_revision_that_was_read(person: Person) -> None:
+    assert tools.get("edit_document").transactional
     edited = edit_document(context(person), {"name": "MEMORY.md", "revision": 0, "content": "one"})
     assert edited.endswith("revision 1.")
     put_document(person.agent.pk, "MEMORY.md", "by a person")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db.models.functions import Now
+from django.urls import reverse
 
 from agent_core.execution import Status
 from agent_core.turn.consent import question_of
@@ -30,15 +33,14 @@ from sessions_app.questions.questions import answer_consent, answer_question
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.turns.engine import CLOSED
-from tests import plugins
 from tests.admin.conftest import make_job
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
-from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.automations.jobs.made import at_once
+from tests.automations.web.test_addresses import signed_in
 from tests.inside import Inside, during
-from tests.model_server import ModelServer
+from tests.sessions_app.test_permits import stop
 from tests.sessions_app.turns.test_receive import automation
-from tests.talk import ended, fresh, last_said, say
+from tests.talk import fresh, last_said
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5", "7.1", "7.6")]
 
@@ -50,40 +52,19 @@ def waiting_song(session: Session, execution_id: str) -> ExecutionState:
     return ExecutionState.objects.create(id=execution_id, session=session, **asked)
 
 
-@pytest.mark.full
 @pytest.mark.rule("7.2", "7.4")
-def test_a_plan_outlives_workers_that_are_killed_at_a_step_and_at_its_question(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    Agent.objects.update(engine=Engine.PLANNER, policy={"max_attempts": 1})
-    worker = fleet.worker()
-    session = person_with_server.session()
+def test_a_plan_goes_on_from_its_rows_after_it_was_broken_off(planner: Inside, session: Session) -> None:
     asks = ask("Which colour, 红 or blue?")
-    first = plan(tool("count", name="one"), tool("wait", name="two"), asks, RESPOND)
-    model_server.answer_with(first, revision("continue"))
-    turn = receive(session.pk, MessageInput(content="Count and wait."))
-    until(lambda: plugins.calls(fleet.folder, "two"))
-    stored = ExecutionState.objects.get()
-    assert [step["status"] for step in stored.steps] == ["done", "running", "pending", "pending"]
-    worker.kill()
-    model_server.answer_with(revision("continue"))
-    worker = fleet.worker()
-    until(lambda: ended(turn))
-    assert (turn.state, turn.attempt) == (TurnState.SUCCEEDED, 2)
-    assert (plugins.calls(fleet.folder, "one"), plugins.calls(fleet.folder, "two")) == (1, 1)
-    stored.refresh_from_db()
-    assert [step["status"] for step in stored.steps][:2] == ["done", "failed"]
+    first = plan(tool("count", name="one"), tool("count", name="two"), asks, RESPOND)
+    broken = during(partial(stop, planner), revision("continue"))
+    turn = planner.say(session, "Count.", first, broken, revision("continue"), revision("continue"))
+    assert (turn.state, turn.attempt, planner.did("one"), planner.did("two")) == ("succeeded", 2, 1, 1)
     assert Event.objects.filter(turn_id=turn.pk, type="plan").count() == 1
+    stored = ExecutionState.objects.get()
     assert (stored.status, stored.question) == (Status.WAITING_USER, last_said(session))
-    worker.kill()
-    fleet.worker()
-    asked = len(model_server.requests)
-    model_server.answer_with(plan(RESPOND), says("Painted it red."))
-    say(session, "是, the first one")
-    prompt = model_server.requests[asked].body["messages"][-1]["content"]
-    assert "Question: Which colour, 红 or blue?\nReply: 是, the first one" in prompt
-    done = ExecutionState.objects.get()
-    assert (done.pk, done.status, done.final_answer) == (stored.pk, Status.COMPLETED, last_said(session))
+    planner.say(session, "是, the first one", plan(RESPOND), says("Painted it red."))
+    assert "Question: Which colour, 红 or blue?\nReply: 是, the first one" in planner.model.shown(-2)
+    assert (fresh(stored).status, stored.final_answer) == (Status.COMPLETED, "Painted it red.")
 
 
 def test_a_failed_plan_is_retried_with_what_the_person_asked(planner: Inside, session: Session) -> None:
@@ -238,17 +219,6 @@ def test_another_reply_closes_the_question(planner: Inside, session: Session) ->
     assert planner.did("disk") == 0
 
 
-def test_a_slot_waits_for_no_consent_and_informs_its_home(planner: Inside) -> None:
-    """Whatever the type of the session: a person's plain yes lets nothing of it happen."""
-    for session in (Session.objects.get(key="unified:default"), planner.person.session()):
-        slot(planner, session, ERASE, revision("finish"), says("I may not."))
-        assert not ExecutionState.objects.filter(session=session, status="waiting_confirmation").exists()
-        assert MailboxEvent.objects.filter(target=session, event_type="consent_needed").count() == 1
-        planner.say(session, "yes", plan(RESPOND), says("Hello."))
-    assert planner.did("disk") == 0
-    assert list(ConsentQuestion.objects.values_list("state", flat=True)) == ["open"] * 2
-
-
 @pytest.mark.rule("7.3", "7.4")
 def test_a_reply_answers_the_latest_question_not_the_latest_plan(planner: Inside, session: Session) -> None:
     planner.say(session, "Bake a cake.", plan(ask("How large?")))
@@ -341,6 +311,27 @@ def test_an_answer_is_an_answer_and_no_command(planner: Inside) -> None:
         assert TaskState.objects.get(session=session).current_goal == "peace"
         planner.say(session, word)
         assert TaskState.objects.get(session=session).current_goal == ""
+
+
+@pytest.mark.rule("7.4")
+def test_an_answer_that_is_sent_twice_is_one_and_goes_to_no_other_question(
+    planner: Inside, session: Session
+) -> None:
+    planner.say(session, "Paint the door.", plan(ask("Which colour?")))
+    client, execution = signed_in(planner.person), ExecutionState.objects.get()
+    page = client.get(f"/sessions/{session.pk}/").content.decode()
+    [question] = re.findall(r'name="question" value="(\w+)"', page)
+
+    def send(content: str, to: str) -> int:
+        address = reverse("answer-plan", args=[execution.pk])
+        given = {"content": content, "question": to}
+        return int(client.post(address, given, headers={"HX-Request": "true"}).status_code)
+
+    assert [send("red", other) for other in ("", "another")] == [409, 409]
+    assert at_once(*[partial(send, "blue", question)] * 2) == [204, 204]
+    planner.run(session, plan(RESPOND), says("It is blue."))
+    said = Message.objects.filter(session=session, role="user").values_list("content", flat=True)
+    assert list(said) == ["Paint the door.", "blue"]
 
 
 def test_a_plan_that_read_a_page_asks_before_each_write(planner: Inside, session: Session) -> None:

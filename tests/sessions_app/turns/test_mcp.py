@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.apps import apps
-from django.core import serializers
 
 from agent_core.text.fence import fenced
 from sessions_app.agents.edit import update_agent
@@ -18,6 +16,7 @@ from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.inside import Inside, call, makes
 from tests.mcp_servers import Docs
+from tests.sessions_app.connections.test_connections import everything
 from tests.sessions_app.turns.test_receive import automation
 
 pytestmark = pytest.mark.rule("3.5")
@@ -48,12 +47,6 @@ def used(inside: Inside, session: Session, name: str, **given: str) -> Turn:
 def results(turn: Turn) -> list[tuple[str, str]]:
     rows = Message.objects.filter(turn=turn, role="tool").order_by("seq")
     return [(each["outcome"], each["output"]) for row in rows for each in row.parts["results"]]
-
-
-def everything() -> str:
-    """All rows of all tables but the agent's own setting."""
-    rows = [row for model in apps.get_models() if model is not Agent for row in model._default_manager.all()]
-    return str(serializers.serialize("json", rows))
 
 
 def test_tools_are_offered_after_ours_called_and_cut(inside: Inside, docs: Docs) -> None:
@@ -91,7 +84,7 @@ def test_server_secrets_appear_in_no_row_and_no_log(
     session = with_servers(inside.person, docs=docs.url)
     assert [used(inside, session, f"docs__{name}").state for name in ("leak", "fail")] == ["succeeded"] * 2
     assert any(headers.get("authorization") == f"Bearer {SECRET}" for headers in docs.headers)
-    assert SECRET not in everything()
+    assert SECRET not in everything(Agent), "it is in the agent's own setting"
     assert SECRET not in caplog.text
     assert SECRET not in str(inside.model.calls)
 

@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 
 from agent_core.exceptions import ModelRefused
-from sessions_app.exceptions import SessionBusy, TurnEnded
+from sessions_app.exceptions import TurnEnded
 from sessions_app.models import Lane, Message, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.postgres.connection import connect_directly
 from sessions_app.postgres.notify import EVENTS
@@ -110,13 +110,6 @@ def test_nothing_is_injected_into_an_automation(inside: Inside, session: Session
     assert [(turn.content, turn.state, turn.host_id) for turn in order] == expected
     assert order[0].pk == running.pk
     assert "hello" not in [entry.content for entry in inside.model.calls[1].entries]
-
-
-def test_reject_refuses_while_anything_runs_or_waits(session: Session) -> None:
-    receive(session.pk, MessageInput(content="first"))
-    with pytest.raises(SessionBusy):
-        receive(session.pk, MessageInput(content="second", on_busy=OnBusy.REJECT))
-    assert Turn.objects.filter(session=session).count() == 1
 
 
 @pytest.mark.rule("1.11")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from sessions_app import hints
@@ -20,6 +19,7 @@ from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.run import run_next_turn
 from sessions_app.worker import sweep as recover
 from sessions_app.worker.process import WorkerProcess
+from tests.automations.jobs.made import at_once
 from tests.automations.messages import a_worker
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
@@ -49,14 +49,8 @@ def waiting() -> int:
 
 
 def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
-    def one(session: Session) -> bool:
-        try:
-            return claim_next(session.pk, worker, auto_allowed=True) is not None
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(8) as pool:
-        return sum(pool.map(one, sessions))
+    came = at_once(*(partial(claim_next, each.pk, worker, auto_allowed=True) for each in sessions))
+    return sum(isinstance(each, Turn) for each in came)
 
 
 def test_claims_that_race_never_go_beyond_the_bound(person: Person, settings: Any) -> None:

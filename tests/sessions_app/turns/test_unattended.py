@@ -67,6 +67,7 @@ def test_a_named_yes_makes_the_call_of_the_run_once(inside: Inside, planner: boo
     run = RunRecord.objects.get()
     assert (run.state, run.attention, question.run) == ("succeeded", "needs_consent", run.pk)
     assert (inside.did("disk"), question.text in last_said(session)) == (0, True)
+    assert not ExecutionState.objects.filter(status="waiting_confirmation").exists(), "no plain yes is for it"
     assert question.asked_seq == session.last_seq
     mail = MailboxEvent.objects.get(event_type="consent_needed")
     yes = inside.say(session, f"Yes #{question.pk}", says("It is gone."))

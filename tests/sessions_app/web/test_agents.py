@@ -277,17 +277,55 @@ def test_a_document_is_not_written_without_what_was_seen(client: Client, person:
     assert client.get("/agents/demo/documents/OTHER.md/").status_code == 404
 
 
+def written(client: Client, person: Person, name: str, content: str, status: int, **more: Any) -> Any:
+    """The answer to a text that is sent as who has read the document now."""
+    seen = document(person.user, "demo", name)
+    seen_now = seen.revision if seen.basis is None else seen.basis
+    return post(client, f"documents/{name}", status, content=content, seen=seen_now, **more)
+
+
+def test_a_document_is_edited_and_restored(client: Client, person: Person) -> None:
+    for text in ("I live in Berlin.", "I live in Hamburg."):
+        answer = written(client, person, "USER.md", text, 303)
+        assert "Saved" in client.get(answer.headers["Location"]).content.decode()
+    assert "?revision=1" in client.get("/agents/demo/documents/USER.md/").content.decode()
+    old = client.get("/agents/demo/documents/USER.md/?revision=1").context["content"]
+    written(client, person, "USER.md", old, 303)
+    assert Document.objects.get().content == old == "I live in Berlin."
+    assert "17 characters · revision 3" in client.get("/agents/demo/").content.decode()
+
+
+@pytest.mark.rule("6.6")
+def test_heartbeat_md_is_checked_before_it_is_applied(client: Client, person: Person) -> None:
+    def send(text: str, status: int, **more: str) -> tuple[list[str], str]:
+        """The changes that are shown, and with what they are applied."""
+        answer = written(client, person, "HEARTBEAT.md", text, status, **more)
+        shown = answer.content.decode().partition('<ul class="changes">')[2].partition("</ul>")[0]
+        changes = [re.sub("<.*?>", "", each) for each in shown.split("</li>")[:-1]]
+        return changes, answer.context["checked"] if changes else ""
+
+    changes, checked = send(ONE, 200)
+    assert (changes, CronJob.objects.exists()) == (["added Water 1h"], False)
+    send(ONE, 303, checked=checked)
+    water, other = CronJob.objects.get(), ONE.replace("Water", "New")
+    changes, applies_other = send(other, 200, checked=checked)  # another text than the one that was checked
+    assert (changes, CronJob.objects.get().pk) == (["disabled Water", "added New 1h"], water.pk)
+    send(other, 303, checked=applies_other)
+    assert list(CronJob.objects.order_by("name").values_list("name", "enabled")) == [
+        ("New", True),
+        ("Water", False),
+    ]
+
+
 @pytest.mark.rule("6.6")
 def test_a_text_that_was_not_checked_is_not_applied(client: Client, person: Person) -> None:
-    seen = str(document(person.user, "demo", "HEARTBEAT.md").basis)
-    given = {"content": ONE, "seen": seen, "checked": "0" * 64}
-    post(client, "documents/HEARTBEAT.md", 200, **given)
+    written(client, person, "HEARTBEAT.md", ONE, 200, checked="0" * 64)
     assert not CronJob.objects.exists()
     Agent.objects.update(routine_limit=0)
-    full = post(client, "documents/HEARTBEAT.md", 400, **given)
+    full = written(client, person, "HEARTBEAT.md", ONE, 400, checked="0" * 64)
     assert "at most 0 enabled routines" in full.content.decode()
     broken = 'Prose.\n\n```json\n{"tasks": [\n  {"title": "A"\n]}\n```\n'
-    page = post(client, "documents/HEARTBEAT.md", 200, content=broken, seen=seen).content.decode()
+    page = written(client, person, "HEARTBEAT.md", broken, 200).content.decode()
     assert "line 6, column 1" in page
     assert "Prose." in page, "what was typed is kept"
     assert not Document.objects.exists()

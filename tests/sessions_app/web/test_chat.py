@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from sessions_app.mailbox.deposit import NewUpdate, deposit
-from sessions_app.models import Delivery, Engine, Message, ReadMark, Session, Turn
+from sessions_app.models import Delivery, Engine, Message, ReadMark, Session
 from tests.browser import IN_BROWSER, Visitor, say, serious, use_engine
 from tests.fleet import until
 from tests.plugins import calls
@@ -69,19 +69,6 @@ def test_pieces_are_shown_while_the_server_renders_nothing(visitor: Visitor) -> 
     expect(page.locator("#live")).to_have_count(0)
 
 
-@pytest.mark.full
-def test_messages_wait_while_an_answer_is_made(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    say(page, "[[hold:a]] first")
-    expect(page.locator("#live")).to_be_visible()
-    say(page, "second, which waits")
-    pending = page.locator(".entry.pending", has_text="second")
-    expect(pending.locator(".chip")).to_have_text(re.compile("Queued|Taken along"))
-    visitor.model.release("a")
-    expect(page.locator(".entry.pending")).to_have_count(0)
-    expect(page.locator(".entry.person .said")).to_have_count(2)
-
-
 def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor) -> None:
     asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "disk"}),))
     visitor.model.answer_with(asked)
@@ -117,31 +104,6 @@ def test_a_question_of_a_plan_is_answered_where_it_stands(visitor: Visitor) -> N
     expect(question).to_have_count(0)
     expect(plan).to_have_count(0)
     expect(page.locator(".entry.person .said").last).to_have_text("blue")
-
-
-@pytest.mark.full
-@pytest.mark.rule("7.4")
-def test_an_answer_that_is_sent_twice_is_one_and_goes_to_no_other_question(visitor: Visitor) -> None:
-    use_engine(visitor.person, Engine.PLANNER)
-    page = visitor.conversation()
-    say(page, "ask me which colour, then paint the door")
-    form = page.get_by_role("region", name="A question for you").locator("form")
-    expect(form).to_be_visible()
-    send = """async (form, [content, question]) => {
-        const data = new FormData(form);
-        data.set("content", content);
-        if (question !== null) data.set("question", question);
-        const sent = { method: "POST", body: new URLSearchParams(data), headers: { "HX-Request": "true" } };
-        const twice = [1, 2].map(() => fetch(form.action, sent));
-        return (await Promise.all(twice)).map((answer) => answer.status);
-    }"""
-    for question in ("", "another"):  # an older window, or a form without the question that was read
-        assert form.evaluate(send, ["red", question]) == [409, 409]
-    assert form.evaluate(send, ["blue", None]) == [204, 204]
-    expect(page.locator(".entry.person .said").last).to_have_text("blue")
-    assert list(Turn.objects.filter(content__in=["red", "blue"]).values_list("content", flat=True)) == [
-        "blue"
-    ]
 
 
 @pytest.mark.full

@@ -5,16 +5,14 @@ Nothing that was typed is lost, also where the conversation was deleted elsewher
 
 from __future__ import annotations
 
-import json
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, Request, Route, expect
+from playwright.sync_api import Page, Request, Route, expect
 
-from automations.models import CronJob
-from sessions_app.models import Document, Message, Session, Turn
+from sessions_app.models import Message, Session, Turn
 from sessions_app.sessions.delete import delete_session
 from tests.api.conftest import start_web
 from tests.browser import ENVIRON, IN_BROWSER, Visitor, say, serious
@@ -238,70 +236,6 @@ def test_a_message_is_copied_where_the_browser_has_no_clipboard(visitor: Visitor
     box.focus()
     page.keyboard.press("Control+V")
     expect(box).to_have_value("copy me")
-
-
-PAGE = "/agents/demo/"
-
-
-def document(name: str) -> str:
-    return f"{PAGE}documents/{name}/"
-
-
-def listing(*tasks: Mapping[str, object]) -> str:
-    return f"My plans.\n\n```json\n{json.dumps({'version': 2, 'tasks': tasks})}\n```\n"
-
-
-def opened(visitor: Visitor, path: str = PAGE, **options: object) -> Page:
-    page = visitor.window(**options)
-    page.goto(path)
-    return page
-
-
-def edit(page: Page, text: str) -> None:
-    page.get_by_label("Text").fill(text)
-
-
-def press(part: Page | Locator, button: str, said: str) -> None:
-    """Press a button and wait until the part says this."""
-    part.get_by_role("button", name=button).click()
-    expect(part.get_by_role("status").first).to_contain_text(said)
-
-
-def test_a_document_is_edited_and_restored(visitor: Visitor) -> None:
-    page = opened(visitor, document("USER.md"))
-    for text in ("I live in Berlin.", "I live in Hamburg."):
-        edit(page, text)
-        press(page, "Save", "Saved")
-    page.get_by_role("link", name="Restore revision 1").click()
-    expect(page.get_by_label("Text")).to_have_value("I live in Berlin.")
-    press(page, "Save", "Saved")
-    row = Document.objects.get(name="USER.md")
-    assert (row.content, row.revision) == ("I live in Berlin.", 3)
-    page.goto(PAGE)
-    expect(page.locator("#documents li", has_text="USER.md")).to_contain_text("17 characters · revision 3")
-
-
-def test_heartbeat_md_is_checked_before_it_is_applied(visitor: Visitor) -> None:
-    page = opened(visitor, document("HEARTBEAT.md"))
-    edit(page, listing({"title": "Water the plants", "schedule": "0 9 * * 1"}))
-    page.get_by_role("button", name="Check").click()
-    expect(page.locator(".changes li")).to_have_text(["added Water the plants 0 9 * * 1"])
-    assert serious(page) == []
-    assert not CronJob.objects.filter(name="Water the plants").exists()
-    press(page, "Apply", "Applied")
-    job = CronJob.objects.get(name="Water the plants")
-    edit(
-        page, listing({"id": job.pk, "title": "Water the plants", "schedule": "0 8 * * 1"}, {"title": "New"})
-    )
-    page.get_by_role("button", name="Check").click()
-    expect(page.locator(".changes li")).to_have_text(["changed Water the plants schedule", "added New once"])
-    edit(page, listing({"title": "New"}))  # another text than the one that was checked
-    page.get_by_role("button", name="Apply").click()
-    expect(page.locator(".changes li")).to_have_text(["disabled Water the plants", "added New once"])
-    assert not CronJob.objects.filter(name="New").exists()
-    press(page, "Apply", "Applied")
-    assert CronJob.objects.filter(name="New").exists()
-    assert not CronJob.objects.get(pk=job.pk).enabled
 
 
 def test_the_name_in_a_conversation_leads_to_the_page(visitor: Visitor) -> None:
