@@ -58,7 +58,7 @@ TESTS = {
         "tests/automations/test_message_deliveries.py",
         "tests/automations/turn_kinds/test_heartbeat.py",
         "tests/sessions_app/sessions/test_delete_races.py",
-        "tests/chaos/test_mailbox_under_fire.py",
+        "tests/properties",
     ],
     "agent_core/planner": [
         "tests/agent_core/planner",
