@@ -15,7 +15,7 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.clock import notify_beats
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Session, Turn, TurnState
-from tests.automations.jobs.made import EVERY_SECOND, new
+from tests.automations.jobs.made import new
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.races import in_thread, waiting, with_each_new_run
@@ -50,42 +50,6 @@ def many(person: Person, count: int) -> list[CronJob]:
 
 def slots_and_runs() -> tuple[int, int, int]:
     return RunRecord.objects.count(), Turn.objects.count(), CronJob.objects.count()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("beats", [2, 8])
-def test_any_number_of_beats_gives_exactly_one_run_per_slot(fleet: Fleet, person: Person, beats: int) -> None:
-    jobs = many(person, 100)
-    started = [fleet.beat(ready=False) for _ in range(beats)]
-    for beat in started:
-        beat.wait_for("beat_ready", 60)
-    at = soon(0.5)
-    make_due(jobs, at)
-    ticking = new(person.session(), overlap="queue", schedule=EVERY_SECOND)
-    until(lambda: RunRecord.objects.exclude(job=ticking).count() == 100)
-    until(lambda: ticking.runs.count() >= 2)
-    for beat in started:
-        beat.kill()
-    assert RunRecord.objects.filter(job__in=jobs, scheduled_for=at, state=RunState.QUEUED).count() == 100
-    assert Turn.objects.filter(due_at=at).count() == 100
-    accounted(ticking)
-
-
-def accounted(job: CronJob) -> None:
-    """Every slot up to `last_slot` is a run or lies within one skipped run, once."""
-    clock = JobClock.objects.get(job=job)
-    covered: list[datetime] = []
-    for run in job.runs.order_by("scheduled_for"):
-        count = run.slots_count if run.state == RunState.SKIPPED else 1
-        assert count is not None
-        covered += [run.scheduled_for + timedelta(seconds=number) for number in range(count)]
-    assert job.anchor is not None
-    assert clock.last_slot is not None
-    expected, slot = [], job.anchor + timedelta(seconds=1)
-    while slot <= clock.last_slot:
-        expected.append(slot)
-        slot += timedelta(seconds=1)
-    assert covered == expected
 
 
 @pytest.fixture

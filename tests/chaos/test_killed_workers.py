@@ -19,7 +19,6 @@ from sessions_app.models import (
     EventType,
     Lane,
     Message,
-    OnBusy,
     Session,
     Turn,
     TurnState,
@@ -199,33 +198,6 @@ def test_a_suspended_worker_loses_its_turns_and_late_writes_fail(
 def results_of(turn: Turn) -> list[dict[str, str]]:
     tools = Message.objects.filter(turn=turn, role="tool").order_by("seq")
     return [result for message in tools for result in message.parts["results"]]
-
-
-@pytest.mark.full
-def test_random_kills_lose_and_double_nothing(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    sessions = [person_with_server.session() for _ in range(6)]
-    turns: list[Turn] = []
-    for session in sessions:
-        for number in range(8):
-            call = f'use tool count with {{"name": "t{session.pk.hex[:6]}-{number}"}}'
-            turns.append(receive(session.pk, MessageInput(content=call, on_busy=OnBusy.ENQUEUE)))
-    flush_hints(5)
-    for _ in range(4):
-        worker = fleet.worker(8)
-        goal = Turn.objects.filter(state="succeeded").count() + 4
-        until(lambda goal=goal: Turn.objects.filter(state="succeeded").count() >= min(goal, len(turns)))  # type: ignore[misc]
-        worker.kill()
-    fleet.worker()
-    until(lambda: all(ended(turn) for turn in turns), 60)
-    for turn in turns:
-        name = turn.content.split('"')[3]
-        outcomes = [result["outcome"] for result in results_of(turn)]
-        # killed between the intent and the call: told as unknown, and never called again
-        assert (plugins.calls(fleet.folder, name), *outcomes) in {(1, "ok"), (1, "unknown"), (0, "unknown")}
-    for session in sessions:
-        assert_done_once(session, *[turn for turn in turns if turn.session_id == session.pk])
 
 
 def test_only_consecutive_fruitless_rescues_by_other_workers_count(person: Person, settings: Any) -> None:

@@ -55,12 +55,6 @@ def test_a_conversation_produces_the_expected_rows_and_requests(
     _compare_tools(wire.tools_of(bodies))
 
 
-def test_there_are_twenty_each_with_its_page() -> None:
-    assert len(ALL) == 20
-    names = {play.__name__ for play in ALL} | {"tools"}
-    assert {path.stem for path in PAGES.glob("*.md")} == names
-
-
 def _names(made: list[str]) -> dict[str, str]:
     """The ids that differ from run to run, in the order in which they were given."""
     system = {job.pk: job.system_event for job in CronJob.objects.exclude(system_event="")}

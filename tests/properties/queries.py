@@ -1,5 +1,9 @@
 """What must hold of all rows at every moment: queries that answer nothing, by what they would show."""
 
+TOLD = "SELECT m.id FROM sessions_app_mailboxevent m JOIN sessions_app_turnstep s ON s.n = 0"
+TOLD += " AND s.data->'event_ids' @> to_jsonb(m.id) JOIN sessions_app_turn t ON t.id = s.turn_id"
+TOLD += " AND t.state = 'succeeded'"
+
 SQL = {
     "two turns run in one session": "SELECT session_id FROM sessions_app_turn WHERE state = 'running'"
     " GROUP BY session_id HAVING count(*) > 1",
@@ -28,5 +32,11 @@ SQL = {
     " ON h.id = g.host_id WHERE g.state = 'merged' AND h.state <> 'succeeded'",
     "mail that a turn acknowledged and that did not succeed": "SELECT m.id FROM sessions_app_mailboxevent m"
     " JOIN sessions_app_turn t ON t.id = m.acknowledged_by_id WHERE t.state <> 'succeeded'",
+    "mail that was told twice": f"{TOLD} GROUP BY m.id HAVING count(*) > 1",
+    "mail that was told and waits": f"{TOLD} WHERE acknowledged_at IS NULL AND dropped_at IS NULL",
+    "mail acknowledged by who did not tell it": "SELECT id FROM sessions_app_mailboxevent WHERE acknowledged_by_id"
+    f" IS NOT NULL AND id NOT IN ({TOLD} WHERE t.id = acknowledged_by_id)",
+    "mail dropped without a reason": "SELECT id FROM sessions_app_mailboxevent WHERE dropped_at IS NOT NULL"
+    " AND (reason = '' OR acknowledged_at IS NOT NULL)",
     "journals with a gap": "SELECT turn_id FROM sessions_app_turnstep GROUP BY turn_id HAVING count(*) <> max(n) + 1",
 }

@@ -1,4 +1,4 @@
-"""Sessions, automations, edits, deletes, firings and deaths in any order: every invariant holds after every step.
+"""Sessions, mail, automations, edits, deletes, firings and deaths in any order: every invariant holds after every step.
 
 The workers here are claims without a process, so that a death can come between any two steps; tests/chaos kills
 real processes. `RONDO_PROPERTY_EXAMPLES` runs it longer.
@@ -41,7 +41,8 @@ from automations.models import CronJob, JobClock, RunRecord
 from automations.schedules.plan import plan_of
 from sessions_app.exceptions import SessionsError
 from sessions_app.journal import Journal
-from sessions_app.models import Agent, OnBusy, Session, SessionType, Turn, Worker
+from sessions_app.mailbox.deposit import NewUpdate, deposit
+from sessions_app.models import Agent, OnBusy, Priority, Session, SessionType, Turn, Worker
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions import delete
@@ -125,6 +126,11 @@ class Server(RuleBasedStateMachine):
     def write(self, session: uuid.UUID, on_busy: str, key: str | None) -> None:
         message = MessageInput(content="hello", on_busy=OnBusy(on_busy), idempotency_key=key)
         self._refusable(lambda: receive(session, message))
+
+    @rule(session=sessions, priority=st.sampled_from(Priority), key=st.sampled_from(["", "", "weather"]))
+    def deposit_mail(self, session: uuid.UUID, priority: Priority, key: str) -> None:
+        mail = NewUpdate(event_type="news", summary="It rains.", priority=priority, dedupe_key=key)
+        deposit(session, mail)
 
     @rule(target=jobs, session=sessions, schedule=schedules, policy=policies, late=st.integers(0, 200))
     def make_job(self, session: uuid.UUID, schedule: Any, policy: Any, late: int) -> Any:
@@ -313,7 +319,7 @@ class Server(RuleBasedStateMachine):
             assert mine, "a stale worker wrote"
 
 
-@pytest.mark.rule("1.4", "4.5")
+@pytest.mark.rule("1.4", "4.5", "6.1", "6.2")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(600)
 @pytest.mark.long("fifty steps, and the invariants after each")

@@ -26,7 +26,7 @@ from sessions_app.worker.process import WorkerProcess
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, says
 from tests.automations.messages import a_worker
-from tests.automations.turn_kinds.test_bound import begin, bound, fire, run_turn
+from tests.automations.turn_kinds.test_bound import begin, run_turn
 from tests.automations.turn_kinds.test_heartbeat import awake, beat_now, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.chaos.test_locks import connected, cut_lock_connections
@@ -117,19 +117,6 @@ def test_preferences_and_history_reach_the_model(inside: Inside, session: Sessio
     assert len(requests) == (2 if engine == Engine.PLANNER else 1)
     for text in ("Always answer in rhymes.", SECRET, "Noted: the colour of heather.", "What is it?"):
         assert all(text in request for request in requests), text
-
-
-@pytest.mark.rule("3.3", "3.4", "4.8")
-def test_a_planned_automation_is_shown_the_prompt_of_its_slot(inside: Inside, session: Session) -> None:
-    inside.planner()
-    run = fire(bound(session))
-    inside.model.answer_with(plan(RESPOND), says("All is well."))
-    inside.run(session)
-    run.refresh_from_db()
-    assert run.state == "succeeded"
-    first_line = run.rendered_prompt.strip().splitlines()[0]
-    assert len(first_line) > 20
-    assert any(first_line in entry.content for call in inside.model.calls for entry in call.entries)
 
 
 @pytest.mark.rule("1.8")

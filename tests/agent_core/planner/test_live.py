@@ -21,12 +21,6 @@ from tests.automations.messages import a_worker, later
 from tests.conftest import Person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("7.5")]
-UNNAMED = (  # no word of them is on any list
-    "Do you still ping me at nine?",
-    "What have you got lined up for me every morning?",
-    "你每天早上几点叫我?",
-    "Hello",
-)
 
 
 def automation(session: Session, **more: Any) -> CronJob:
@@ -51,9 +45,8 @@ def seen(session: Session, text: str) -> dict[str, str]:
     return {each.kind: each.text for each in ports(session, text).live(names)}
 
 
-@pytest.mark.parametrize("text", UNNAMED)
-def test_what_the_conversation_has_is_shown_whatever_is_asked(person: Person, text: str) -> None:
-    session = person.session()
+def test_what_the_conversation_has_is_shown_whatever_is_asked(person: Person) -> None:
+    session, text = person.session(), "What have you got lined up for me every morning?"
     job = automation(session)
     assert not live.kinds_mentioned(text)
     found = seen(session, text)

@@ -18,8 +18,7 @@ from agent_core.strategies import DOCUMENTS, INSTRUCTING, MissingTools, Update
 from agent_core.text import fence
 from agent_core.turn import compress
 from agent_core.turn.control import TurnControl
-from agent_core.turn.judge import evaluate_response
-from agent_core.types import Ending, ToolCall, ToolOutcome, TurnResult
+from agent_core.types import ToolCall, ToolOutcome
 from tests.agent_core.fakes import assistant, built, request, result_of, returned, says, script, user
 
 pytestmark = pytest.mark.rule("3.5")
@@ -97,10 +96,6 @@ def test_a_document_stays_in_its_place_under_its_own_heading(text: str, name: st
     assert f"## {name}\n\n{fence.fenced(name, text.strip(), kind)}" in prompt
 
 
-def test_only_what_people_alone_write_instructs() -> None:
-    assert frozenset({"AGENTS.md", "SKILLS.md"}) == INSTRUCTING
-
-
 @pytest.mark.parametrize("text", FORGED)
 def test_why_tools_are_missing_is_data(text: str) -> None:
     message = built("primary", missing_tools=(MissingTools(server="docs", reason=text),)).message
@@ -111,17 +106,6 @@ def test_why_tools_are_missing_is_data(text: str) -> None:
 @pytest.mark.parametrize("kind", ["primary", "sub", "heartbeat", "job", "dream"])
 def test_every_system_prompt_says_what_data_is(kind: str) -> None:
     assert RULE in built(kind).system_prompt
-
-
-@pytest.mark.parametrize("text", FORGED)
-def test_task_and_answer_are_shown_to_the_judge_as_data(text: str) -> None:
-    model = script(says('{"notify": true, "reason": "news"}'))
-    said = TurnResult(ending=Ending.SUCCEEDED, entries=(assistant(text),))
-    evaluate_response(said, task=text, request=request(), control=TurnControl())
-    [call] = model.calls
-    assert RULE in call.system_prompt
-    expected = [fence.Block(name="task", text=text), fence.Block(name="answer", text=text)]
-    assert list(fence.blocks(call.entries[0].content)) == expected
 
 
 @pytest.mark.parametrize("text", FORGED)

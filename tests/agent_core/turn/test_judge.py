@@ -15,6 +15,7 @@ from agent_core.turn.control import TurnControl
 from agent_core.turn.judge import NO_REASON, evaluate_response, read_verdict
 from agent_core.types import Ended, Ending, TurnResult, Usage, Verdict
 from tests.agent_core.fakes import QUICK, assistant, request, says, script, user
+from tests.agent_core.text.test_fence import RULE
 from tests.fleet import until
 from tests.model_server import ModelServer
 
@@ -88,6 +89,7 @@ def test_the_judge_sees_only_task_and_reply_and_tokens_count() -> None:
     assert result.verdict == Verdict(notify=False, reason="old")
     [call] = model.calls
     assert call.tools == ()
+    assert RULE in call.system_prompt
     task, answer = fence.fenced("task", "go and look"), fence.fenced("answer", "as before")
     assert [entry.content for entry in call.entries] == [f"## Task\n\n{task}\n\n## Answer\n\n{answer}"]
     assert control.used == Usage(input_tokens=10, output_tokens=2, requests=1)

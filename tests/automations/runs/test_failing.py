@@ -35,7 +35,6 @@ from automations.runs.describe import ENDS_SLOWING, NEEDS_LOOK
 from automations.runs.skips import GapReason, run_id
 from sessions_app.connections.usable import CURES
 from sessions_app.models import Agent, MailboxEvent, Turn
-from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
 from tests.api.conftest import problem
 from tests.automations.jobs import made
@@ -323,13 +322,6 @@ def test_the_database_refuses_what_no_state_names(inside: Inside) -> None:
     for model, change in odd:
         with pytest.raises(IntegrityError), transaction.atomic():
             model.objects.update(**change)
-
-
-def test_the_health_of_a_deleted_job_is_gone(inside: Inside) -> None:
-    job: Any = new(inside.person)
-    ran(inside, job, REFUSED)
-    assert delete_session(job.session.pk, with_dependents=True).deleted
-    assert not JobHealth.objects.exists()
 
 
 @pytest.mark.rule("11.3")

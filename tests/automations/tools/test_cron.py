@@ -15,15 +15,13 @@ from automations.models import CronJob, JobClock, JobHealth, JobKind, JobPreflig
 from automations.models.health import SLOW_INTERVAL, SLOWED_AFTER
 from automations.schedules.describe import instant_text
 from interfaces.web.transcript import _call
-from sessions_app.agents.edit import update_agent
-from sessions_app.models import Message, Session, SessionType, Turn, TurnKind
+from sessions_app.models import Session, SessionType, Turn, TurnKind
 from sessions_app.queue.kinds import kind_of
 from sessions_app.spending.accounts import mark_stopped
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.jobs.made import new, past_run
 from tests.automations.tools.test_routines import context
 from tests.conftest import Person, new_person
-from tests.inside import Inside, call, makes
 
 pytestmark = pytest.mark.rule("4.2")
 
@@ -140,6 +138,7 @@ def test_add_binds_to_the_session_and_every_action_ignores_deliver(session: Sess
     name = "check the repository for new i"
     assert (job.session_id, job.name, job.source) == (session.pk, name, "chat")
     assert (job.deliver, job.channel, job.to, job.channel_meta) == (None, "", "", None)
+    assert job.created_by_turn_id == at.turn.pk
     assert f"Added automation {job.pk} '{name}': every 5 seconds. Next run: 20" in said
     assert "every 5 seconds" in cron(at, action="list", deliver=None)
     assert cron(at, action="remove", job_id=job.pk, deliver=False).startswith("Removed")
@@ -257,23 +256,3 @@ def test_an_automations_turn_may_list_and_remove_but_not_add(session: Session) -
 def test_only_a_persons_message_may_create_automations() -> None:
     kinds_of_turn = [kind_of(Turn(kind=kind)) for kind in TurnKind]
     assert {kind.name for kind in kinds_of_turn if kind.interactive} == {TurnKind.MESSAGE}
-
-
-def test_a_real_turn_returns_refusals_and_the_corrected_call_works(inside: Inside) -> None:
-    session = inside.person.session()
-
-    def ask(**arguments: Any) -> str:
-        inside.model.answer_with(makes(call("cron", **arguments)))
-        turn = inside.say(session, "Do it.")
-        return str(Message.objects.get(turn=turn, role="tool").parts["results"][0]["output"])
-
-    assert ask(action="add", every_seconds=3600).startswith("message is missing")
-    assert not CronJob.objects.exists()
-    assert "every hour. Next run: 20" in ask(**ADD, every_seconds=3600, deliver=True)
-    job = CronJob.objects.get()
-    assert (job.session_id, job.deliver, job.source) == (session.pk, None, "chat")
-    assert job.created_by_turn_id == Turn.objects.latest("pk").pk
-    assert "needs the person's consent" in ask(action="remove", job_id=job.pk)
-    update_agent(inside.person.agent.pk, {"allow_tools": ["cron"]})
-    assert ask(action="remove", job_id=job.pk) == f"Removed automation {job.pk} 'm'."
-    assert not CronJob.objects.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from sessions_app.sessions.open import primary_session
 from tests.automations.jobs.made import planned_for
 from tests.automations.messages import a_worker, run_turn
 from tests.conftest import Person, new_person
-from tests.inside import Inside, begun, call, during, makes
+from tests.inside import Inside, begun, call, makes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("5.1", "5.2", "5.3", "5.4", "5.5")]
 DAY = [0, 24]
@@ -349,14 +348,6 @@ def test_a_shared_turn_has_its_strictest_timeout(
     turn = heartbeat_turn(awake)
     policies = kind_of(turn).policy, turn.session.agent.policy, turn.input.policy
     assert TurnPolicy().merged(*policies).timeout_seconds == limit, "as its worker reckons it"
-
-
-def test_a_heartbeat_times_out_by_the_limit_of_its_task(inside: Inside) -> None:
-    job = routine(inside.person, "slow", timeout_seconds=1)
-    inside.model.answer_with(during(lambda: time.sleep(1.2), says("Too late.")))
-    inside.beat()
-    run = RunRecord.objects.get(job=job)
-    assert (run.reason, run.not_before is None) == ("timeout", False)
 
 
 def model_is_down(person: Person, beats: int = 4) -> Session:
