@@ -11,7 +11,7 @@ from django.db.models import Count
 from automations.models import CronJob, RunRecord
 from automations.schedules.plan import plan_of
 from sessions_app.models import Agent, Message, Session, Turn, TurnState
-from tests.properties.queries import SQL
+from tests.queries import queries
 
 MOST_SLOTS = 3_000  # of one job that are walked through
 
@@ -19,7 +19,7 @@ MOST_SLOTS = 3_000  # of one job that are walked through
 def check(agent: Agent) -> None:
     """AssertionError with the invariant that does not hold."""
     with connection.cursor() as cursor:
-        for broken, query in SQL.items():
+        for broken, query in queries("invariants").items():
             cursor.execute(query)
             assert not cursor.fetchall(), broken
     for job in CronJob.objects.filter(agent=agent).select_related("clock"):

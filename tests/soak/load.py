@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import psycopg
 
 from tests.fleet import until
-from tests.properties.queries import SQL
 from tests.queries import queries
 
 SESSIONS = 6
@@ -148,7 +147,7 @@ def verdict(system: System, load: Load) -> dict[str, Any]:
             until(lambda: not connection.execute(OPEN).fetchall(), ENDS_WITHIN, "every turn ended")
         except AssertionError:
             found["turns that did not end"] = connection.execute(OPEN).fetchall()[:5]
-        for what, query in (SQL | queries("soak_exact")).items():
+        for what, query in (queries("invariants") | queries("soak_exact")).items():
             if rows := connection.execute(query.replace(":every", str(EVERY))).fetchall():
                 found[what] = rows[:5]
         own = queries("soak_counts")["turns of messages"].replace(OURS, f"s.key LIKE 'web:soak-{load.name}%'")
