@@ -95,17 +95,35 @@ def before(words: str, action: Callable[[], Any]) -> Iterator[list[Any]]:
 @contextmanager
 def with_each_new_run(statement: str) -> Iterator[None]:
     """The database does this, too, whenever a run is stored as NEW."""
+    with with_trigger("AFTER INSERT ON automations_runrecord FOR EACH ROW", statement):
+        yield
+
+
+@contextmanager
+def with_trigger(when: str, statement: str, kind: str = "TRIGGER") -> Iterator[None]:
+    """The database does this, too, at such a change."""
+    function = f"RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {statement}; RETURN NEW; END $$"
     with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE FUNCTION new_run() RETURNS trigger LANGUAGE plpgsql"
-            f" AS $$ BEGIN {statement}; RETURN NEW; END $$"
-        )
-        cursor.execute(
-            "CREATE TRIGGER new_run AFTER INSERT ON automations_runrecord FOR EACH ROW EXECUTE FUNCTION new_run()"
-        )
-    yield
+        cursor.execute(f"CREATE FUNCTION triggered() {function}")
+        cursor.execute(f"CREATE {kind} triggered {when} EXECUTE FUNCTION triggered()")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION triggered() CASCADE")
+
+
+@contextmanager
+def only_rows(model: type[models.Model], condition: str) -> Iterator[None]:
+    """The database stores no other row of it."""
+    table = f"ALTER TABLE {model._meta.db_table}"
     with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION new_run() CASCADE")
+        cursor.execute(f"{table} ADD CONSTRAINT only_such CHECK ({condition}) NOT VALID")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"{table} DROP CONSTRAINT only_such")
 
 
 def backends_that(condition: str) -> list[int]:
@@ -118,11 +136,7 @@ def waiting() -> int:
     """How many backends wait for another one's lock."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the first look for good
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
-        )
-        return int(cursor.fetchone()[0])
+    return len(backends_that("cardinality(pg_blocking_pids(pid)) > 0"))
 
 
 def orphans() -> dict[str, list[Any]]:

@@ -18,6 +18,7 @@ from sessions_app.models import Turn
 from tests.api.conftest import Caller, cookies_of, new_caller, web_process
 from tests.fleet import Process, until
 from tests.proxy import Proxy
+from tests.races import selected
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.rule("10.0")]
 
@@ -150,11 +151,10 @@ def test_an_exhausted_pool_is_503_and_readyz_says_so_soon(shaky: Shaky) -> None:
 
 
 def _waiting_for_locks() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND relation = 'sessions_app_agent'::regclass"
-        )
-        return int(cursor.fetchone()[0])
+    locks = (
+        "SELECT DISTINCT pid FROM pg_locks WHERE NOT granted AND relation = 'sessions_app_agent'::regclass"
+    )
+    return len(selected(locks))
 
 
 @pytest.mark.full

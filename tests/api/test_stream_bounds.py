@@ -31,6 +31,7 @@ from sessions_app.tokens.issue import revoke_tokens
 from tests.api.conftest import Site, Window, connected, web_process
 from tests.conftest import new_person
 from tests.fleet import Process, until
+from tests.races import backends_that
 from tests.tokens import token_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -99,9 +100,7 @@ def threads(web: Process) -> int:
 
 def listeners() -> int:
     """The connections that listen, of all processes."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT application_name FROM pg_stat_activity WHERE datname = current_database()")
-        return [name for (name,) in cursor.fetchall()].count("rondo listen")
+    return len(backends_that("application_name = 'rondo listen'"))
 
 
 @pytest.mark.rule("10.0")

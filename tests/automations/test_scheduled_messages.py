@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from django.db import connection
 
 from automations import scheduled_messages, selectors
 from automations.beat import Scheduler, seconds_to_next_work
@@ -38,7 +37,7 @@ from tests.automations.messages import LATER, a_worker, claimed, due, finish, la
 from tests.automations.turn_kinds.test_bound import bound
 from tests.conftest import Person
 from tests.past import ago, prune_all
-from tests.races import orphans
+from tests.races import orphans, selected, with_trigger
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("8.2")]
 
@@ -65,9 +64,7 @@ def test_a_message_is_stored_as_it_was_asked_for(person: Person, session: Sessio
 
 def test_text_without_visible_characters_is_empty_for_the_database_too(session: Session) -> None:
     characters = [chr(point) for point in range(1, 0x10000) if not 0xD800 <= point <= 0xDFFF]
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT x FROM unnest(%s::text[]) x WHERE NOT x ~ '[^[:space:]]'", [characters])
-        blank = [row[0] for row in cursor.fetchall()]
+    blank = selected("SELECT x FROM unnest(%s::text[]) x WHERE NOT x ~ '[^[:space:]]'", characters)
     for text in (*blank, "\u200b", "\u180e", "\ufeff", "\u2800", "\u3164", " \u200d\n\ufe0f", "\U000e0020"):
         assert code_of(partial(later, session, text)) == "empty_text", ascii(text)
     for text in ("\u200f\u05e9", "👩\u200d💻", "\u2764\ufe0f", "."):
@@ -374,19 +371,11 @@ def test_what_is_overdue_is_told_by_doctor(person: Person) -> None:
 @pytest.fixture
 def trap(transactional_db: None) -> Any:
     """A trigger that refuses one message's run: the batch's own statement fails, at its COMMIT."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF NEW.snapshot->>'message' = 'trap' THEN RAISE EXCEPTION 'trapped' USING ERRCODE = 'data_exception';"
-            " ELSIF NEW.snapshot->>'message' = 'fault' THEN RAISE EXCEPTION 'a fault'; END IF; RETURN NEW; END $$"
-        )
-        cursor.execute(
-            "CREATE CONSTRAINT TRIGGER trap AFTER INSERT ON automations_runrecord DEFERRABLE INITIALLY DEFERRED"
-            " FOR EACH ROW EXECUTE FUNCTION trap()"
-        )
-    yield
-    with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION trap() CASCADE")
+    statement = "IF NEW.snapshot->>'message' = 'trap' THEN RAISE EXCEPTION 'trapped' USING ERRCODE = 'data_exception';"
+    statement += " ELSIF NEW.snapshot->>'message' = 'fault' THEN RAISE EXCEPTION 'a fault'; END IF"
+    when = "AFTER INSERT ON automations_runrecord DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+    with with_trigger(when, statement, kind="CONSTRAINT TRIGGER"):
+        yield
 
 
 @pytest.mark.rule("8.3")

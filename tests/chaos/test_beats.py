@@ -18,7 +18,7 @@ from sessions_app.models import Session, Turn, TurnState
 from tests.automations.jobs.made import new
 from tests.conftest import Person
 from tests.fleet import Fleet, until
-from tests.races import in_thread, waiting, with_each_new_run
+from tests.races import backends_that, in_thread, waiting, with_each_new_run
 
 pytestmark = pytest.mark.rule("4.4")
 
@@ -59,13 +59,8 @@ def trap(transactional_db: None) -> Iterator[None]:
         yield
 
 
-def batches_under_way() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"
-        )
-        return int(cursor.fetchone()[0])
+def batches_under_way() -> list[int]:
+    return backends_that("xact_start IS NOT NULL AND pid <> pg_backend_pid()")
 
 
 def test_a_beat_killed_before_its_commit_has_fired_nothing(fleet: Fleet, person: Person) -> None:

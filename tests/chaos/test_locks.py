@@ -22,6 +22,7 @@ from sessions_app.turns.lock import SessionLocks
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.model_server import ModelServer
+from tests.races import backends_that, selected
 from tests.services import with_database
 from tests.sessions_app.worker.test_process import backends, no_connections
 from tests.talk import ended
@@ -37,12 +38,8 @@ def connected() -> SessionLocks:
 
 
 def cut_lock_connections() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'rondo lock' AND datname = current_database()"
-        )
-        return len(cursor.fetchall())
+    pids = backends_that("application_name = 'rondo lock'")
+    return len(selected("SELECT pg_terminate_backend(unnest(%s))", pids))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sessions_app.models import Turn, TurnState
 from tests.automations.jobs.made import EVERY_SECOND, new
 from tests.conftest import Person, new_person
 from tests.past import ago, prune_all
-from tests.races import with_each_new_run
+from tests.races import selected, with_each_new_run
 
 pytestmark = pytest.mark.rule("10.3")
 
@@ -28,9 +28,7 @@ def ledger(transactional_db: None) -> Iterator[Callable[[CronJob], list[datetime
     """The slots of every run that was ever stored of a job, gone or not."""
 
     def slots(job: CronJob) -> list[datetime]:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT slot FROM ledger WHERE job_id = %s ORDER BY slot", [job.pk])
-            return [slot for (slot,) in cursor.fetchall()]
+        return selected("SELECT slot FROM ledger WHERE job_id = %s ORDER BY slot", job.pk)
 
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE ledger (job_id text, slot timestamptz)")

@@ -37,6 +37,7 @@ from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.model_server import ModelServer
 from tests.proxy import Proxy
+from tests.races import backends_that
 from tests.talk import ended, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.0")]
@@ -176,14 +177,8 @@ def test_only_migrations_and_long_work_may_take_longer(settings: Any) -> None:
         sleep(60)
     connection.close()
 
-    def asleep() -> int:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%/* asleep */%' AND pid <> pg_backend_pid()"
-            )
-            return int(cursor.fetchone()[0])
-
-    until(lambda: not asleep(), 10, "the server ends a statement that was given up")
+    asleep = "query LIKE '%/* asleep */%' AND pid <> pg_backend_pid()"
+    until(lambda: not backends_that(asleep), 10, "the server ends a statement that was given up")
 
 
 def test_a_transaction_the_server_ended_is_retried_like_an_outage() -> None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 import pytest
-from django.db import connection, models
+from django.db import models
 
 from agent_core.execution import Status
 from automations.models import (
@@ -38,6 +38,7 @@ from sessions_app.models import (
 from sessions_app.models.session import SESSION_ARROWS
 from sessions_app.models.turn import ENDED_STATES, OPEN_STATES, TURN_ARROWS
 from tests.agent_core.planner.plans import fresh
+from tests.races import selected
 from tests.up import ROOT
 
 pytestmark = pytest.mark.rule("7.2")
@@ -116,14 +117,9 @@ END_CHECKS = {
 
 def _check(table: str, name: str) -> str:
     """A CHECK as the database has it."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = %s::regclass AND conname = %s",
-            [table, name],
-        )
-        row = cursor.fetchone()
-    assert row is not None, name
-    return str(row[0])
+    where = "conrelid = %s::regclass AND conname = %s"
+    [check] = selected(f"SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE {where}", table, name)
+    return str(check)
 
 
 def _listed(check: str) -> set[str]:

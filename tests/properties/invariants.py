@@ -5,23 +5,21 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from django.db import connection
 from django.db.models import Count
 
 from automations.models import CronJob, RunRecord
 from automations.schedules.plan import plan_of
 from sessions_app.models import Agent, Message, Session, Turn, TurnState
 from tests.queries import queries
+from tests.races import selected
 
 MOST_SLOTS = 3_000  # of one job that are walked through
 
 
 def check(agent: Agent) -> None:
     """AssertionError with the invariant that does not hold."""
-    with connection.cursor() as cursor:
-        for broken, query in queries("invariants").items():
-            cursor.execute(query)
-            assert not cursor.fetchall(), broken
+    for broken, query in queries("invariants").items():
+        assert not selected(query), broken
     for job in CronJob.objects.filter(agent=agent).select_related("clock"):
         _clock_is_right(job)
         _slots_are_accounted_for(job)

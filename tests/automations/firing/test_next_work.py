@@ -68,6 +68,4 @@ def test_a_turn_does_not_read_runs_of_others(session: Session, broker: str, *, w
         turn = run_turn(session)
     assert not watch.faults, watch.report()
     assert turn.state == TurnState.SUCCEEDED
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM automations_runrecord WHERE state = 'succeeded'")
-        assert cursor.fetchone() == (1,)
+    assert RunRecord.objects.filter(state=RunState.SUCCEEDED).count() == 1

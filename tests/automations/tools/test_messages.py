@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
@@ -29,6 +28,7 @@ from sessions_app.turns.tool_calls import JournalPorts, ToolContext
 from tests.automations.messages import LATER, claimed, due, later, status, taken
 from tests.conftest import Person
 from tests.inside import call
+from tests.races import with_trigger
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("8.1")]
 ASK = {"send_at": LATER, "message_text": "Take the cake out."}
@@ -187,17 +187,12 @@ def test_long_ids_of_calls_that_begin_alike_are_two_calls(person: Person) -> Non
 @pytest.fixture
 def full(transactional_db: None) -> Iterator[None]:
     """A database that takes no message: for its data, or for a constraint, as the text says."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE FUNCTION full_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.message_text = 'data' THEN"
-            " RAISE EXCEPTION 'no' USING ERRCODE = 'data_exception'; END IF;"
-            " RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation'; END $$"
-        )
-        row = "BEFORE INSERT ON automations_scheduledmessage FOR EACH ROW"
-        cursor.execute(f"CREATE TRIGGER full_up {row} EXECUTE FUNCTION full_up()")
-    yield
-    with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION full_up() CASCADE")
+    statement = (
+        "IF NEW.message_text = 'data' THEN RAISE EXCEPTION 'no' USING ERRCODE = 'data_exception'; END IF;"
+    )
+    statement += " RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation'"
+    with with_trigger("BEFORE INSERT ON automations_scheduledmessage FOR EACH ROW", statement):
+        yield
 
 
 @pytest.mark.parametrize("text", ["data", "constraint"])

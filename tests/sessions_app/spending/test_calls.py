@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -42,7 +42,7 @@ from sessions_app.spending.caps import DAY, MONTH, PERIODS, RUN, cap_rows, perio
 from tests.automations.web.test_addresses import signed_in
 from tests.conftest import new_person
 from tests.inside import MODEL, Inside, call, during, listening
-from tests.races import UPDATE, gate
+from tests.races import UPDATE, gate, only_rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("11.1")]
 
@@ -277,23 +277,10 @@ def test_a_cap_that_was_changed_is_told_of_anew(inside: Inside) -> None:
         change({"day": None})
 
 
-@contextmanager
-def refused_mail() -> Iterator[None]:
-    """The database takes no update of a mailbox."""
-    table = f"ALTER TABLE {MailboxEvent._meta.db_table}"
-    with connection.cursor() as cursor:
-        cursor.execute(f"{table} ADD CONSTRAINT no_mail CHECK (false) NOT VALID")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(f"{table} DROP CONSTRAINT no_mail")
-
-
 def test_what_cannot_be_told_costs_no_answer_and_is_told_later(inside: Inside) -> None:
     cap(inside, day={"tokens": 100_000})
     session = inside.person.session()
-    with refused_mail():
+    with only_rows(MailboxEvent, "false"):
         inside.model.answer_with(says("Hello.", Usage(input_tokens=80_000, output_tokens=1)))
         assert inside.say(session, "hello").state == TurnState.SUCCEEDED
         assert today(inside).told == 0

@@ -29,7 +29,7 @@ from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, call, makes
 from tests.model_server import ModelServer
-from tests.races import backends_that
+from tests.races import backends_that, with_trigger
 from tests.services import with_database
 from tests.sessions_app.turns.test_receive import automation
 from tests.talk import ended, fresh
@@ -141,19 +141,9 @@ def no_connections(but: list[int]) -> Iterator[None]:
 @contextmanager
 def trapped(when: str = "true") -> Iterator[None]:
     """No message can be stored, or none of those that fit."""
-    with django_connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trapped'; END $$"
-        )
-        cursor.execute(
-            f"CREATE TRIGGER trap BEFORE INSERT ON sessions_app_message FOR EACH ROW WHEN ({when})"
-            " EXECUTE FUNCTION trap()"
-        )
-    try:
+    insert = f"BEFORE INSERT ON sessions_app_message FOR EACH ROW WHEN ({when})"
+    with with_trigger(insert, "RAISE EXCEPTION 'trapped'"):
         yield
-    finally:
-        with django_connection.cursor() as cursor:
-            cursor.execute("DROP FUNCTION trap() CASCADE")
 
 
 @pytest.mark.rule("3.6")
