@@ -16,6 +16,8 @@ from django.db import connection
 from django.db.models import Model
 from django.db.models.expressions import DatabaseDefault
 
+from tests.queries import queries
+
 SESSIONS, ROWS = 200_000, 250_000
 _INSERTS = {
     match[1]: match[0]
@@ -27,17 +29,7 @@ _INSERTS = {
 }
 _OF_PEOPLE = {"auth_user", "sessions_app_agent", "sessions_app_telegrambot", "sessions_app_telegramchat"}
 GROWING = frozenset(_INSERTS) - _OF_PEOPLE
-_KEYS = """
-SELECT conrelid::regclass::text AS "table", conname, pg_get_constraintdef(oid), contype::text FROM pg_constraint
-WHERE contype IN ('f', 'p', 'u') AND (conrelid::regclass::text = ANY(%(tables)s)
-  OR confrelid <> 0 AND confrelid::regclass::text = ANY(%(tables)s))
-ORDER BY contype"""  # foreign ones first
-_INDEXES = """
-SELECT tablename, indexname, indexdef FROM pg_indexes
-WHERE tablename = ANY(%(tables)s) AND NOT EXISTS (SELECT FROM pg_constraint WHERE conname = indexname)"""
-_SEQUENCES = """
-SELECT setval(pg_get_serial_sequence(%(table)s, attname), 10000000) FROM pg_attribute
-WHERE attrelid = %(table)s::regclass AND attidentity <> ''"""
+_CATALOG = queries("many_rows_catalog")
 # a fresh server has not had as many transactions as the events are of
 _BURN = "DO $$ BEGIN FOR n IN 1..10000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
 _SETTINGS = {"synchronous_commit": "off", "maintenance_work_mem": "256MB", "work_mem": "256MB"}
@@ -70,8 +62,8 @@ def session(n: int) -> uuid.UUID:
 def fill(url: str) -> None:
     """Write the rows into an empty database and gather statistics."""
     with psycopg.connect(url, autocommit=True) as server:
-        keys = server.execute(_KEYS, {"tables": list(_INSERTS)}).fetchall()
-        indexes = server.execute(_INDEXES, {"tables": list(_INSERTS)}).fetchall()
+        keys = server.execute(_CATALOG["keys"], {"tables": list(_INSERTS)}).fetchall()  # foreign ones first
+        indexes = server.execute(_CATALOG["indexes"], {"tables": list(_INSERTS)}).fetchall()
         for table, name, _, _ in keys:
             server.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
         for _, name, _ in indexes:
@@ -102,5 +94,5 @@ def _write(url: str, table: str, after: list[str]) -> None:
         server.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
         for statement in after:
             server.execute(statement)
-        server.execute(_SEQUENCES, {"table": table})  # they go on behind the rows
+        server.execute(_CATALOG["sequences"], {"table": table})  # they go on behind the rows
         server.execute(f"VACUUM ANALYZE {table}")  # a fresh visibility map, too
