@@ -284,7 +284,9 @@ def tokens() -> Iterator[Part]:
         headers=["agent", "turns", "input", "output", "cost"],
         rows=[
             [
-                link_to(list_url(Turn, session__agent__id__exact=each.key), each.name),
+                link_to(
+                    list_url(Turn, session__agent__id__exact=each.agent_id), f"{each.name} of {each.owner}"
+                ),
                 f"{each.turns:,}",
                 f"{each.input_tokens:,}",
                 f"{each.output_tokens:,}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.functions import Now
 
 from agent_core.execution import WAITING
+from sessions_app.connections.prices import Cost, Used, costs_of
 from sessions_app.mailbox import updates
 from sessions_app.models import (
     ConsentQuestion,
@@ -24,10 +26,28 @@ from sessions_app.models import (
     TurnState,
     Worker,
 )
-from sessions_app.reads.usage import AGENT_ID, UsageRow, summed
+from sessions_app.postgres.rows import fetch
 
 NEWEST_TURNS = 5_000  # turns of the last 24 hours whose tokens are counted
 MOST_FAILED = 2_000  # failed turns that are looked at
+_DAY = "interval '24 hours'"
+# each session is looked up by its key: a join would read all sessions
+_TOKENS = f"""
+SELECT agent.id, agent.name, owner.username, owner.id, of.model, sum(of.turns), sum(of.given), sum(of.made),
+  coalesce(sum(of.usd) * 1000000, 0)::bigint FROM (
+  SELECT session_id, model, count(*) AS turns, sum((usage->>'input_tokens')::bigint) AS given,
+    sum((usage->>'output_tokens')::bigint) AS made, sum((usage->>'usd')::numeric) AS usd
+  FROM (SELECT session_id, model, usage, queued_at FROM sessions_app_turn ORDER BY id DESC LIMIT %s) AS newest
+  WHERE queued_at > now() - {_DAY} AND usage ? 'requests' GROUP BY session_id, model, usage ? 'usd'
+) AS of
+CROSS JOIN LATERAL (SELECT agent_id FROM sessions_app_session WHERE id = of.session_id OFFSET 0) AS session
+JOIN sessions_app_agent AS agent ON agent.id = session.agent_id JOIN auth_user AS owner ON owner.id = agent.owner_id
+GROUP BY agent.id, agent.name, owner.id, owner.username, of.model, of.usd IS NULL
+ORDER BY sum(of.given + of.made) DESC"""  # noqa: S608 - a constant
+_FAILED = """
+SELECT error_code, count(*) FROM (
+  SELECT error_code, finished_at FROM sessions_app_turn WHERE state = 'failed' ORDER BY id DESC LIMIT %s
+) AS newest WHERE finished_at > now() - make_interval(secs => %s) GROUP BY error_code"""
 
 
 def live_workers() -> list[list[str]]:
@@ -90,9 +110,7 @@ def dead_deliveries() -> QuerySet[Delivery]:
 
 def failed_turns(since: timedelta) -> Counter[str]:
     """The turns that failed within this time by error code, among the newest MOST_FAILED failures."""
-    newest = Turn.objects.filter(state=TurnState.FAILED).order_by("-pk").values("pk")[:MOST_FAILED]
-    lately = Turn.objects.filter(pk__in=newest, finished_at__gt=Now() - since).order_by()
-    return Counter(dict(lately.values_list("error_code").annotate(Count("pk"))))
+    return Counter(dict(fetch(_FAILED, [MOST_FAILED, since.total_seconds()])))
 
 
 def waiting_executions() -> QuerySet[ExecutionState]:
@@ -105,8 +123,48 @@ def open_consents() -> QuerySet[ConsentQuestion]:
     return ConsentQuestion.objects.open().order_by("asked_at")
 
 
-def tokens_by_agent(most: int) -> list[UsageRow]:
-    """The agents, by id, that used most tokens in the last 24 hours, in at most the NEWEST_TURNS."""
-    newest = Turn.objects.order_by("-pk").values("pk")[:NEWEST_TURNS]
-    lately = Turn.objects.filter(pk__in=newest, queued_at__gt=Now() - timedelta(days=1))
-    return sorted(summed(lately, AGENT_ID), key=lambda row: -row.tokens)[:most]
+@dataclass(frozen=True, kw_only=True)
+class AgentTokens:
+    """The tokens that an agent's turns used, and what they cost."""
+
+    agent_id: int
+    name: str
+    owner: str
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    cost: Cost
+
+
+def tokens_by_agent(most: int) -> Sequence[AgentTokens]:
+    """The agents that used most tokens in the last 24 hours, in at most the NEWEST_TURNS."""
+    by_agent: dict[tuple[int, str, str], list[tuple[int, Used]]] = {}
+    for agent_id, name, owner, owner_id, model, turns, given, made, micro_usd in fetch(
+        _TOKENS, [NEWEST_TURNS]
+    ):
+        used = Used(
+            owner_id=owner_id,
+            model=model,
+            input_tokens=int(given),
+            output_tokens=int(made),
+            micro_usd=int(micro_usd),
+        )
+        by_agent.setdefault((agent_id, name, owner), []).append((int(turns), used))
+    found = sorted(by_agent.items(), key=lambda each: -_tokens(used for _, used in each[1]))[:most]
+    costs = costs_of([used for _, used in parts] for _, parts in found)
+    return [
+        AgentTokens(
+            agent_id=agent_id,
+            name=name,
+            owner=owner,
+            turns=sum(turns for turns, _ in parts),
+            input_tokens=sum(used.input_tokens for _, used in parts),
+            output_tokens=sum(used.output_tokens for _, used in parts),
+            cost=cost,
+        )
+        for ((agent_id, name, owner), parts), cost in zip(found, costs, strict=True)
+    ]
+
+
+def _tokens(parts: Iterable[Used]) -> int:
+    return sum(used.input_tokens + used.output_tokens for used in parts)

@@ -24,7 +24,7 @@ from django.db.models import (
     When,
 )
 from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, Coalesce, Concat, NullIf, StrIndex, Substr, TruncDate
+from django.db.models.functions import Cast, Coalesce, NullIf, StrIndex, Substr, TruncDate
 from django.db.models.lookups import IsNull
 
 from agent_core.spending import MICRO
@@ -40,7 +40,6 @@ _RUN_END = StrIndex("origin_run", Value(":")) - 1
 _TEXT = CharField()
 SHARED = "shared"  # in place of an automation: turns that several of an agent's routines share
 _IS_SHARED = Q(**{f"{SHARED_RUNS}__isnull": False})
-AGENT_ID = "agent_id"  # for operators: agents of several users have the same name
 # by what usage is summed: the key of a turn, and its name. A turn without a key is left out
 _KEYS: dict[str, tuple[Any, Any]] = {
     "agent": (F("session__agent__name"), F("session__agent__name")),
@@ -52,14 +51,10 @@ _KEYS: dict[str, tuple[Any, Any]] = {
     "connection": (Substr("model", 1, _PREFIX_END), Substr("model", 1, _PREFIX_END)),
     "model": (F("model"), F("model")),
     "all": (Value("all"), Value("all")),
-    AGENT_ID: (
-        Cast("session__agent_id", _TEXT),
-        Concat("session__agent__name", Value(" of "), "session__agent__owner__username"),
-    ),
     "day": (Cast(TruncDate("queued_at", tzinfo=UTC), _TEXT), Cast(TruncDate("queued_at", tzinfo=UTC), _TEXT)),
 }
 _NEEDED = {"automation": Q(origin_run__contains=":") | _IS_SHARED, "connection": Q(model__contains=":")}
-BY = tuple(each for each in _KEYS if each not in ("all", AGENT_ID))
+BY = tuple(each for each in _KEYS if each != "all")
 MOST_COUNTED = 5_000  # turns of one sum
 MOST_SUMMED = 50_000  # turns of a period
 SPAN = timedelta(days=30)
