@@ -308,14 +308,12 @@ def _report(connection: Connection | None, error: ModelError | None, model: str)
     """
     if connection is None:
         return
-    if (
-        connections.says_of(connection, error, model)
-        if error
-        else connections.concerns(connection.error, model)
-    ):
-        said = error.reason or error.code if error else ""
-        if said != connection.error:
-            connections.hooks.report(connection, said)
+    if error is None:
+        said, counts = "", connections.concerns(connection.error, model)
+    else:
+        said, counts = error.reason or error.code, connections.says_of(connection, error, model)
+    if counts and said != connection.error:
+        connections.hooks.report(connection, said)
 
 
 async def _pump(model: protocol.Model, call: ModelCall, put: Callable[[object], None]) -> None:

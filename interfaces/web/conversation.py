@@ -213,10 +213,7 @@ def begin_conversation(request: HttpRequest) -> HttpResponse:
 
 
 def _unused(agent: Agent) -> Session | None:
-    """The agent's newest conversation that was opened on the pages and has neither message nor title nor turn.
-
-    Nor anything scheduled.
-    """
+    """The agent's newest conversation of the pages with no message, title, turn, or anything scheduled."""
     rows = Session.objects.filter(agent=agent, type=SessionType.SUB, channel=WEB, state=SessionState.OPEN)
     blank = rows.filter(last_seq=0, title="", turns=None)
     return blank.filter(jobs=None, routines=None, scheduled_messages=None).order_by("-created_at").first()

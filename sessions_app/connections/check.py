@@ -104,7 +104,7 @@ def _report(known: Usable, error: str) -> None:
 
 
 def _store(rows: QuerySet[Connection], error: str) -> None:
-    ids = list(rows.values_list("pk", flat=True))
-    if rows.update(last_error=error[:LONGEST_ERROR], state_since=Now()) and not error:
-        for pk in ids:
+    mended = [] if error else list(rows.values_list("pk", flat=True))
+    if rows.update(last_error=error[:LONGEST_ERROR], state_since=Now()):
+        for pk in mended:
             tell_mended(pk)
