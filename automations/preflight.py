@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import structlog
 from django.db import InterfaceError, OperationalError, connection, transaction
@@ -38,7 +39,7 @@ from sessions_app.connections.usable import (
 )
 from sessions_app.models import UserLimits
 from sessions_app.spending.accounts import stopped_until
-from sessions_app.spending.caps import WORDS, anew, used_up
+from sessions_app.spending.caps import GO_ON, WORDS, anew, used_up
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +49,16 @@ BATCH = 100  # automations of one round
 SECONDS = 60.0  # for a round; the rest is left to the next one
 
 
-Problem = tuple[str, str]  # what it is about, a code of docs/errors.md; a sentence for the owner
+class Problem(NamedTuple):
+    """`code`: what it is about, one of docs/errors.md. `text`: for the owner. `is_old`: it was found before, and cannot
+    be looked at now.
+    """
+
+    code: str
+    text: str
+    is_old: bool = False
+
+
 Check = Callable[[CronJob, ModelLists], Iterable[Problem]]  # the lists are shared by all checks of a round
 
 
@@ -61,7 +71,7 @@ def _models(job: CronJob, lists: ModelLists) -> Iterable[Problem]:
             continue
         why = lists.trouble(owner_id, model, usables)
         if why:
-            yield code, uncallable(model, why)
+            yield Problem(code, uncallable(model, why))
         elif why is None:
             through, _ = connection_of(model, usables)
             yield from _found_before(job, code, model, through.well_since if through else None)
@@ -74,7 +84,7 @@ def _found_before(job: CronJob, code: str, model: str, well_since: datetime | No
     begin = begin_of_uncallable(model)
     for problems in JobPreflight.objects.filter(pk=job.pk).values_list("problems", flat=True):
         yield from (
-            (code, each["text"])
+            Problem(code, each["text"], is_old=True)
             for each in problems
             if each["code"] == code
             and each["text"].startswith(begin)
@@ -85,15 +95,15 @@ def _found_before(job: CronJob, code: str, model: str, well_since: datetime | No
 def _means(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
     """Its channel, zone, tools and gate. A cron schedule without its zone is set aside by the walk for time zones."""
     for text in undeliverable(job.session):
-        yield "bad_channel", text
+        yield Problem("bad_channel", text)
     if job.schedule_kind != ScheduleKind.CRON and fingerprint(job.timezone) is None:
-        yield "unknown_timezone", str(unknown_zone(job.timezone))
+        yield Problem("unknown_timezone", str(unknown_zone(job.timezone)))
     known = {tool.name for tool in tools.all()} | set(job.agent.mcp_servers)
     missing = [each for each in job.allow_tools or () if each.partition(tools.SEPARATOR)[0] not in known]
     if missing:
-        yield "bad_allow_tools", f"Its tools do not exist any more: {', '.join(missing)}."
+        yield Problem("bad_allow_tools", f"Its tools do not exist any more: {', '.join(missing)}.")
     if job.gate and gate_of(job.gate) is None:
-        yield "bad_gate", f"This server has no gate of the kind {job.gate['kind']!r}."
+        yield Problem("bad_gate", f"This server has no gate of the kind {job.gate['kind']!r}.")
 
 
 def _budget(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
@@ -114,7 +124,7 @@ def _budget(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
     until = stopped_until(agent.owner_id, job.pk)
     for each in used_up(charged_to, firing, is_priced=is_priced, refused_until=until):
         cap = f"The cap of {subject_of(each)} for {WORDS[each['period']]} is used up."
-        yield "budget", f"{cap} {anew(each)}"
+        yield Problem("budget", f"{cap} {anew(each)} {GO_ON}")
 
 
 # Further checks join here. None may cost money; a slow one gives the database connection back.
@@ -189,14 +199,12 @@ def _store(checked: CronJob, found: Sequence[Problem]) -> None:
             return
         since = {(each["code"], each["text"]): each["since"] for each in row.problems}
         now = utc_text(row.checked_at or datetime.now(UTC))  # what is mended since then is looked at again
-        row.problems = [
-            {"code": code, "text": text, "since": since.get((code, text), now)} for code, text in found
-        ]
+        row.problems = [each._asdict() | {"since": since.get((each.code, each.text), now)} for each in found]
         row.save(update_fields=["problems"])
-        for code, text in found:
-            if (code, text) not in since:
-                log.info("preflight_problem", job=job.pk, code=code)
-                _tell(job, text)
+        for each in found:
+            if (each.code, each.text) not in since:
+                log.info("preflight_problem", job=job.pk, code=each.code)
+                _tell(job, each.text)
 
 
 def _tell(job: CronJob, problem: str) -> None:

@@ -192,8 +192,16 @@ def problems_of(job: Any) -> list[dict[str, str]]:
     models = filter(None, models_of(job.agent, job.model, job.fallback_model))
     known = tuple(map(begin_of_uncallable, models))
     return [
-        each for each in found.problems if each["code"] not in MODEL_CODES or each["text"].startswith(known)
+        {"code": each["code"], "text": _as_known(each), "since": each["since"]}
+        for each in found.problems
+        if each["code"] not in MODEL_CODES or each["text"].startswith(known)
     ]
+
+
+def _as_known(problem: dict[str, Any]) -> str:
+    """The text of a stored problem. One that an outage hides is no second cause beside the outage."""
+    before = "The provider could not be asked again. Before that: " if problem.get("is_old") else ""
+    return before + problem["text"]
 
 
 def health_shown(job: Any) -> Health:

@@ -35,6 +35,7 @@ MOST_COMING = 86_400  # coming slots of a day that are counted: one each second
 _STATE = ("state", "reason", "attention")  # of a run
 _WHY = Case(When(error__contains=TOO_SMALL, then=Value(TOO_SMALL)), default=Value(""))
 _TICK = timedelta(milliseconds=1)
+_IN_A_COUNT = {SlotState.ATTENTION: "in need of attention"}
 _WORST = (
     SlotState.FAILED,
     SlotState.MISSED,
@@ -131,7 +132,9 @@ def _folded(job: Any, groups: Sequence[Any], zone: tzinfo) -> Entry:
     for each in groups:
         run = RunRecord(error=each["why"], **{name: each[name] for name in _STATE})
         found[slot_state(run)] += each["rows"]
-    parts = ", ".join(f"{found[state]:,} {state.value}" for state in SlotState if state in found)
+    parts = ", ".join(
+        f"{found[state]:,} {_IN_A_COUNT.get(state, state)}" for state in SlotState if state in found
+    )
     return Entry(
         **about_job(job),
         at=min(each["first"] for each in groups).astimezone(zone),

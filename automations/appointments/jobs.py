@@ -14,7 +14,7 @@ from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, Wh
 from django.db.models.functions import Coalesce
 
 from automations.heartbeats.readiness import WaitReason, why_routines_wait
-from automations.jobs.explain import JobFacts, read_facts
+from automations.jobs.explain import JobFacts, is_off, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.health import FAILING_AFTER, health_of
@@ -141,10 +141,11 @@ def has_failed(job: Any) -> bool:
 
 
 def appointment_state(job: Any) -> str:
-    """`paused`, or one of selectors.STATES."""
+    """`paused`, `off` (a heartbeat), or one of selectors.STATES."""
     state: str = job.state
-    is_paused = not job.enabled or paused_until(job) is not None
-    return "paused" if state == "scheduled" and is_paused else state
+    if state != "scheduled" or (job.enabled and paused_until(job) is None):
+        return state
+    return "off" if is_off(job) else "paused"
 
 
 def job_facts(jobs: Sequence[Any]) -> list[JobFacts]:

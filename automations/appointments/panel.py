@@ -13,7 +13,8 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import F, OuterRef, Q
+from django.db.models import F, OuterRef, Q, Subquery, Value
+from django.db.models.functions import Coalesce
 
 from agent_core.execution import WAITING
 from automations.appointments.jobs import (
@@ -58,6 +59,7 @@ from automations.runs.describe import Slot, SlotState, cap_in_words, describe_ru
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until, problems_of
+from sessions_app.connections.usable import CURES
 from sessions_app.models import ConsentQuestion, ConsentState, Delivery, ExecutionState, Session
 from sessions_app.models.delivery import DeliveryState
 from sessions_app.reads.selectors import shown_id
@@ -75,7 +77,7 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 class Appointment(Explanation):
     """An automation, routine, heartbeat or scheduled message of a conversation.
 
-    Instants are in `zone`. `state`: scheduled, running, paused, done, failed or cancelled. `session_id`: the
+    Instants are in `zone`. `state`: scheduled, running, paused, off, done, failed or cancelled. `session_id`: the
     conversation that shows it. `editable`: whether it has a form; a heartbeat is changed on its agent's page, and a
     message can only be cancelled. `last`: its last slots, oldest first (in an Explanation the newest is first).
     `next`: its coming slots, at most 3.
@@ -199,7 +201,8 @@ _ORDER = ("question", "disabled", "preflight", "failing", "undeliverable")
 class Notice(About):
     """Something that needs a person. `what`: question, disabled, preflight, failing or undeliverable.
 
-    `kind`, `id`, `name`: the appointment; empty for a question and for deliveries. `at`: since when, if known.
+    `kind`, `id`, `name`: the appointment; empty for deliveries, and for a question but the name of the automation that
+    asks it. `at`: since when, if known.
     `question`: the id of one for consent to `calls`, which can be answered until `expires_at`; None: at any time.
     """
 
@@ -277,7 +280,8 @@ def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]
     """`run`: the last one if it failed; without it the last ones may lack something."""
     health = health_of(job)
     if run is not None and _is_current(job, run, now):
-        text = describe_run(run, zone_or_utc(job.timezone))
+        cure = "" if problems_of(job) else CURES.get(run.reason, "")
+        text = f"{describe_run(run, zone_or_utc(job.timezone))} {cure}".rstrip()
         yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
     elif run is None and health.failures_in_a_row >= FAILING_AFTER:
         text = f"{health.failed_text}."
@@ -313,9 +317,11 @@ def _questions(sessions: list[uuid.UUID]) -> Iterator[Notice]:
     shown = {"title": F("session__title"), "agent": F("session__agent__name"), "at": F("asked_at")}
     plans = ExecutionState.objects.filter(mine, status__in=WAITING).annotate(text=F("question"), **shown)
     chats = ConsentQuestion.objects.filter(mine, execution="", state=ConsentState.OPEN)
-    chats = chats.annotate(question=F("pk"), **shown)
+    asks = RunRecord.objects.filter(pk=OuterRef("run")).values("job__name")
+    named = Coalesce(Subquery(asks), Value(""))
+    chats = chats.annotate(question=F("pk"), name=named, **shown)
     fields = ("text", "at", "session_id", "title", "agent")
-    for rows, more in ((plans, ()), (chats, ("question", "calls", "expires_at"))):
+    for rows, more in ((plans, ()), (chats, ("question", "calls", "expires_at", "name"))):
         for row in rows.order_by("-asked_at").values(*fields, *more)[:MOST]:
             yield Notice(what="question", **row | {"text": one_line(row["text"], LONGEST_TEXT)})
 

@@ -31,6 +31,7 @@ from agent_core.connections import concerns
 from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound, ScheduleError
 from automations.jobs.clock import database_now
+from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.models.health import SLOW_INTERVAL, health_of
 from automations.models.run import OPEN_RUNS
@@ -243,7 +244,8 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
     if facts.open_run is not None:
         return describe_run(facts.open_run, zone, waiting=facts.waiting)
     if not job.enabled:
-        return f"Paused since {when(job.clock.planned_from, zone)}{why_paused(job, facts.runs)}."
+        since = f"Paused since {when(job.clock.planned_from, zone)}{why_paused(job, facts.runs)}."
+        return "Off: it is switched on on the page of its agent." if is_off(job) else since
     if until := paused_until(job):
         return f"Paused until {when(until, zone)}."
     if closed := takes_no_runs(job):
@@ -268,6 +270,11 @@ def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
         why = stopped or "What is left of a cap is too little for a call."
         return f"Stopped until {when(held, zone)}, or until caps or settings change. {why}"
     return f"Slowed down: the next run is the first slot from {when(held, zone)} on."
+
+
+def is_off(job: Any) -> bool:
+    """Whether the job is a heartbeat that no person has switched on, or one has switched off."""
+    return not job.enabled and job.system_event == HEARTBEAT and not health_of(job).paused_reason
 
 
 def why_paused(job: Any, runs: Iterable[Any] = ()) -> str:

@@ -306,7 +306,10 @@ def _instead(run: RunRecord, zone: tzinfo, following: RunRecord | None) -> str:
 def _waits(run: RunRecord, zone: tzinfo, waiting: QueueWait) -> str:
     if run.not_before is not None:
         begin = when(run.not_before, zone)
-        return f"Waits for a retry: attempt {run.attempt} starts at {begin}, because {why_failed(run)}."
+        first = ", unless the next slot comes first" if run.job_id else ""
+        return (
+            f"Waits for a retry: attempt {run.attempt} starts at {begin}{first}, because {why_failed(run)}."
+        )
     if waiting.owner_inactive:
         return f"Waits{_attempt(run)}: the owner's account is inactive."
     if waiting.busy_with:

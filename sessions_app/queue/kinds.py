@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from agent_core.exceptions import CapReached
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ERROR_TEXTS
@@ -126,7 +127,7 @@ CLOSURES = {
     Ending.FAILED: "The turn failed: {error}",
     Ending.CANCELLED: "Stopped.",
 }
-STOPPED_FOR = "Stopped: {error}"  # with a reason, if the server stopped it
+STOPPED_FOR = "Stopped: {error}"  # with a reason, if the server or a cap stopped it
 _CANCELLED = ("cancelled", OwnerInactive.code, "session_archived", "paused", "deleted", "not_reached", "gate")
 _FAILED = ("question_closed", "max_rescues", "tool_hung", "commit_failed")
 # the codes with which turns end, for those who filter by them; plugins add codes of their own
@@ -138,7 +139,8 @@ def closure_text(result: TurnResult) -> str:
     """Return the line that ends a turn without an answer; empty if it has an answer."""
     if result.skipped or (result.ending is Ending.SUCCEEDED and result.reply.strip()):
         return ""
-    if result.ending is Ending.CANCELLED and result.error_text:
+    is_stopped = result.ending is Ending.CANCELLED or result.error_code == CapReached.code
+    if is_stopped and result.error_text:
         return STOPPED_FOR.format(error=result.error_text)
     if empty := EMPTY.get(result.ended_by or ""):
         return empty

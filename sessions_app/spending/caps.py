@@ -30,6 +30,7 @@ MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
 _CURE = 'shorten "Longest reply in tokens" or raise the cap'
 TOO_SMALL = f"Such a call does not fit into the whole cap: {_CURE}."
+GO_ON = "To go on before that, raise the cap."
 
 
 def merge_caps(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
@@ -273,9 +274,9 @@ def caps_in_words(budget: Budget, *, is_partial: bool = False) -> dict[str, str]
 
 
 def way_out(cap: Mapping[str, Any], needs: Amount | None) -> str:
-    """Say when a cap begins anew, and before that what to do if the refused call does not fit into the whole cap."""
+    """Say when a cap begins anew and what to do before, first if the refused call does not fit into the whole cap."""
     if needs is None or not _exceeds(cap, needs):
-        return anew(cap)
+        return f"{anew(cap)} {GO_ON}"
     return f"{TOO_SMALL} {anew(cap)}" if cap["ends_at"] else TOO_SMALL
 
 

@@ -326,7 +326,7 @@ class AutomationForm(CappedForm):
     )
     model = _line("Model", LONGEST_MODEL, {"placeholder": "as the agent has it", **PLAIN})
     fallback_model = _line("Fallback model", LONGEST_MODEL, {"placeholder": "as the agent has it", **PLAIN})
-    max_output_tokens = _number("Most tokens of one reply", 1, MOST_TOKENS, "as the agent has it")
+    max_output_tokens = _number("Longest reply in tokens", 1, MOST_TOKENS, "as the agent has it")
     allow_tools = _line(
         "Only these tools", LONGEST_MESSAGE, {"placeholder": "all that the agent has", **PLAIN}
     )

@@ -56,12 +56,14 @@ from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
 from sessions_app.spending.caps import budget_of, caps_in_words
 
-# the section of an agent's page where a person cures what such a failure names
+# the section of an agent's page where a person ends what such a reason or attention names
 CURED_IN = {
     "model_auth": "connections",
     "model_quota": "model",
     "model_not_found": "model",
     "model_not_configured": "model",
+    "budget": "spending",
+    "needs_consent": "tools",
 }
 _RETRIED = (Kind.AUTOMATION, Kind.ROUTINE)
 
@@ -130,7 +132,7 @@ def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpRe
         "zone": str(zone),
         "told": str(found.snapshot.get("message") or ""),
         "can_retry": kind in _RETRIED,
-        "cured_in": CURED_IN.get(found.reason or "", ""),
+        "cured_in": CURED_IN.get(found.reason or found.attention, ""),
         "is_here": found.turn_id is not None and found.session_id == session.pk,
     }
     return show_part(request, session, "run.html", **about, kind=kind, key=key)

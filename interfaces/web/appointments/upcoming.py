@@ -35,7 +35,10 @@ def week(request: HttpRequest) -> HttpResponse:
     entries = upcoming(user, _midnight(first, zone), _midnight(end, zone), zone=zone)
     days = [_day(first + timedelta(days=number), entries, now) for number in range(DAYS)]
     context: dict[str, Any] = {
-        "attention": [replace(each, calls=to_the_letter(each.calls)) for each in attention(user)],
+        "attention": [
+            replace(each, calls=to_the_letter(each.calls), title=each.title or each.agent)
+            for each in attention(user)
+        ],
         "days": days,
         "is_empty": not entries,
         "zone": str(zone),

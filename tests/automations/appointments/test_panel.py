@@ -27,6 +27,7 @@ from automations.models import (
 from automations.runs.describe import CANCELLED, SlotState, slot_state
 from automations.runs.skips import GapReason, run_id
 from sessions_app.connections.edit import add_connection
+from sessions_app.connections.usable import CURES
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, ConsentQuestion, ExecutionState, Session
 from sessions_app.sessions.open import primary_session
@@ -154,13 +155,14 @@ def test_a_one_time_job_that_failed_and_was_rescheduled_is_not_failing(person: P
 def test_each_conversation_shows_what_lives_in_it() -> None:
     person = new_person("ada", dreams=True)
     thread, primary = person.session(), primary_session(person.agent)
+    CronJob.objects.filter(system_event="heartbeat").update(enabled=False)
     add(person, "all", schedule="1h")
     add(person, "mine", schedule="1h", session_id=thread.pk)
     new(thread, name="job")
     assert set(named(appointments_of(person.user, thread.pk))) == {"mine", "job"}
     shown = named(appointments_of(person.user, primary.pk))
-    kinds = {name: (each.kind, each.editable) for name, each in shown.items()}
-    assert kinds == {"all": ("routine", True), "Heartbeat": ("heartbeat", False)}
+    kinds = {name: (each.kind, each.editable, each.state) for name, each in shown.items()}
+    assert kinds == {"all": ("routine", True, "scheduled"), "Heartbeat": ("heartbeat", False, "off")}
     assert {each.session_id for each in shown.values()} == {primary.pk}
     assert named(appointments_of(person.user, thread.pk))["mine"].session_id == thread.pk
 
@@ -362,17 +364,23 @@ def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> 
     fine, paused = new(session, name="fine"), new(session, name="paused", enabled=False)
     now = datetime.now(UTC)
     for job in (failing, paused):
-        add_runs_at(job, [now - timedelta(hours=1)], state=RunState.FAILED, reason="timeout")
+        add_runs_at(job, [now - timedelta(hours=1)], state=RunState.FAILED, reason="model_quota")
     add_runs_at(fine, [now - timedelta(hours=1)])
     CronJob.objects.filter(pk=disabled.pk).update(enabled=False, fault="SECRET")
     asked: dict[str, Any] = {"session": session, "asked_at": now}
     ExecutionState.objects.create(status="waiting_user", question="Which\nday?", request="x", **asked)
+    asked |= {"run": RunRecord.objects.get(job=failing).pk, "same_call": "x", "expires_at": now}
     ConsentQuestion.objects.create(turn_id=1, text="May I?", calls=[{"id": "1"}], asked_seq=1, **asked)
     found = attention(person.user)
     named = [(each.what, each.name) for each in found]
-    assert named == [("question", ""), ("question", ""), ("disabled", "disabled"), ("failing", "failing")]
+    assert named == [
+        ("question", ""),
+        ("question", "failing"),
+        ("disabled", "disabled"),
+        ("failing", "failing"),
+    ]
     assert [each.text for each in found[:2]] == ["Which day?", "May I?"]
-    assert found[3].text == "Failed: it took too long."
+    assert found[3].text.endswith(CURES["model_quota"])
     assert {each.title for each in found} == {"One"}
     assert "SECRET" not in repr(found)
     assert attention(new_person("bob").user) == []

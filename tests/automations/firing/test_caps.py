@@ -60,7 +60,8 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
     assert "500 of 500 tokens" in describe_run(first, UTC), "people are told which cap it was"
     cure = '"Longest reply in tokens" or raise the cap. It begins anew on '
     assert cure in first.error, "tomorrow it stops the call, too"
-    assert (Turn.objects.count(), Message.objects.filter(session=session).count()) == (1, 2)
+    [_, said] = Message.objects.filter(session=session).order_by("seq")
+    assert (Turn.objects.count(), said.content) == (1, f"Stopped: {first.error}")
     later = due(inside, job)
     assert (later.state, later.reason, Turn.objects.count()) == (RunState.SKIPPED, "budget", 1)
     [notice] = attention(inside.person.user)

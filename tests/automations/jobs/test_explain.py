@@ -181,8 +181,8 @@ def test_a_run_that_waits_says_what_for(person: Person, session: Session) -> Non
 def test_a_run_says_whether_it_is_running_or_awaiting_retry(person: Person, job: CronJob) -> None:
     run = fire(job)
     RunRecord.objects.filter(pk=run.pk).update(attempt=2, not_before=DAY, reason="model_unavailable")
-    retry = "Waits for a retry: attempt 2 starts at 2026-11-20 09:00, because the model did not answer."
-    assert of(person, job).now == retry
+    retry = "Waits for a retry: attempt 2 starts at 2026-11-20 09:00, unless the next slot comes first,"
+    assert of(person, job).now == f"{retry} because the model did not answer."
     RunRecord.objects.filter(pk=run.pk).update(not_before=None, state=RunState.RUNNING, started_at=DAY)
     running = of(person, job)
     assert (running.now, running.state) == ("Running since 2026-11-20 09:00 (attempt 2).", "running")

@@ -21,7 +21,7 @@ FIELDS = {
     "US dollars a day": "0.5",
     "Tokens a month": "9000",
     "Model": "openai-chat:test",
-    "Most tokens of one reply": "500",
+    "Longest reply in tokens": "500",
     "Only these tools": "cron, current_time",
     "Run only if this address has changed": "https://example.org/news",
     "Only this JSON value counts": "/items/0",
