@@ -119,6 +119,7 @@ def test_a_stopped_worker_loses_its_polls_and_doubles_nothing(fleet: Fleet, api:
     first = poller(fleet)
     first.signal(signal.SIGSTOP)
     idle = backends_that("application_name = 'rondo telegram'")  # as its session would end after a minute
+    assert idle
     assert all(selected("SELECT pg_terminate_backend(unnest(%s))", idle))
     api.say(CHAT, "one")
     answered(api)
