@@ -7,21 +7,16 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from django.db.models import Count
-from django.db.models.functions import Now
 
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.agents.documents import put_document
-from sessions_app.agents.edit import update_agent
-from sessions_app.models import Message, OnBusy, Session, Turn, TurnKind
+from sessions_app.models import Message, OnBusy, Session, Turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.delete import delete_session
 from tests.agent_core.planner.plans import says
 from tests.automations.jobs.made import EVERY_SECOND, new
-from tests.automations.turn_kinds.test_heartbeat import routine
-from tests.automations.turn_kinds.test_isolated import job_of
-from tests.conftest import Person, new_person
+from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside, call, listening, makes
 from tests.talk import say
@@ -88,33 +83,6 @@ def test_a_long_turn_delays_only_its_session_and_keeps_order(inside: Inside) -> 
     assert names == ["think about it", "and me", "job 1", "job 2"]
     finished = list(order.values_list("started_at", "finished_at"))
     assert all(end and begin and end <= begin for (_, end), (begin, _) in pairwise(finished))
-
-
-DAY = {"heartbeat": {"active_hours": [0, 24]}}
-
-
-@pytest.mark.full
-@pytest.mark.rule("4.4")
-def test_beats_that_race_claim_each_inline_and_isolated_slot_once(fleet: Fleet) -> None:
-    people = [new_person(f"p{number}") for number in range(4)]
-    jobs: list[CronJob] = []
-    for person in people:
-        update_agent(person.agent.pk, DAY)
-        jobs += [routine(person, f"inline {number}") for number in range(6)]
-        jobs += [job_of(person, "look", name=f"isolated {number}") for number in range(6)]
-    JobClock.objects.update(next_run_at=Now() + timedelta(hours=1))
-    for beat in [fleet.beat(ready=False) for _ in range(4)]:
-        beat.wait_for("beat_ready", 60)
-    JobClock.objects.update(next_run_at=Now())
-    fleet.worker()
-    done = RunRecord.objects.filter(state=RunState.SUCCEEDED)
-    until(lambda: done.count() == len(jobs), 60)
-    assert RunRecord.objects.count() == len(jobs)
-    assert not RunRecord.objects.values("job").annotate(runs=Count("pk")).filter(runs__gt=1).exists()
-    tasks = [task["id"] for turn in Turn.objects.filter(kind=TurnKind.HEARTBEAT) for task in turn.input.tasks]
-    assert sorted(tasks) == sorted(job.pk for job in jobs if job.execution_mode == "inline")
-    assert Session.objects.filter(type="job").count() == 24
-    assert Turn.objects.filter(kind=TurnKind.JOB).count() == 24
 
 
 @pytest.mark.rule("6.7")

@@ -79,6 +79,8 @@ def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) ->
     page = visitor.conversation(session)
     question = page.get_by_role("region", name="A question for you")
     expect(question).to_contain_text(job.name)
+    expect(page.locator(".dot.ask")).to_be_visible()
+    assert serious(page) == []
     assert calls(visitor.site.fleet.folder, "archive") == 0
     page.goto("/upcoming/")
     page.locator(".notices a").first.click()
