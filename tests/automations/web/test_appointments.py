@@ -50,7 +50,7 @@ def panel(visitor: Visitor, **options: Any) -> tuple[Page, CronJob]:
     return page, job
 
 
-@pytest.mark.long("a browser, a beat and a worker")
+@pytest.mark.long("slots of an automation come, one a second, in an open page")
 def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) -> None:
     page = visitor.conversation()
     open_panel(page)

@@ -46,7 +46,7 @@ def poller(fleet: Fleet) -> Process:
     return process
 
 
-@pytest.mark.long("a worker and a server of bots")
+@pytest.mark.long("a worker starts and answers five updates, one after the other")
 def test_somebody_connects_a_chat_writes_is_answered_and_presses_a_button(
     fleet: Fleet, model_server: ModelServer, api: BotApi, bot: TelegramBot
 ) -> None:
