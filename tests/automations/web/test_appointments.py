@@ -50,7 +50,7 @@ def panel(visitor: Visitor, **options: Any) -> tuple[Page, CronJob]:
     return page, job
 
 
-@pytest.mark.long("a browser, a beat and a worker")
+@pytest.mark.long("slots of an automation come, one a second, in an open page")
 def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) -> None:
     page = visitor.conversation()
     open_panel(page)
@@ -79,6 +79,8 @@ def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) ->
     page = visitor.conversation(session)
     question = page.get_by_role("region", name="A question for you")
     expect(question).to_contain_text(job.name)
+    expect(page.locator(".dot.ask")).to_be_visible()
+    assert serious(page) == []
     assert calls(visitor.site.fleet.folder, "archive") == 0
     page.goto("/upcoming/")
     page.locator(".notices a").first.click()
