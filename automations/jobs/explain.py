@@ -6,7 +6,7 @@ The number of statements does not depend on the number of jobs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
 from statistics import median
@@ -105,12 +105,17 @@ class Explanation:
     warnings: tuple[str, ...]
 
 
-def explain(user: AbstractBaseUser, job_id: str) -> Explanation:
-    """Explain one of the user's automations. JobNotFound."""
+def explain(user: AbstractBaseUser, job_id: str, *, to_model: bool = False) -> Explanation:
+    """Explain one of the user's automations. `to_model`: without the words of providers and gates (rule 3.6).
+    JobNotFound.
+    """
     job = automations(user).filter(pk=job_id).first()
     if job is None:
         raise JobNotFound
     [facts] = read_facts([job])
+    if to_model:
+        runs = [run._replace(provider_message="", response_summary="") for run in facts.runs]
+        facts = replace(facts, runs=runs)
     return explain_facts(facts)
 
 

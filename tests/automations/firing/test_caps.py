@@ -213,7 +213,9 @@ def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: s
         job = job_of(inside.person, "look", limits=few)
     else:
         few["run"]["usd"] = "0.000001"
-        job = due_job(inside.person.session(), limits=few, name="A name that fills the column of the reason " * 3)
+        job = due_job(
+            inside.person.session(), limits=few, name="A name that fills the column of the reason " * 3
+        )
     for _ in range(3):
         inline_due()
         run = due(inside, job)
