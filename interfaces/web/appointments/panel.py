@@ -18,16 +18,9 @@ from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, is_of_session, why
 from automations.exceptions import BadJob, DuplicateJob
-from automations.jobs.edit import (
-    MOST_SKIPPED,
-    NewJob,
-    bind_job,
-    delete_job,
-    parse_api_schedule,
-    skip_slots,
-    update_job,
-)
+from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.failing import try_again
+from automations.jobs.skip import MOST_SKIPPED, skip_slots
 from automations.models import CronJob, RunRecord
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
