@@ -16,7 +16,7 @@ from automations.jobs.edit import check_limit, future_time, lock_job, lock_sessi
 from automations.jobs.validate import check_quota
 from automations.models import CatchUp, CronJob, JobClock, RunRecord, RunState
 from automations.models.job import Category, category
-from automations.runs.skips import TICK, GapReason, gap_between, record_gap
+from automations.runs.skips import TICK, Gap, GapReason, gap_between, record_gap
 from automations.schedules.plan import JobPlan, accounted_to, plan_of
 
 MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
@@ -24,11 +24,11 @@ MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
 
 def skip_slots(
     job_id: str, *, slots: int | None = None, until: str | None = None, revision: int | None = None
-) -> CronJob:
+) -> Gap:
     """Skip so many slots, or all before an ISO time. Slots that are due but not fired are the first of them.
 
-    They do not count as runs, and runs that were fired go on. BadJob, JobNotFound, ProtectedJob, NothingToSkip;
-    RevisionConflict when `revision` is not the job's.
+    Returns the slots. They do not count as runs, and runs that were fired go on. BadJob, JobNotFound, ProtectedJob,
+    NothingToSkip; RevisionConflict when `revision` is not the job's.
     """
     if (slots is None) == (until is None):
         raise BadJob("give either `slots` or `until`", code="bad_skip")
@@ -42,13 +42,13 @@ def skip_slots(
         plan = plan_of(job, clock.runs_started)
         first = _next_slot(clock, job, plan, now)
         last = _nth(plan, job, first, slots, now) if slots else _before(plan, first, before)
-        record_gap(job, gap_between(plan.slots, first, last, GapReason.SKIPPED_BY_USER))
+        gap = gap_between(plan.slots, first, last, GapReason.SKIPPED_BY_USER)
+        record_gap(job, gap)
         clock.skipped_to, clock.next_run_at = last, plan.next_firing(last)
         clock.save(update_fields=["skipped_to", "next_run_at"])
         save_columns(job, {})
         transaction.on_commit(notify_beats, robust=True)
-    job.clock = clock
-    return job
+    return gap
 
 
 def unskip(job_id: str, *, since: datetime | None = None, revision: int | None = None) -> CronJob:
