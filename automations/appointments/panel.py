@@ -99,6 +99,11 @@ class Appointment(Explanation):
         return self.enabled and self.paused_until is None
 
     @property
+    def can_switch(self) -> bool:
+        """Whether it can be paused or resumed: it is neither done, nor changed elsewhere."""
+        return self.editable and not (self.enabled and self.state in ("done", "failed"))
+
+    @property
     def trouble(self) -> Slot | None:
         """The last slot that was not skipped, if it failed or needs attention."""
         last = next((each for each in reversed(self.last) if each.run_state != RunState.SKIPPED), None)

@@ -18,10 +18,10 @@ from agent_core.tools import CallInWords, Effect, Tool
 from agent_core.turn.consent import quoted
 from automations.appointments.jobs import MOST_JOBS
 from automations.exceptions import BadJob
-from automations.jobs.edit import NewJob, create_job, delete_job, skip_slots, update_job
+from automations.jobs.edit import NewJob, create_job, delete_job, update_job
 from automations.jobs.explain import undeliverable
 from automations.jobs.provenance import record_provenance
-from automations.jobs.unskip import unskip_slots
+from automations.jobs.skip import skip_slots, unskip
 from automations.models import CronJob, ScheduleKind, Source
 from automations.schedules.describe import describe_job
 from automations.selectors import automations
@@ -272,7 +272,7 @@ def _skip(context: ToolContext, arguments: dict[str, Any]) -> str:
 
 
 def _unskip(context: ToolContext, arguments: dict[str, Any]) -> str:
-    return _done("Took the skip back of", unskip_slots(one_job(context, arguments).pk))
+    return _done("Took the skip back of", unskip(one_job(context, arguments).pk))
 
 
 def _remove(context: ToolContext, arguments: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
 
@@ -286,6 +287,8 @@ def rename(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 def archive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Archive the conversation: it can be read, and takes no messages."""
     archive_session(selectors.session(person(request), session_id))
+    undo = reverse("unarchive", args=[session_id])
+    messages.success(request, "The conversation is archived. Its automations do not run.", extra_tags=undo)
     return leave_to(request, reverse("conversation", args=[session_id]))
 
 
@@ -293,6 +296,9 @@ def archive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 def unarchive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Open an archived conversation again."""
     unarchive_session(selectors.session(person(request), session_id))
+    messages.success(
+        request, "The conversation is open again.", extra_tags=reverse("archive", args=[session_id])
+    )
     return leave_to(request, reverse("conversation", args=[session_id]))
 
 
@@ -310,11 +316,13 @@ def delete_conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResp
     deletion = delete_session(session.pk, with_dependents=request.POST.get("delete_automations") == "yes")
     if not deletion.deleted:
         return _deletion_page(request, session, status=409)
+    messages.success(request, f"“{title_of(session)}” is deleted.")
     return leave_to(request, reverse("home"))
 
 
 def _deletion_page(request: HttpRequest, session: Any, status: int = 200) -> HttpResponse:
     """The page that asks before a conversation is deleted. BadInput for a conversation that cannot be."""
     must_be_deletable(session)
-    along = {"blockers": blockers_of(session.pk), "messages": companions_of(session.pk)}
-    return page(request, "delete.html", status=status, session=session, title=title_of(session), **along)
+    along = {"blockers": blockers_of(session.pk), "scheduled": companions_of(session.pk)}
+    about = {"title": title_of(session), "can_write": can_write(session)}
+    return page(request, "delete.html", status=status, session=session, **about, **along)

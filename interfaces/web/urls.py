@@ -41,6 +41,8 @@ of_conversation = [
     path("automations/<key:job_id>/", panel.change, name="change-automation"),
     path("routines/<key:job_id>/", panel.change_routine, name="change-routine"),
     path("automations/<key:job_id>/skip/", panel.skip_next, name="skip-slot"),
+    path("automations/<key:job_id>/unskip/", panel.take_skip_back, name="unskip"),
+    path("automations/<key:job_id>/pause/", panel.pause, name="pause"),
     path("messages/later/", panel.later, name="later"),
     path("messages/<key:message_id>/withdraw/", panel.withdraw, name="withdraw-message"),
 ]
