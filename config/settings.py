@@ -258,8 +258,21 @@ UNFOLD: dict[str, Any] = {
     ],
     "STYLES": [lambda _request: static("rondo/admin.css")],
     "SCRIPTS": [lambda _request: static("rondo/admin.js")],
-    # teal, as on the pages for people: 600 is text on white, 500 is text on dark
+    # warm grey and teal, as on the pages for people: 600 is text on white, 500 is text on dark
     "COLORS": {
+        "base": {
+            "50": "#faf9f7",
+            "100": "#f4f2ee",
+            "200": "#e5e1d8",
+            "300": "#d3cec3",
+            "400": "#a8a498",
+            "500": "#716d65",
+            "600": "#57534c",
+            "700": "#45413b",
+            "800": "#2d2b27",
+            "900": "#1f1e1b",
+            "950": "#171614",
+        },
         "primary": {
             "50": "#f0fdfa",
             "100": "#ccfbf1",
