@@ -188,6 +188,7 @@ FORMAT_MODULE_PATH = "config.formats"
 STATIC_URL = "static/"
 STATIC_ROOT = ENV.static_root or None
 WHITENOISE_USE_FINDERS = not ENV.static_root  # without collected files, serve those of the packages
+WHITENOISE_IMMUTABLE_FILE_TEST = r"/inter-[\d.]+\.woff2$"  # its name has its version: browsers keep it
 
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -285,7 +286,7 @@ UNFOLD: dict[str, Any] = {
             "800": "#134e4a",
             "900": "#123f3c",
             "950": "#042f2e",
-        }
+        },
     },
     "DASHBOARD_CALLBACK": "config.operations.dashboard.dashboard",
     "SIDEBAR": {"navigation": "config.operations.dashboard.sidebar"},
