@@ -5,7 +5,7 @@ from django.apps import AppConfig
 
 class AutomationsConfig(AppConfig):
     name = "automations"
-    verbose_name = "Automations"
+    verbose_name = "Appointments"
 
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
