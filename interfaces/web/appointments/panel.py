@@ -49,7 +49,16 @@ from interfaces.web.appointments.forms import (
     wall_time,
 )
 from interfaces.web.conversation import can_write
-from interfaces.web.pages import fragment, given_revision, page, person, person_page, title_of, whole_number
+from interfaces.web.pages import (
+    back_to_upcoming,
+    fragment,
+    given_revision,
+    page,
+    person,
+    person_page,
+    title_of,
+    whole_number,
+)
 from sessions_app.agents.edit import known_zones
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Session
@@ -78,8 +87,10 @@ def show_part(
     return page(request, "appointments/page.html", status=status, **shown)
 
 
-def changed(request: HttpRequest, session: Session) -> HttpResponse:
-    """The list after a change."""
+def changed(request: HttpRequest, session: Session, said: str = "") -> HttpResponse:
+    """The list after a change, or the page of all conversations if its form was sent. `said`: see there."""
+    if answer := back_to_upcoming(request, said):
+        return answer
     if is_fragment(request):
         return panel_of(request, session)
     return HttpResponse(status=303, headers={"Location": reverse("appointments", args=[session.pk])})
@@ -167,10 +178,14 @@ def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> 
 
 @person_page("POST")
 def skip_next(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
-    """Do not run the next slot, or so many as `slots` says. BadJob."""
+    """Do not run the next slot, or so many as `slots` says; if `at` (epoch seconds) is given, that one only. BadJob."""
     session = session_with(request, session_id, Kind.AUTOMATION, job_id)
     job = selectors.automation_to_change(person(request), job_id)
-    skip_slots(job.id, slots=whole_number(request.POST.get("slots", "1")) or 0)
+    given = request.POST.get("at")
+    if given is None:
+        skip_slots(job.id, slots=whole_number(request.POST.get("slots", "1")) or 0)
+    elif job.next_run_at and given == str(int(job.next_run_at.timestamp())):  # else it was skipped or begun
+        skip_slots(job.id, slots=1, revision=job.revision)
     return changed(request, session)
 
 
@@ -181,7 +196,7 @@ def retry_run(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpR
     kind = appointment_kind(found.job).value if found.job else Kind.MESSAGE.value
     session = session_with(request, session_id, kind, str(found.job_id or found.scheduled_message_id))
     try_again(found.pk)
-    return changed(request, session)
+    return changed(request, session, "It is tried again.")
 
 
 @person_page("GET", "HEAD", "POST")
