@@ -1,25 +1,34 @@
-"""The page of past and coming slots in all conversations of a person: what needs them, then a week from now on."""
+"""The page of past and coming slots in all conversations of a person: what needs them, then a week from now on.
+
+Also the same slots as a calendar for other programs, at a secret address.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
+from math import ceil
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
 
 from automations.appointments.calendar import Entry, counted, tally, upcoming
 from automations.appointments.jobs import Kind
 from automations.appointments.panel import attention
 from automations.runs.describe import SlotState
 from automations.schedules.zone_files import zone_or_utc
+from interfaces.web.appointments.ics import Event, calendar_text
 from interfaces.web.conversation import to_the_letter
 from interfaces.web.pages import page, person, person_page
+from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.reads import selectors
+from sessions_app.tokens.issue import calendar_owner
 
 DAY = timedelta(days=1)
 DAYS = 7  # that are shown
@@ -106,3 +115,50 @@ def _zone(user: User) -> ZoneInfo:
     """The zone of the person's first agent: people have none of their own."""
     agent = selectors.agents(user).order_by("created_at", "pk").first()
     return zone_or_utc(agent.timezone if agent else "UTC")
+
+
+SINCE, UNTIL = timedelta(days=7), timedelta(days=62)  # of the calendar for other programs, from now
+MOST_EVENTS = 2_000  # of the past, and of what comes
+KINDS = (Kind.AUTOMATION, Kind.ROUTINE)  # beside messages
+READS = Rate(limit=30, seconds=600)  # of one user's calendar
+NAMED = {SlotState.FAILED, SlotState.MISSED}  # states that an event's name ends with
+
+
+@never_cache
+@require_safe
+def calendar(request: HttpRequest, token: str) -> HttpResponse:  # noqa: ARG001 - Django's signature
+    """The appointments of the user whose secret address this is, as iCalendar. 404 if there is none, 429."""
+    plain = "text/plain; charset=utf-8"
+    if (user := calendar_owner(token)) is None:
+        response = HttpResponse("There is no such calendar.\n", plain, status=404)
+    elif wait := take_allowance(f"calendar:{user.pk}", READS):
+        response = HttpResponse("Too many requests.\n", plain, status=429)
+        response.headers["Retry-After"] = str(ceil(wait))
+    else:
+        now = datetime.now(UTC)
+        response = HttpResponse(calendar_text(_events(user, now), now), "text/calendar; charset=utf-8")
+        response.headers["Content-Disposition"] = 'inline; filename="rondo.ics"'
+    response.headers["Referrer-Policy"] = "no-referrer"  # the address is the secret
+    return response
+
+
+def _events(user: User, now: datetime) -> Iterator[Event]:
+    """The slots by name. A day on which a job has many is one event; slots that were skipped are left out."""
+    zone = _zone(user)
+    parts = ((now - SINCE, now), (now, now + UNTIL))
+    found = [
+        entry
+        for since, until in parts
+        for entry in upcoming(user, since, until, zone=zone, kinds=KINDS, most=MOST_EVENTS)
+    ]
+    whole = {(each.id, each.at.date()): each.name for each in found if each.is_folded}
+    for (key, day), name in whole.items():
+        yield Event(uid=f"{key}:{day}", name=name, at=day)
+    seen = set()
+    for each in found:
+        uid = each.run_id if each.kind != Kind.MESSAGE else each.id
+        if (each.id, each.at.date()) in whole or each.state == SlotState.SKIPPED or uid in seen:
+            continue
+        seen.add(uid)
+        ended = f" ({each.state})" if each.state in NAMED else ""
+        yield Event(uid=uid, name=each.name + ended, at=each.at)
