@@ -23,6 +23,7 @@ from automations.appointments.jobs import (
     about_job,
     appointment_kind,
     appointment_state,
+    can_retry,
     has_failed,
     is_failing,
     job_facts,
@@ -197,7 +198,7 @@ def _of_message(message: ScheduledMessage, now: datetime) -> Appointment:
 MOST = 20  # notices of each kind
 SEARCHED = 200  # the latest conversations whose questions and deliveries are read
 ENDED_FOR = timedelta(days=7)  # how long the failure of a job that runs no more is reported
-LONGEST_TEXT = 200  # characters of a question
+LONGEST_TEXT = 1_000  # characters of a question
 _ORDER = ("question", "disabled", "preflight", "failing", "undeliverable")
 
 
@@ -208,6 +209,7 @@ class Notice(About):
     `kind`, `id`, `name`: the appointment; empty for deliveries, and for a question but the name of the automation that
     asks it. `at`: since when, if known.
     `question`: the id of one for consent to `calls`, which can be answered until `expires_at`; None: at any time.
+    `execution`: of the plan that asks `question_id`, and its `status`. `run_id`: a failed run that can be tried again.
     """
 
     what: str
@@ -216,6 +218,10 @@ class Notice(About):
     question: str = ""
     calls: Sequence[Mapping[str, Any]] = ()
     expires_at: datetime | None = None
+    execution: str = ""
+    question_id: str = ""
+    status: str = ""
+    run_id: str = ""
 
 
 def attention(user: AbstractBaseUser) -> list[Notice]:
@@ -296,7 +302,8 @@ def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]
         said = [describe_run(run, zone_or_utc(job.timezone)), cure_of(job, run)]
         said += [f"It runs at most once an hour. {ENDS_SLOWING}"] if health.is_slowed else []
         text = " ".join(filter(None, said))
-        yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
+        again = run.pk if run.state == RunState.FAILED and can_retry(job) else ""
+        yield Notice(what="failing", text=text, at=run.finished_at, run_id=again, **about_job(job))
     elif run is None and health.failures_in_a_row >= FAILING_AFTER:
         text = f"{health.failed_text}."
         yield Notice(what="failing", text=text, at=health.failing_since, **about_job(job))
@@ -329,13 +336,16 @@ def _latest(user: AbstractBaseUser) -> list[uuid.UUID]:
 def _questions(sessions: list[uuid.UUID]) -> Iterator[Notice]:
     mine = Q(session__in=sessions)
     shown = {"title": F("session__title"), "agent": F("session__agent__name"), "at": F("asked_at")}
-    plans = ExecutionState.objects.filter(mine, status__in=WAITING).annotate(text=F("question"), **shown)
+    plans = ExecutionState.objects.filter(mine, status__in=WAITING).annotate(
+        text=F("question"), execution=F("pk"), **shown
+    )
     chats = ConsentQuestion.objects.filter(mine, execution="", state=ConsentState.OPEN)
     asks = RunRecord.objects.filter(pk=OuterRef("run")).values("job__name")
     named = Coalesce(Subquery(asks), Value(""))
     chats = chats.annotate(question=F("pk"), name=named, **shown)
     fields = ("text", "at", "session_id", "title", "agent")
-    for rows, more in ((plans, ()), (chats, ("question", "calls", "expires_at", "name"))):
+    of_plan, of_call = ("execution", "question_id", "status"), ("question", "calls", "expires_at", "name")
+    for rows, more in ((plans, of_plan), (chats, of_call)):
         for row in rows.order_by("-asked_at").values(*fields, *more)[:MOST]:
             yield Notice(what="question", **row | {"text": one_line(row["text"], LONGEST_TEXT)})
 
