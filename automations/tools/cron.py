@@ -267,8 +267,9 @@ def _skip(context: ToolContext, arguments: dict[str, Any]) -> str:
         raise ToolFailed("slots must be a whole number")
     if slots is None and not until:
         slots = 1
-    skipped = skip_slots(job.pk, slots=slots, until=until or None)
-    return _done("Skipped runs of", skipped, f"Skipped to {at_text(skipped.clock.skipped_to, job.timezone)}.")
+    gap = skip_slots(job.pk, slots=slots, until=until or None)
+    to = f"Skipped to {at_text(gap.slots_to, job.timezone)}."
+    return _done("Skipped runs of", one_job(context, arguments), to)
 
 
 def _unskip(context: ToolContext, arguments: dict[str, Any]) -> str:

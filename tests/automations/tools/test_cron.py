@@ -299,7 +299,7 @@ def test_appointments_are_changed_paused_skipped_and_explained(person: Person) -
     assert "skipped" in cron(at, action="upcoming", until=(weekly + timedelta(days=1)).isoformat())
     cron(at, action="unskip", **one)
     assert (planned_for(job), RunRecord.objects.count()) == (weekly, 0)
-    with pytest.raises(ToolFailed, match="no coming slot"):
+    with pytest.raises(ToolFailed, match="still to come"):
         cron(at, action="unskip", **one)
     cron(at, action="skip", **one, slots=2)
     begun = datetime(2026, 1, 1, tzinfo=UTC)
