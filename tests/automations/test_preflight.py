@@ -309,7 +309,7 @@ def test_what_was_found_of_a_job_that_was_changed_meanwhile_is_not_stored(
 ) -> None:
     def changes(job: CronJob, _lists: Any) -> list[preflight.Problem]:
         update_job(job.pk, {"name": "Else"})
-        return [("bad_model", "An old one.")]
+        return [preflight.Problem("bad_model", "An old one.")]
 
     monkeypatch.setattr(preflight, "CHECKS", [changes])
     assert stage.check() == []
