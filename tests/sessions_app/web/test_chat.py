@@ -78,6 +78,7 @@ def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor) -> N
     expect(question).to_contain_text("erase")
     expect(question).to_contain_text("disk")
     expect(page.locator(".dot.ask")).to_be_visible()
+    expect(page.locator("#asking")).to_have_text("1 waiting for your answer")
     assert serious(page) == []
     visitor.model.answer_with(asked, ModelReply(text="It is gone."))
     question.get_by_role("button", name="Allow erase").click()
