@@ -82,6 +82,7 @@ def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) ->
     question = page.get_by_role("region", name="A question for you")
     expect(question).to_contain_text(job.name)
     expect(page.locator(".dot.ask")).to_be_visible()
+    expect(page.locator("#asking")).to_have_text("1 waiting for your answer")
     assert serious(page) == []
     expect(question.get_by_text("Remove “Bins” (every day at 09:00")).to_be_visible()
     expect(question.get_by_text(bins.pk)).to_be_hidden()
