@@ -61,7 +61,7 @@ def unskip(job_id: str, *, since: datetime | None = None, revision: int | None =
         clock, job = lock_job(job_id, revision)
         _must_be_bound(job)
         now = database_now()
-        after = now if since is None else max(now, since - TICK)
+        after = now if since is None or since <= now else since - TICK
         if clock.skipped_to is None or clock.skipped_to <= after:
             raise NothingToSkip("no skipped slot is still to come")
         plan, had_none = plan_of(job, clock.runs_started), clock.next_run_at is None

@@ -254,9 +254,8 @@ def pause(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpRespo
     form = PauseForm(_sent(request), initial={"paused_until": shown})
     if "preview" in request.GET:
         given = form.cleaned_data["paused_until"] if form.is_valid() else None
-        return _coming(
-            request, schedule_of(job), zone, after=given and given.replace(tzinfo=zone_or_utc(zone))
-        )
+        text = given.replace(tzinfo=zone_or_utc(zone)).isoformat() if given else ""
+        return _coming(request, schedule_of(job), zone, after=_instant(text))
 
     def store() -> Done:
         until = wall_time(form.cleaned_data["paused_until"])
