@@ -1,9 +1,9 @@
 # `make help` lists the targets. ARGS passes flags: make up ARGS="--port 9000"
 PYTHON ?= python3
 ARGS ?=
-# many tests run in one process per core, up to four; chosen tests run in one process, whichever tier they belong to
+# many tests run in one process per core, up to four; tests chosen by -k, -m or path run in one, whichever tier they belong to
 SPREAD = -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 10
-CHOSEN = $(if $(ARGS),,$(SPREAD) $(1))
+CHOSEN = $(if $(filter -k% -m% tests%,$(ARGS)),,$(SPREAD) $(1))
 PY := .venv/bin/python
 NODE_PACKAGES := .node
 READY := .venv/.ready
@@ -11,6 +11,7 @@ READY := .venv/.ready
 VERSION ?= 6.1
 DJANGO := .venv/django-$(VERSION)
 DEV := .venv/.ready-dev
+MUTATES := cosmic-ray==8.7.0 parso==0.8.7 stevedore==5.10.0
 LOCK_MARK := \# Every dependency
 LOCK_HEAD := $(LOCK_MARK) of a server, with the hashes of all its files. Made by "make lock" from pyproject.toml.
 UV_LOCK_HEAD := $(LOCK_MARK) of uv, which installs the others. Made by "make lock", as requirements.lock.
@@ -44,7 +45,7 @@ help: ## list the targets
 up: $(READY) ## start everything; Ctrl-C stops it (ARGS="--port 9000", ARGS=--help)
 	@$(PY) manage.py up $(ARGS)
 
-test: $(DEV) ## test each rule, in minutes (ARGS="-k name" and other flags of pytest choose among all tests)
+test: $(DEV) ## test each rule, in minutes (ARGS="-k name" or a path chooses among all tests; ARGS takes any flag of pytest)
 	@$(PY) -m pytest $(call CHOSEN,-m "not full" --longest 5) $(ARGS)
 
 test-all: $(DEV) node-tools-if-any ## run all tests
@@ -61,7 +62,8 @@ broken-rules: $(DEV) ## break rules of docs/rules.md on purpose and check that t
 	@$(PY) -m tests.broken_rules $(ARGS)
 
 mutants: $(DEV) ## change the core at random and count the changes that the tests notice (ARGS="--count 50 --seed 30", ARGS=--help)
-	@[ -d .venv/mutants ] || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target .venv/mutants 'cosmic-ray>=8.7,<9' parso stevedore
+	@[ -e .venv/mutants/.ready ] || { $(PY) -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --target .venv/mutants \
+		$(MUTATES) && touch .venv/mutants/.ready; }
 	@PYTHONPATH=.venv/mutants $(PY) -m tests.mutants $(ARGS)
 
 evals: $(DEV) ## play twenty conversations with a real model; costs tokens (ARGS=--renew, ARGS=--help)

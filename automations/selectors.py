@@ -417,7 +417,7 @@ def scheduled_message(user: AbstractBaseUser, message_id: str) -> ScheduledMessa
 
 
 def beats_seen() -> int:
-    """The number of beats that listen for edits, by their database connections. For operators."""
+    """How many beats listen for edits, counted by their database connections. For operators."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query = %s",

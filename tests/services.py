@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -36,6 +36,21 @@ def _start_missing(*, distributes: bool) -> None:
         os.environ["DATABASE_URL"] = _no_postgres() if distributes else _start_postgres()
     if not os.environ.get("CELERY_BROKER_URL"):
         os.environ["CELERY_BROKER_URL"] = _start_valkey()
+    elif "PYTEST_XDIST_WORKER" not in os.environ:
+        _refuse_used_queues(os.environ["CELERY_BROKER_URL"], range(1, 5) if distributes else ())
+
+
+def _refuse_used_queues(url: str, databases: Iterable[int]) -> None:
+    """The tests empty the database of a broker that was named, so it must hold nothing. UsageError."""
+    import redis
+
+    for each in [with_database(url, str(number)) for number in databases] or [url]:
+        if each.startswith("redis") and redis.Redis.from_url(each).dbsize():
+            place = urlsplit(each)
+            raise pytest.UsageError(
+                f"CELERY_BROKER_URL: the tests would empty the database {place.path[1:] or 0} of"
+                f" {place.hostname}:{place.port or 6379}, which holds keys; name another one or empty it"
+            )
 
 
 def _no_postgres() -> str:

@@ -71,7 +71,7 @@ def learning(key: str) -> Iterator[Lesson]:
 
 
 def learn(key: str, most: int) -> None:
-    """Keep a smaller limit for a model that rejected a longer request."""
+    """Note `most` tokens as the limit of a model that rejected a longer request."""
     _learned[key] = max(most, LEAST_LEARNED)
     while len(_learned) > MOST_LEARNED:
         _learned.popitem(last=False)

@@ -110,7 +110,8 @@ class Appointment(Explanation):
 
 
 def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appointment]:
-    """The appointments of a session, and of the primary session that it shows: failing first, then by time. NotFound.
+    """The appointments of a session, and of the primary one that a unified thread shows: failing ones first, then by
+    their next slot. NotFound.
 
     The number of statements does not depend on the number of appointments.
     """

@@ -36,7 +36,7 @@ _TITLE = re.compile(r'"title"\s*:\s*"((?:[^"\\\n]|\\.)*)"')
 
 
 class BadRepair(AutomationsError):
-    """The repair is not valid: the document is not corrupted, still would be, or tasks would be lost or added."""
+    """Refused: the document is not corrupted, or the repair leaves it corrupted or loses or adds tasks."""
 
     code = "bad_repair"
 

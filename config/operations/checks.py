@@ -419,7 +419,7 @@ def _fires(expr: str, zone: str) -> bool:
 
 
 def plans() -> Finding:
-    """Every enabled job with slots left has its next slot in its clock; a system job always has slots left."""
+    """Finds enabled jobs that have slots left and no next one; a system job always has slots left."""
     rows = JobClock.objects.filter(next_run_at__isnull=True, job__enabled=True).select_related("job")
     idle = rows.order_by("-pk")[:MOST_LOOKED_AT].iterator()
     lost = [clock.pk for clock in idle if clock.job.system_event or _has_slots(clock)]

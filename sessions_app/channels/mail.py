@@ -25,7 +25,7 @@ SUBJECT = 78  # characters
 
 
 class Email:
-    """Sends to one mailbox. Message-ID is the same in every attempt, so that mail programs show repeats once."""
+    """Mails one address. Message-ID is the same in every attempt, so that mail programs show repeats once."""
 
     name = "email"
 

@@ -135,7 +135,7 @@ def usable(row: Connection) -> Usable:
 
 
 def reach(user_id: int) -> Reach:
-    """The addresses that a user's connections may have. Those of the server may have any."""
+    """The addresses that a user's connections may have. The server's connections may have any address."""
     hosts = frozenset(host.lower() for host in settings.RONDO_CONNECTION_HOSTS)
     return Reach(hosts=hosts, user=str(user_id))
 

@@ -3,9 +3,11 @@
 `{"run": {"tokens": 20000, "usd": "0.50"}, "day": {…}, "month": {…}}`: each key is optional. A run is a slot with all
 its attempts, or one message.
 
-Where a new cap goes: a period into `PERIODS` and `period_of`; a subject into `SCOPES`, and into `budgets_of` and
-`register_caps` of `agents/budgets.py`, with a column `limits`; a unit beside tokens and dollars into `_checked` and
-`cap_rows`, `Amount` of `agent_core/spending.py`, `models/spending.py` and the functions of its migration.
+Where a new cap goes: a period into `PERIODS`, `WORDS` and `period_of`, the forms that name the three
+(`interfaces/web/appointments/forms.py`, `templates/web/appointments/caps.html`), `CapsOut` of the API and the texts
+that `git grep -iE "day (and|or) month"` finds; a subject into `SCOPES`, and into `budgets_of` and `register_caps` of
+`agents/budgets.py`, with a column `limits`; a unit beside tokens and dollars into `_checked` and `cap_rows`, `Amount`
+of `agent_core/spending.py`, `models/spending.py` and the functions of its migration.
 """
 
 from __future__ import annotations
@@ -135,8 +137,10 @@ def period_of(period: str, zone: str, now: datetime) -> tuple[str, datetime | No
     today = now.astimezone(clock).date()
     if period == DAY:
         return today.isoformat(), _midnight(today + timedelta(days=1), clock)
-    following = (today.replace(day=1) + timedelta(days=32)).replace(day=1)
-    return f"{today:%Y-%m}", _midnight(following, clock)
+    if period == MONTH:
+        following = (today.replace(day=1) + timedelta(days=32)).replace(day=1)
+        return f"{today:%Y-%m}", _midnight(following, clock)
+    raise ValueError(period)
 
 
 def _clock(zone: str) -> ZoneInfo:
