@@ -95,8 +95,11 @@ class Publisher:
         """Send the whole text of a running answer again, for processes that lack a part of it."""
         with self._changed:
             if texts := self._texts.get(turn):
-                again = {(of, TEXT): [text] for of, text in texts.items()}
-                self._live = again | {each: said for each, said in self._live.items() if each not in again}
+                later = {
+                    key: said for key, said in self._live.items() if key[0] not in texts or key[1] != TEXT
+                }
+                self._live = {(of, TEXT): [text] for of, text in texts.items()}
+                self._live |= later
                 self._wake()
 
     def forget(self, turn: int) -> None:
