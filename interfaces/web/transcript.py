@@ -217,9 +217,8 @@ def _entry(
 ) -> ShownMessage:
     about = row.metadata
     who, text = _who(row), row.content
-    if about.get("closure") == "cancelled" and text == STOPPED:
-        text = ""  # its chip says it
-    if who == "agent" and not has_visible(text):
+    is_in_chip = about.get("closure") == "cancelled" and text == STOPPED
+    if is_in_chip or (who == "agent" and not has_visible(text)):
         text = ""
     if who == "automation" and text.startswith(TRIGGER):
         text = text.partition("\n\n")[2]
