@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
 
@@ -19,6 +20,7 @@ from interfaces.web import transcript
 from interfaces.web.conversation_calls import DOING
 from interfaces.web.pages import (
     Listing,
+    back_to_upcoming,
     conversations,
     fragment,
     latest,
@@ -262,7 +264,8 @@ def allow_or_refuse(request: HttpRequest, question_id: str) -> HttpResponse:
     content = "yes" if request.POST.get("answer") == "yes" else "no"
     with _once(question.session_id, question.pk, content):
         questions.answer_consent(question, content)
-    return _done(request, question.session_id)
+    said = "Allowed." if content == "yes" else "Refused."
+    return back_to_upcoming(request, said) or _done(request, question.session_id)
 
 
 @person_page("POST")
@@ -275,7 +278,7 @@ def answer_plan(request: HttpRequest, execution_id: str) -> HttpResponse:
         if not question:
             raise NotWaiting
         questions.answer_question(execution, content, question=question)
-    return _done(request, execution.session_id)
+    return back_to_upcoming(request, "Answered.") or _done(request, execution.session_id)
 
 
 @contextmanager
@@ -303,6 +306,8 @@ def rename(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 def archive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Archive the conversation: it can be read, and takes no messages."""
     archive_session(selectors.session(person(request), session_id))
+    undo = reverse("unarchive", args=[session_id])
+    messages.success(request, "The conversation is archived. Its automations do not run.", extra_tags=undo)
     return leave_to(request, reverse("conversation", args=[session_id]))
 
 
@@ -310,6 +315,9 @@ def archive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 def unarchive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Open an archived conversation again."""
     unarchive_session(selectors.session(person(request), session_id))
+    messages.success(
+        request, "The conversation is open again.", extra_tags=reverse("archive", args=[session_id])
+    )
     return leave_to(request, reverse("conversation", args=[session_id]))
 
 
@@ -327,11 +335,13 @@ def delete_conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResp
     deletion = delete_session(session.pk, with_dependents=request.POST.get("delete_automations") == "yes")
     if not deletion.deleted:
         return _deletion_page(request, session, status=409)
+    messages.success(request, f"“{title_of(session)}” is deleted.")
     return leave_to(request, reverse("home"))
 
 
 def _deletion_page(request: HttpRequest, session: Any, status: int = 200) -> HttpResponse:
     """The page that asks before a conversation is deleted. BadInput for a conversation that cannot be."""
     must_be_deletable(session)
-    along = {"blockers": blockers_of(session.pk), "messages": companions_of(session.pk)}
-    return page(request, "delete.html", status=status, session=session, title=title_of(session), **along)
+    along = {"blockers": blockers_of(session.pk), "scheduled": companions_of(session.pk)}
+    about = {"title": title_of(session), "can_write": can_write(session)}
+    return page(request, "delete.html", status=status, session=session, **about, **along)

@@ -42,6 +42,8 @@ of_conversation = [
     path("automations/<key:job_id>/", panel.change, name="change-automation"),
     path("routines/<key:job_id>/", panel.change_routine, name="change-routine"),
     path("automations/<key:job_id>/skip/", panel.skip_next, name="skip-slot"),
+    path("automations/<key:job_id>/unskip/", panel.take_skip_back, name="unskip"),
+    path("automations/<key:job_id>/pause/", panel.pause, name="pause"),
     path("messages/later/", panel.later, name="later"),
     path("messages/<key:message_id>/withdraw/", panel.withdraw, name="withdraw-message"),
 ]
@@ -86,6 +88,7 @@ urlpatterns = [
     path("questions/<key:question_id>/answer/", conversation.allow_or_refuse, name="answer-consent"),
     path("executions/<key:execution_id>/answer/", conversation.answer_plan, name="answer-plan"),
     path("upcoming/", upcoming.week, name="upcoming"),
+    path("calendar/<str:token>.ics", upcoming.calendar, name="calendar"),
     path("agents/", agent_list, name="agents"),
     path("agents/-/tests/<key:message_id>/", channels.test_state, name="test-channel-state"),
     path("agents/<key:name>/", include(of_agent)),
@@ -97,4 +100,5 @@ urlpatterns = [
     path("account/password/", account.password_form, name="account-password"),
     path("account/tokens/", account.make_token, name="account-tokens"),
     path("account/tokens/<slug:token_id>/revoke/", account.revoke_token, name="account-token-revoke"),
+    path("account/calendar/", account.change_calendar, name="account-calendar"),
 ]

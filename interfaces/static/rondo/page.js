@@ -2,6 +2,7 @@
 
 import "./press.js";
 import "./reading.js";
+import "./toast.js";
 
 const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FIELDS = { weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "longOffset" };
@@ -104,10 +105,10 @@ document.addEventListener("htmx:responseError", (event) => {
 document.addEventListener("htmx:sendError", (event) => sayAway(event, "cannot be reached"));
 document.addEventListener("htmx:timeout", (event) => sayAway(event, "does not answer"));
 document.addEventListener("click", (event) => { if (event.target.closest("[data-close-panel]")) closePanel(); });
+const hasFields = (form) => form?.querySelector("input:not([type=hidden]), select, textarea"); // what was typed is not thrown away
 document.addEventListener("keydown", (event) => {
   const { target } = event;
-  if (event.key !== "Escape" || !(target === document.body || target.closest("#panel"))) return;
-  if (!target.closest("form")?.querySelector("input:not([type=hidden]), select, textarea")) closePanel(); // what is typed stays
+  if (event.key === "Escape" && (target === document.body || target.closest("#panel")) && !hasFields(target.closest("form"))) closePanel();
 });
 document.querySelector(".search")?.addEventListener("submit", (event) => event.preventDefault()); // the list shows what is found
 
