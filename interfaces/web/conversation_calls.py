@@ -22,7 +22,7 @@ _WORDS = {
     "cron add": ("adding", "added", _APPOINTMENT),
     "cron list": ("listing", "listed", "the appointments"),
     "cron change": ("changing", "changed", _APPOINTMENT),
-    "cron move": ("moving", "moved", _APPOINTMENT),
+    "cron upcoming": ("looking up", "looked up", "what is due"),
     "cron pause": ("pausing", "paused", _APPOINTMENT),
     "cron resume": ("resuming", "resumed", _APPOINTMENT),
     "cron skip": ("skipping", "skipped", "a run"),
