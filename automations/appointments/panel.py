@@ -6,7 +6,7 @@ Reads only, each limited to the user who asks.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -69,6 +69,7 @@ from sessions_app.single_line import one_line
 from sessions_app.tokens.reach import in_sessions
 
 NEXT = 3  # coming slots of an appointment
+MOST_MADE = 100  # appointments of each kind that turns made
 _STATES = {MessageStatus.PENDING: "scheduled", MessageStatus.SENT: "done"}
 _FAR = datetime.max.replace(tzinfo=UTC)
 
@@ -123,6 +124,25 @@ def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appoi
     texts = ScheduledMessage.objects.filter(session__owner_id=user.pk, session_id__in=sessions)
     found += [_of_message(each, now) for each in shown_messages(texts, now)]
     return sorted(found, key=lambda each: (not each.is_failing, each.next[0] if each.next else _FAR, each.id))
+
+
+def appointments_made(user: AbstractBaseUser, turns: Collection[int]) -> dict[int, list[Appointment]]:
+    """By turn: the user's appointments that it made and that still exist, the oldest first.
+
+    These are stored facts: what a turn promises in words is no appointment (rule 11.8).
+    """
+    found: dict[int, list[Appointment]] = {}
+    jobs = list(job_rows(user).filter(created_by_turn__in=turns).order_by("created_at", "pk")[:MOST_MADE])
+    for facts in job_facts(jobs) if jobs else ():
+        found.setdefault(facts.job.created_by_turn_id, []).append(_of_job(facts))
+    rows = ScheduledMessage.objects.filter(session__owner_id=user.pk, created_by_turn__in=turns)
+    rows = rows.exclude(status=MessageStatus.CANCELLED).order_by("created_at", "pk")
+    texts = list(with_run(rows)[:MOST_MADE])
+    if texts:
+        now = database_now()
+        for message in texts:
+            found.setdefault(message.created_by_turn_id or 0, []).append(_of_message(message, now))
+    return found
 
 
 def is_of_session(user: AbstractBaseUser, session_id: uuid.UUID, kind: str, appointment_id: str) -> bool:

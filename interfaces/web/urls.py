@@ -24,6 +24,7 @@ of_conversation = [
     path("messages/", conversation.send_message, name="send"),
     path("older/", conversation.older, name="older"),
     path("updates/", conversation.updates, name="updates"),
+    path("made/<int:turn_id>/", conversation.made, name="made"),
     path("read/", conversation.read, name="read"),
     path("title/", conversation.rename, name="rename"),
     path("archive/", conversation.archive, name="archive"),
