@@ -50,7 +50,7 @@ from interfaces.web.appointments.forms import (
 )
 from interfaces.web.conversation import can_write
 from interfaces.web.pages import fragment, given_revision, page, person, person_page, title_of, whole_number
-from sessions_app.agents.edit import known_zones
+from sessions_app.agents.zones import known_zones
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
