@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -215,20 +215,25 @@ class Notice(About):
     expires_at: datetime | None = None
 
 
-def attention(user: AbstractBaseUser) -> list[Notice]:
+def attention(user: AbstractBaseUser, zone: tzinfo = UTC) -> list[Notice]:
     """Return the notices for the user: questions first, then appointments that are disabled, cannot run or fail, then
-    undelivered answers.
+    undelivered answers. Their sentences are on the clock of this zone.
 
     At most 20 of each. The number of statements does not depend on how many there are.
     """
     now = database_now()
     latest = _latest(user)
-    found = [*_of_jobs(user, now), *_of_messages(user, now), *_questions(latest), *_undelivered(latest)]
+    found = [
+        *_of_jobs(user, now, zone),
+        *_of_messages(user, now, zone),
+        *_questions(latest),
+        *_undelivered(latest),
+    ]
     by_what = {what: [each for each in found if each.what == what] for what in _ORDER}
     return [notice for what in _ORDER for notice in by_what[what][:MOST]]
 
 
-def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
+def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[Notice]:
     troubled = Q(enabled=True) | ~Q(fault="") | Q(health__paused_reason__gt="")
     jobs: list[Any] = list(job_rows(user).filter(troubled)[:MOST_JOBS])
     failed = [job.ended_run for job in jobs if has_failed(job)]
@@ -242,7 +247,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
             yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
             continue
         yield from _held_back(job, newest.get(job.pk, ()), bool(problems_of(job)))
-        yield from _failing(job, runs.get(job.ended_run) if has_failed(job) else None, now)
+        yield from _failing(job, runs.get(job.ended_run) if has_failed(job) else None, now, zone)
         known = problems_of(job)
         for each in known:
             since = datetime.fromisoformat(each["since"])
@@ -277,12 +282,12 @@ def _held_back(job: Any, runs: Sequence[RunRecord], is_told: bool) -> Iterator[N
         yield Notice(what="failing", text=last.error, at=last.finished_at, **about_job(job))
 
 
-def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]:
+def _failing(job: Any, run: RunRecord | None, now: datetime, zone: tzinfo) -> Iterator[Notice]:
     """`run`: the last one if it failed; without it the last ones may lack something."""
     health = health_of(job)
     if run is not None and _is_current(job, run, now):
         cure = "" if problems_of(job) else CURES.get(run.reason, "")
-        text = f"{describe_run(run, zone_or_utc(job.timezone))} {cure}".rstrip()
+        text = f"{describe_run(run, zone)} {cure}".rstrip()
         yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
     elif run is None and health.failures_in_a_row >= FAILING_AFTER:
         text = f"{health.failed_text}."
@@ -295,14 +300,14 @@ def _is_current(job: Any, run: RunRecord, now: datetime) -> bool:
     return job.clock.next_run_at is not None or (ended is not None and ended > now - ENDED_FOR)
 
 
-def _of_messages(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
+def _of_messages(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[Notice]:
     rows = ScheduledMessage.objects.filter(
         session__owner_id=user.pk, status=MessageStatus.FAILED, updated_at__gt=now - RECENT
     )
     for message in with_run(rows).order_by("-updated_at", "pk")[:MOST]:
         yield Notice(
             what="undeliverable",
-            text=message_now(message, now),
+            text=message_now(message, now, zone),
             at=message.updated_at,
             **about_message(message),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
@@ -28,7 +28,7 @@ from automations.jobs.edit import (
     update_job,
 )
 from automations.jobs.failing import try_again
-from automations.models import CronJob, RunRecord
+from automations.models import CronJob, RunRecord, ScheduleKind
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
 from automations.runs.describe import slot_of
@@ -46,10 +46,19 @@ from interfaces.web.appointments.forms import (
     beside_field,
     in_words,
     own_settings,
-    wall_time,
 )
+from interfaces.web.appointments.moments import ClockForm, next_hour
 from interfaces.web.conversation import can_write
-from interfaces.web.pages import fragment, given_revision, page, person, person_page, title_of, whole_number
+from interfaces.web.pages import (
+    clock_of,
+    fragment,
+    given_revision,
+    page,
+    person,
+    person_page,
+    title_of,
+    whole_number,
+)
 from sessions_app.agents.zones import known_zones
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Session
@@ -219,9 +228,9 @@ COMING = 5  # times that are shown while one types
 def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Make an automation."""
     session = session_of(person(request), session_id)
-    zone = session.agent.timezone
-    start = {"timezone": zone, "at": _next_hour(zone), "message": request.GET.get("message", "")[:1000]}
-    form = AutomationForm(_sent(request), initial=start)
+    clock = _clock(request, session)
+    start = {"at": next_hour(clock), "message": request.GET.get("message", "")[:1000]}
+    form = AutomationForm(_sent(request), clock=clock, initial=start | {"timezone": session.agent.timezone})
     is_meant = request.POST.get("allow_duplicate") == "yes"
 
     def store() -> object:
@@ -235,9 +244,9 @@ def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResp
     """Change an automation. Only the fields that differ are replaced."""
     session = session_with(request, session_id, Kind.AUTOMATION, job_id)
     job = _job(selectors.automation_to_change(person(request), job_id).id)
-    zone, seen = job.agent.timezone, given_revision(request)
-    start = {"timezone": zone, "at": _next_hour(zone)}  # of the other ways to repeat
-    form = ChangeForm(_sent(request), initial=start | ChangeForm.stored(job))
+    clock, seen = _clock(request, session), given_revision(request)
+    start = {"timezone": job.agent.timezone, "at": next_hour(clock)}  # of the other ways to repeat
+    form = ChangeForm(_sent(request), clock=clock, initial=start | ChangeForm.stored(job, clock))
     return _answer(
         request,
         session,
@@ -253,9 +262,9 @@ def change_routine(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> 
     """Change a routine. Only the fields that differ are replaced."""
     session = session_with(request, session_id, Kind.ROUTINE, job_id)
     job = _job(routine_reads.routine(person(request), job_id).id)
-    seen = given_revision(request)
-    start = {"timezone": job.timezone, "at": _next_hour(job.agent.timezone)}
-    form = RoutineForm(_sent(request), initial=start | RoutineForm.stored(job))
+    clock, seen = _clock(request, session), given_revision(request)
+    start = {"timezone": job.timezone, "at": next_hour(clock)}
+    form = RoutineForm(_sent(request), clock=clock, initial=start | RoutineForm.stored(job, clock))
     return _answer(
         request,
         session,
@@ -270,12 +279,12 @@ def change_routine(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> 
 def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Schedule a fixed text."""
     session = session_of(person(request), session_id)
-    form = LaterForm(_sent(request), initial={"send_at": _next_hour(session.agent.timezone)})
+    clock = _clock(request, session)
+    form = LaterForm(_sent(request), clock=clock, initial={"send_at": next_hour(clock)})
 
     def store() -> object:
         text = form.cleaned_data["message_text"].replace("\r\n", "\n")
-        at = wall_time(form.cleaned_data["send_at"])
-        return schedule_in_thread(session_id, send_at=at, message_text=text)
+        return schedule_in_thread(session_id, send_at=form.instant("send_at"), message_text=text)
 
     return _answer(request, session, form, store, "later.html")
 
@@ -287,8 +296,10 @@ def coming(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     form = ScheduleForm(request.POST)
     found, error, zone, now = None, "", session.agent.timezone, datetime.now(UTC)
     if form.is_valid():
+        given = form.cleaned_data["schedule"]
+        zone = _clock(request, session) if given["kind"] == ScheduleKind.AT else zone
         try:
-            schedule = parse_api_schedule(form.cleaned_data["schedule"], zone, now)
+            schedule = parse_api_schedule(given, zone, now)
             found = preview(schedule, now, COMING, zone=zone)
         except BadJob as refused:
             error = str(refused)
@@ -309,7 +320,7 @@ def _sent(request: HttpRequest) -> QueryDict | None:
 def _answer(
     request: HttpRequest,
     session: Session,
-    form: forms.Form,
+    form: ClockForm,
     store: Callable[[], object],
     part: str,
     job: CronJob | None = None,
@@ -320,7 +331,7 @@ def _answer(
     context: dict[str, Any] = {
         "form": form,
         "job": job,
-        "zone": session.agent.timezone,
+        "clock_note": f"The clock of {form.clock}.",
         "zones": sorted(known_zones()),
         "is_duplicate": form.has_error(NON_FIELD_ERRORS, DuplicateJob.code),
     }
@@ -351,7 +362,7 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
     return True
 
 
-def _next_hour(zone: str) -> datetime:
-    """The wall time of the next full hour there."""
-    local = datetime.now(zone_or_utc(zone)) + timedelta(hours=1)
-    return local.replace(minute=0, second=0, microsecond=0, tzinfo=None)
+def _clock(request: HttpRequest, session: Session) -> str:
+    """The zone that typed instants are read in: the person's, or the agent's while theirs is not known."""
+    named = request.POST.get("clock", "")  # by the label of the form that was sent
+    return named if named in known_zones() else str(clock_of(request) or zone_or_utc(session.agent.timezone))

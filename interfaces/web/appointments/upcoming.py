@@ -15,7 +15,7 @@ from automations.appointments.calendar import Entry, upcoming, worst_state
 from automations.appointments.panel import attention
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.conversation import to_the_letter
-from interfaces.web.pages import page, person, person_page
+from interfaces.web.pages import clock_of, page, person, person_page
 from sessions_app.reads import selectors
 
 DAYS = 7  # that are shown; the first is yesterday
@@ -28,7 +28,7 @@ COUNT_WIDTH = 20  # that a count beside a mark takes, in the same units
 def week(request: HttpRequest) -> HttpResponse:
     """The week from `?from=2026-11-24`, by default from yesterday."""
     user = person(request)
-    zone = _zone(user)
+    zone = clock_of(request) or _zone(user)
     now = datetime.now(zone)
     first = _first_day(request.GET.get("from", ""), now.date())
     end = first + timedelta(days=DAYS)
@@ -37,7 +37,7 @@ def week(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "attention": [
             replace(each, calls=to_the_letter(each.calls), title=each.title or each.agent)
-            for each in attention(user)
+            for each in attention(user, zone)
         ],
         "days": days,
         "is_empty": not entries,
@@ -124,6 +124,6 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
 
 
 def _zone(user: User) -> ZoneInfo:
-    """The zone of the person's first agent: people have none of their own."""
+    """The zone of the person's first agent, as long as their own is not known."""
     agent = selectors.agents(user).order_by("created_at", "pk").first()
     return zone_or_utc(agent.timezone if agent else "UTC")
