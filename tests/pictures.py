@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState
 from automations.scheduled_messages import MessageToSchedule, schedule_message
+from sessions_app.agents.zones import set_zone
 from sessions_app.models import Agent, Message, Session
 from sessions_app.models.message import BY_AUTOMATION
 from tests.animation import animated
@@ -54,6 +55,7 @@ def story(visitor: Visitor) -> Session:
     """Conversations and appointments with a past. The one that is shown comes last."""
     Agent.objects.filter(pk=visitor.person.agent.pk).update(timezone=ZONE)
     visitor.person.agent.timezone = ZONE
+    set_zone(visitor.person.user.pk, ZONE)
     for title, said, answer in reversed(OTHERS):
         tell(visitor.person.session(title=title), [("user", said, {}, {}), ("assistant", answer, {}, {})])
     session: Session = visitor.person.session(title="Every morning")

@@ -249,7 +249,7 @@ def _messages(user: AbstractBaseUser, since: datetime, until: datetime, zone: tz
             at=message.send_at.astimezone(zone),
             until=None,
             state=slots[0].state if slots else SlotState.NEXT,
-            text=message_now(message, now),
+            text=message_now(message, now, zone),
             run_id=slots[0].run_id if slots else "",
             turn_id=slots[0].turn_id if slots else None,
         )

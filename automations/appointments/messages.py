@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 from django.db.models import Prefetch, Q, QuerySet
@@ -73,9 +73,9 @@ def is_to_come(message: ScheduledMessage) -> bool:
     return message.status == MessageStatus.PENDING and message.taken_at is None
 
 
-def message_now(message: ScheduledMessage, now: datetime) -> str:
-    """The current state in one sentence."""
-    zone = zone_or_utc(zone_name(message))
+def message_now(message: ScheduledMessage, now: datetime, zone: tzinfo | None = None) -> str:
+    """The current state in one sentence, on the clock of this zone, by default its agent's."""
+    zone = zone or zone_or_utc(zone_name(message))
     match message.status:
         case MessageStatus.SENT:
             return f"Sent: {when(message.sent_at or message.send_at, zone)}."

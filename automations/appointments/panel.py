@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -244,20 +244,25 @@ class Notice(About):
     run_id: str = ""
 
 
-def attention(user: AbstractBaseUser) -> list[Notice]:
+def attention(user: AbstractBaseUser, zone: tzinfo = UTC) -> list[Notice]:
     """Return the notices for the user: questions first, then appointments that are disabled, cannot run or fail, then
-    undelivered answers.
+    undelivered answers. Their sentences are on the clock of this zone.
 
     At most 20 of each. The number of statements does not depend on how many there are.
     """
     now = database_now()
     latest = _latest(user)
-    found = [*_of_jobs(user, now), *_of_messages(user, now), *_questions(latest), *_undelivered(latest)]
+    found = [
+        *_of_jobs(user, now, zone),
+        *_of_messages(user, now, zone),
+        *_questions(latest),
+        *_undelivered(latest),
+    ]
     by_what = {what: [each for each in found if each.what == what] for what in _ORDER}
     return [notice for what in _ORDER for notice in by_what[what][:MOST]]
 
 
-def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
+def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[Notice]:
     troubled = Q(enabled=True) | ~Q(fault="") | Q(health__paused_reason__gt="")
     jobs: list[Any] = list(job_rows(user).filter(troubled)[:MOST_JOBS])
     failed = [job.ended_run for job in jobs if has_failed(job)]
@@ -273,7 +278,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         known = problems_of(job)
         yield from _held_back(job, newest.get(job.pk, ()), bool(known))
         ended = runs.get(job.ended_run) if has_failed(job) else None
-        failing = [*_failing(job, repeated.get(job.pk) or ended, now)]
+        failing = [*_failing(job, repeated.get(job.pk) or ended, now, zone)]
         yield from failing
         for each in known:
             if failing and each["code"] in MODEL_CODES:
@@ -315,11 +320,11 @@ def _held_back(job: Any, runs: Sequence[RunRecord], is_told: bool) -> Iterator[N
         yield Notice(what="failing", text=last.error, at=last.finished_at, **about_job(job))
 
 
-def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]:
+def _failing(job: Any, run: RunRecord | None, now: datetime, zone: tzinfo) -> Iterator[Notice]:
     """`run`: the last one if it failed; without it the last ones may lack something."""
     health = health_of(job)
     if run is not None and _is_current(job, run, now):
-        said = [describe_run(run, zone_or_utc(job.timezone)), cure_of(job, run)]
+        said = [describe_run(run, zone), cure_of(job, run)]
         said += [f"It runs at most once an hour. {ENDS_SLOWING}"] if health.is_slowed else []
         text = " ".join(filter(None, said))
         again = run.pk if run.state == RunState.FAILED and can_retry(job) else ""
@@ -335,14 +340,14 @@ def _is_current(job: Any, run: RunRecord, now: datetime) -> bool:
     return job.clock.next_run_at is not None or ended > now - ENDED_FOR
 
 
-def _of_messages(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
+def _of_messages(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[Notice]:
     rows = ScheduledMessage.objects.filter(
         session__owner_id=user.pk, status=MessageStatus.FAILED, updated_at__gt=now - RECENT
     )
     for message in with_run(rows).order_by("-updated_at", "pk")[:MOST]:
         yield Notice(
             what="undeliverable",
-            text=message_now(message, now),
+            text=message_now(message, now, zone),
             at=message.updated_at,
             **about_message(message),
         )

@@ -19,7 +19,7 @@ from automations.jobs.clock import (
     start_clock,
 )
 from automations.jobs.edit import save_columns
-from automations.models import CronJob, JobClock, JobKind, Source
+from automations.models import CronJob, JobClock, JobKind, ScheduledMessage, Source
 from automations.schedules.plan import offset_of_agent, schedule_columns
 from automations.schedules.schedule import CronSchedule, EverySchedule, whole_milliseconds
 from sessions_app.models import Agent
@@ -81,6 +81,11 @@ class SystemJobs:
                 columns |= {"enabled": enabled, "fault": ""}
             change_system_job(job, columns, database_now())
         transaction.on_commit(notify_beats, robust=True)
+
+    def is_used(self, agent_id: int) -> bool:
+        """Whether anything but system jobs is planned for the agent."""
+        jobs = CronJob.objects.filter(agent_id=agent_id).exclude(source=Source.SYSTEM)
+        return jobs.exists() or ScheduledMessage.objects.filter(session__agent_id=agent_id).exists()
 
 
 def _make(agent: Agent, event: str, columns: dict[str, Any], now: datetime) -> None:

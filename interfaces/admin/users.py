@@ -32,6 +32,7 @@ from interfaces.admin.agents import CappedForm
 from interfaces.admin.base import PageAdmin, ReadOnlyAdmin, VerbAdmin
 from interfaces.admin.deletion import TwoStepDelete, jobs_of
 from interfaces.admin.panels import Panel, link, spent_panel, used_panel
+from sessions_app.agents.zones import zone_of
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent, ApiToken, Reservation, Spending, Turn, UserLimits
 from sessions_app.reads.usage import total_of
@@ -55,7 +56,8 @@ class UserLimitsForm(CappedForm[UserLimits]):
 
 
 def panels_of_user(user_id: int) -> Iterable[Panel]:
-    """A user's caps, what is spent of them, and what all agents of the user used."""
+    """A user's time zone and caps, what is spent of them, and what all agents of the user used."""
+    yield Panel(title="Settings", headers=["time zone"], rows=[[zone_of(user_id) or "not known"]])
     if (stored := UserLimits.objects.filter(pk=user_id).first()) is not None:
         yield Panel(title="Caps", headers=["all"], rows=[[link(stored, caps_text(stored.limits) or "none")]])
         yield from spent_panel(budget_of("user", user_id, stored.limits))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
 from math import ceil
@@ -36,6 +37,8 @@ from django.views.decorators.http import require_http_methods
 from interfaces.http.client_address import network_of
 from interfaces.http.errors.pages import error_page, wants_page
 from interfaces.http.watchers import is_on_this_machine
+from sessions_app.agents.edit import take_zone
+from sessions_app.exceptions import BadInput
 from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.models import SignInLink
 from sessions_app.tokens.issue import hashed, new_secret
@@ -193,7 +196,14 @@ def _sign_in(request: HttpRequest, token: str) -> HttpResponse:
         link.used_at = Now()
         link.save(update_fields=["used_at"])
         login(request, link.user, backend=settings.AUTHENTICATION_BACKENDS[0])
+    take_browser_zone(request, link.user.pk)
     return HttpResponseRedirect("/", status=303)
+
+
+def take_browser_zone(request: HttpRequest, user_id: int) -> None:
+    """Keep the time zone that the browser has sent, unless one is kept. One that is not known is left out."""
+    with suppress(BadInput):
+        take_zone(user_id, request.POST.get("timezone", ""))
 
 
 def _valid_links(token: str) -> QuerySet[SignInLink]:

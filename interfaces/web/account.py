@@ -14,12 +14,15 @@ from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from interfaces.http.sign_in import limit_password_changes
+from interfaces.http.sign_in import limit_password_changes, take_browser_zone
+from interfaces.web.appointments.forms import in_words
 from interfaces.web.pages import page, person, person_page
+from sessions_app.agents.zones import known_zones, set_zone, zone_of, zone_problem
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import ApiToken, CalendarAddress, Session, TokenScope, Turn
 from sessions_app.models.access import LONGEST_NAME
@@ -62,9 +65,23 @@ class SignIn(LoginView):
     authentication_form = SignInForm
     extra_context = {"command": settings.RONDO_COMMAND}
 
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """Sign in, and keep the browser's time zone if none is kept."""
+        answer: HttpResponse = super().form_valid(form)
+        take_browser_zone(self.request, person(self.request).pk)
+        return answer
+
 
 class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Name and mail address."""
+    """Name, mail address and time zone."""
+
+    timezone = forms.CharField(
+        label="Time zone",
+        max_length=64,
+        required=False,
+        widget=forms.TextInput({"list": "zones", "autocomplete": "off", "spellcheck": "false"}),
+        help_text="Pages show all times in it, and new agents get it. Empty: that of your browser.",
+    )
 
     class Meta:
         model = User
@@ -75,6 +92,13 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
             "last_name": forms.TextInput({"autocomplete": "family-name"}),
             "email": forms.EmailInput({"autocomplete": "email"}),
         }
+
+    def clean_timezone(self) -> str:
+        """An IANA name, or nothing."""
+        zone: str = self.cleaned_data["timezone"]
+        if zone and (problem := zone_problem(zone)):
+            raise ValidationError(in_words(problem))
+        return zone
 
 
 class PasswordForm(PasswordChangeForm):
@@ -137,14 +161,28 @@ def _limits(user: User) -> Iterable[tuple[str, list[tuple[str, str]]]]:
 
 @person_page("GET", "HEAD", "POST")
 def account(request: HttpRequest) -> HttpResponse:
-    """The account; POST changes name and mail address."""
+    """The account; POST changes name, mail address and time zone."""
     if request.method != "POST":
         return _show(request, done=DONE.get(request.GET.get("done", ""), ""))
     # another instance: the page shows what is stored, also when the form is refused
     form = ProfileForm(request.POST, instance=User.objects.get(pk=person(request).pk))
     if not form.is_valid():
         return _show(request, status=400, profile=form)
+    zone = form.cleaned_data.pop("timezone")
     User.objects.filter(pk=person(request).pk).update(**form.cleaned_data)
+    if "timezone" in request.POST:
+        set_zone(person(request).pk, zone)
+    return _done("profile")
+
+
+@person_page("POST")
+def zone_form(request: HttpRequest) -> HttpResponse:
+    """Keep the browser's time zone. `first`: only if none is kept; a page sends that by itself. BadInput."""
+    zone = request.POST.get("timezone", "")
+    if "first" in request.POST:
+        take_browser_zone(request, person(request).pk)
+        return HttpResponse(status=204)
+    set_zone(person(request).pk, zone)
     return _done("profile")
 
 
@@ -199,7 +237,8 @@ def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpRespon
     user = person(request)
     used = total_of(Turn.objects.filter(owner_id=user.pk))
     shown = {
-        "profile": ProfileForm(instance=user),
+        "profile": ProfileForm(instance=user, initial={"timezone": zone_of(user.pk)}),
+        "zones": sorted(known_zones()),
         "password": PasswordForm(user),
         "tokens": ApiToken.objects.filter(user=user)
         .select_related("agent", "session")

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, cast
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -18,11 +19,13 @@ from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from automations.schedules.zone_files import zone_or_utc
 from interfaces.http.headers import is_fragment
 from interfaces.web.rendering import plain
 from sessions_app.models import Message, ReadMark, Session, SessionState, SessionType
@@ -78,20 +81,28 @@ def person(request: HttpRequest) -> User:
     return cast("User", request.user)
 
 
+def clock_of(request: HttpRequest) -> ZoneInfo | None:
+    """The person's time zone; None while it is not known."""
+    found = getattr(request.user, "settings", None)  # read once for each request
+    return zone_or_utc(found.timezone) if found and found.timezone else None
+
+
 def page(request: HttpRequest, template: str, status: int = 200, **context: Any) -> HttpResponse:
     """A whole page with the user's conversations beside it. Scripts are sent 200: they show no other answers."""
     user = person(request)
     beside = {
         "listing": conversations(user),
         "agents": selectors.agents(user).order_by("name"),
+        "clock": clock_of(request),
     }
     shown = 200 if is_fragment(request) else status
-    return render(request, f"web/{template}", beside | context, status=shown)
+    return fragment(request, template, shown, **beside | context)
 
 
 def fragment(request: HttpRequest, template: str, status: int = 200, **context: Any) -> HttpResponse:
-    """A part of a page."""
-    return render(request, f"web/{template}", context, status=status)
+    """A part of a page. Its times are on the person's clock."""
+    with timezone.override(clock_of(request)):
+        return render(request, f"web/{template}", context, status=status)
 
 
 def leave_to(request: HttpRequest, url: str) -> HttpResponse:

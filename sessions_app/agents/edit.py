@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from functools import lru_cache
+from contextlib import nullcontext, suppress
 from typing import Any, Protocol
-from zoneinfo import available_timezones
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.db.models import Exists, OuterRef
 
 from agent_core.connections import EFFORTS, LARGEST_TEMPERATURE, MOST_TOKENS, prefix_of
 from agent_core.exceptions import PolicyError
 from sessions_app import permits
 from sessions_app.agents import mcp_servers as mcp_settings
+from sessions_app.agents.zones import set_first_zone, zone_of, zone_problem
 from sessions_app.channels.webhook import check_setting
 from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
-from sessions_app.exceptions import AgentExists, BadInput
+from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict
 from sessions_app.limits import quotas
 from sessions_app.limits.policies import check_policy
 from sessions_app.mailbox.deposit import moving_undrained
-from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
-from sessions_app.models.agent import heartbeat_defaults
+from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType, Turn
+from sessions_app.models.agent import DEFAULT_ZONE, heartbeat_defaults
 from sessions_app.postgres.rows import existing
 from sessions_app.spending import accounts
 from sessions_app.spending.caps import merge_caps
@@ -45,6 +45,9 @@ class AgentDependent(Protocol):
 
     def zone_changed(self, agent: Agent, before: str) -> None:
         """The agent's time zone was changed, after `lock`; `before` is the old one."""
+
+    def is_used(self, agent_id: int) -> bool:
+        """Whether the agent has such a thing that the server did not make with it."""
 
 
 _dependents: list[AgentDependent] = []
@@ -66,7 +69,6 @@ LONGEST_MODEL = 200  # characters
 LONGEST_INTERVAL = 7 * 86_400  # seconds between two heartbeats
 LONGEST_ACKNOWLEDGEMENT = 10_000  # characters
 _NAME = re.compile(r"\w[\w .-]{0,63}")
-_NO_ZONES = {"Factory", "localtime"}  # names in the zone database that are no zones
 
 
 def new_agent(owner: AbstractBaseUser, name: str, given: Mapping[str, Any]) -> Agent:
@@ -111,6 +113,18 @@ def update_agent(
         if "limits" in columns:
             accounts.tell_anew("agent", agent_id)
     return agent
+
+
+def take_zone(user_id: int, name: str) -> None:
+    """Keep the zone of a user who has none, and give it to their agents in UTC that nobody has used. BadInput."""
+    if not (zone := set_first_zone(user_id, name)):
+        return
+    said = Turn.objects.filter(session__agent=OuterRef("pk"))
+    unused = Agent.objects.filter(~Exists(said), owner_id=user_id, timezone=DEFAULT_ZONE)
+    for agent in unused.exclude(timezone=zone):
+        if not any(each.is_used(agent.pk) for each in _dependents):
+            with suppress(NotFound, RevisionConflict):  # somebody was faster
+                update_agent(agent.pk, {"timezone": zone}, revision=agent.revision)
 
 
 def _notify_dependents(agent: Agent, zone: str, heartbeat: dict[str, Any]) -> None:
@@ -222,12 +236,6 @@ def _setting_problem(key: str, value: Any) -> str:
     return f"{key[:60]!r} is not known; known: temperature, max_tokens, reasoning, images"
 
 
-@lru_cache(maxsize=1)
-def known_zones() -> frozenset[str]:
-    """The names of the time zones that an agent may have."""
-    return frozenset(available_timezones() - _NO_ZONES)
-
-
 def _events_url_problem(value: Any) -> str:
     if not isinstance(value, str):
         return "events_url must be a text"
@@ -249,11 +257,7 @@ _MERGED: dict[str, Callable[[Agent, Any], Any]] = {
     "allow_tools": lambda _agent, value: value,
 }
 _CHECKS: dict[str, Callable[[Any], str]] = {
-    "timezone": lambda value: (
-        ""
-        if value in known_zones()
-        else f"unknown time zone {str(value)[:64]!r}; use an IANA name such as 'Europe/Berlin'"
-    ),
+    "timezone": zone_problem,
     "engine": lambda value: (
         "" if value in Engine.values else f"engine must be one of {', '.join(Engine.values)}"
     ),
@@ -266,7 +270,12 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
 
 
 def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
-    """Create an agent with its primary session; `fields` are its columns. AgentExists, BadInput, TooManyAgents."""
+    """Create an agent with its primary session; `fields` are its columns. Without a time zone it has its owner's.
+
+    AgentExists, BadInput, TooManyAgents.
+    """
+    if "timezone" not in fields and (zone := zone_of(int(owner.pk))):
+        fields["timezone"] = zone
     agent = Agent(owner=owner, name=name, **fields)  # type: ignore[misc]
     try:
         agent.clean_fields()

@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 DOCUMENTS = ("AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md", "HEARTBEAT.md")
+DEFAULT_ZONE = "UTC"  # of an agent whose owner's zone is not known
 
 
 def heartbeat_defaults() -> dict[str, Any]:
@@ -53,7 +54,7 @@ class Agent(models.Model):
     model_settings = models.JSONField(
         default=dict, db_default={}, blank=True, help_text="temperature, max_tokens, reasoning and images."
     )
-    timezone = models.CharField(max_length=64, default="UTC", validators=[validate_timezone])
+    timezone = models.CharField(max_length=64, default=DEFAULT_ZONE, validators=[validate_timezone])
     engine = models.CharField(max_length=16, choices=Engine, default=Engine.CHAT)
     unified_session = models.BooleanField(default=False)
     heartbeat = models.JSONField(default=heartbeat_defaults)

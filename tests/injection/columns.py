@@ -101,6 +101,7 @@ OTHERS = {
     "sessions_app.Turn": "origin_run usage error_code cancel_reason kind lane on_busy state",
     "sessions_app.TurnStep": "kind",
     "sessions_app.UserLimits": "limits",
+    "sessions_app.UserSettings": "timezone",
     "sessions_app.Worker": "shards",
 }
 WITHOUT_PAGES = ("axes", "contenttypes", "sessions")  # apps of others

@@ -99,6 +99,7 @@ class AgentChanges(Input):
 class NewAgent(AgentChanges):
     example = {"name": "helper", "model": "offline", "timezone": "Europe/Berlin"}
     name = Text(max_length=64)
+    timezone = NonBlankText(required=False, help_text="By default that of your account, else UTC.")
 
 
 class HeartbeatOut(Output):

@@ -1,46 +1,9 @@
-// What every page needs: local times, errors of requests, the panel, the list that follows the agents' events.
+// What every page needs: errors of requests, the panel, the list that follows the agents' events.
 
 import "./press.js";
 import "./reading.js";
 import "./toast.js";
-
-const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone;
-const FIELDS = { weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "longOffset" };
-const NEAR = new Map([[-1, "yesterday"], [0, "today"], [1, "tomorrow"]]);
-const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-const formats = new Map();
-
-function fieldsOf(at, zone) {
-  if (!formats.has(zone)) formats.set(zone, new Intl.DateTimeFormat("en-US", { ...FIELDS, timeZone: zone }));
-  const found = Object.fromEntries(formats.get(zone).formatToParts(at).map((each) => [each.type, each.value]));
-  return { ...found, number: Date.UTC(found.year, MONTHS.indexOf(found.month), found.day) / 86400000 };
-}
-
-// as interfaces/web/formats.py: "today 14:05", "Thu 27 Nov 14:05", with the year if it is another
-function inWords(then, now, exact) {
-  const near = NEAR.get(then.number - now.number);
-  const year = then.year === now.year ? "" : ` ${then.year}`;
-  const seconds = exact && then.second !== "00" ? `:${then.second}` : "";
-  return `${near ?? `${then.weekday} ${then.day} ${then.month}${year}`} ${then.hour}:${then.minute}${seconds}`;
-}
-
-function iso({ year, month, day, hour, minute, second, timeZoneName }) {
-  const two = (number) => String(number).padStart(2, "0");
-  return `${year}-${two(MONTHS.indexOf(month) + 1)}-${two(day)}T${hour}:${minute}:${second}${timeZoneName.slice(3) || "+00:00"}`;
-}
-
-// in the browser's zone; those of appointments in theirs, which is named if it is another
-export function showTimes(root = document) {
-  for (const each of root.querySelectorAll("time[datetime]:not([data-shown])")) {
-    const zone = each.dataset.zone || HERE;
-    const [then, now] = [fieldsOf(new Date(each.dateTime), zone), fieldsOf(new Date(), zone)];
-    const name = each.querySelector(".zone");
-    each.replaceChildren(inWords(then, now, "exact" in each.dataset));
-    if (name && zone !== HERE) each.append(" ", name);
-    each.title = `${iso(then)} ${zone}`;
-    each.dataset.shown = "";
-  }
-}
+import "./zone.js";
 
 // shown until something that the person does succeeds
 export function alertPerson(text) {
@@ -93,9 +56,7 @@ document.addEventListener("htmx:afterRequest", () => {
   places.map((id) => document.getElementById(id)).find(Boolean)?.focus({ preventScroll: true });
   places = [];
 });
-document.addEventListener("htmx:afterSettle", (event) => showTimes(event.target)); // each new element, not the whole page
 document.addEventListener("htmx:afterSettle", (event) => event.target.querySelector?.("[role=alert]")?.scrollIntoView({ block: "nearest" }));
-document.addEventListener("htmx:oobAfterSwap", (event) => showTimes(event.detail.target ?? document));
 document.addEventListener("htmx:responseError", (event) => {
   const { status, responseText } = event.detail.xhr;
   if (status === 401 || status === 403) return location.reload();
@@ -111,5 +72,3 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && (target === document.body || target.closest("#panel")) && !hasFields(target.closest("form"))) closePanel();
 });
 document.querySelector(".search")?.addEventListener("submit", (event) => event.preventDefault()); // the list shows what is found
-
-showTimes();

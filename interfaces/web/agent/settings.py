@@ -21,7 +21,8 @@ from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.agents.documents import LONGEST_PREFERENCES, preference, put_preference
-from sessions_app.agents.edit import known_zones, update_agent
+from sessions_app.agents.edit import update_agent
+from sessions_app.agents.zones import known_zones, zone_of
 from sessions_app.connections.usable import connections, model_warnings, usable_connections
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, Engine, MailboxEvent, Turn, TurnKind
@@ -56,6 +57,12 @@ def change_model(request: HttpRequest, agent: Agent) -> None:
     update_agent(agent.pk, changes, revision=given_revision(request))
 
 
+def use_own_zone(request: HttpRequest, agent: Agent) -> None:
+    """Give the agent the person's time zone."""
+    zone = zone_of(person(request).pk)
+    update_agent(agent.pk, {"timezone": zone}, revision=given_revision(request))
+
+
 def _setting(typed: str) -> Any:
     """The value of a setting from the typed text; None removes it. A text that is no number is refused later."""
     for read in (int, float):
@@ -85,6 +92,7 @@ def model(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, 
         "models": _known_models(request),
         "warnings": model_warnings(agent).uncallable,
         "zones": sorted(known_zones()),
+        "own_zone": zone_of(person(request).pk),
         "server_model": settings.RONDO_MODEL,
         "is_offline": is_offline,
         "is_checked": is_checked,

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, time
+from datetime import time
 from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.db.models import TextChoices
 
 from agent_core.addresses import LONGEST_URL
@@ -26,7 +26,7 @@ from automations.jobs.validate import (
 )
 from automations.models import CatchUp, CronJob, ExecutionMode, Overlap, ScheduleKind
 from automations.scheduled_messages import LONGEST_TEXT
-from automations.schedules.zone_files import zone_or_utc
+from interfaces.web.appointments.moments import ClockForm, MomentField, local_time, wall_time
 from sessions_app.agents.edit import LONGEST_MODEL
 from sessions_app.spending.caps import MOST_TOKENS as MOST_CAPPED
 from sessions_app.spending.caps import PERIODS, WORDS
@@ -44,9 +44,6 @@ class Repeat(TextChoices):
     CRON = "cron", "Cron expression"
 
 
-LOCAL = "%Y-%m-%dT%H:%M"  # how browsers send a date with a time
-# with years of four digits, who types goes on to the hour; browsers would take six
-MOMENT = {"type": "datetime-local", "max": "9999-12-31T23:59"}
 DAYS = (("1", "Mon"), ("2", "Tue"), ("3", "Wed"), ("4", "Thu"), ("5", "Fri"), ("6", "Sat"), ("0", "Sun"))
 UNITS = (("60", "minutes"), ("3600", "hours"), ("86400", "days of 24 hours"), ("1", "seconds"))
 NEEDS = {  # the fields that each way to repeat reads, and what to say when one of them is empty
@@ -73,45 +70,6 @@ USUALLY_EMPTY = {  # fields under "More"; a name is not among them, as each auto
 }
 
 
-def wall_time(at: datetime) -> str:
-    """The time that was typed, without an offset: the API reads it in the agent's zone."""
-    return at.strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def local_time(at: datetime, zone: str) -> datetime:
-    """The time on the clock of this zone, as the field takes it."""
-    return at.astimezone(zone_or_utc(zone)).replace(tzinfo=None)
-
-
-class MomentInput(forms.DateTimeInput):
-    """The seconds are shown if there are any, so that a form sends them back as they were."""
-
-    def format_value(self, value: Any) -> str | None:
-        """The time in the form of browsers; a typed text stays as it is."""
-        if not isinstance(value, datetime):
-            return value or None
-        return value.strftime(f"{LOCAL}:%S" if value.second else LOCAL)
-
-
-class MomentField(forms.DateTimeField):
-    """A date with a time, on the clock of the agent's zone.
-
-    It has changed if the clock shows another time: Django would compare a time with a zone and one without.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(input_formats=[LOCAL, f"{LOCAL}:%S"], widget=MomentInput(MOMENT), **options)
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        """Whether another time was typed."""
-        try:
-            given = self.to_python(data)
-        except ValidationError:
-            return True
-        before = wall_time(initial) if initial else ""
-        return before != (wall_time(given) if given else "")
-
-
 def _text(label: str, most: int, hint: str = "", *, required: bool = True) -> forms.CharField:
     widget = forms.Textarea({"rows": 3} | ({"placeholder": hint} if hint else {}))
     return forms.CharField(max_length=most, label=label, widget=widget, required=required)
@@ -134,8 +92,8 @@ def _time_limit() -> forms.IntegerField:
     return _number("Time limit in seconds", 1, settings.RONDO_TURN_SECONDS, "as for all turns")
 
 
-class ScheduleForm(forms.Form):
-    """When an automation runs. `cleaned_data["schedule"]` is the API's JSON."""
+class ScheduleForm(ClockForm):
+    """When an automation runs. `cleaned_data["schedule"]` is the API's JSON, with a time of this clock for `once`."""
 
     repeat = forms.ChoiceField(choices=Repeat.choices, initial=Repeat.DAILY, label="Repeat")
     at = MomentField(required=False, label="When")
@@ -189,10 +147,10 @@ def _schedule_json(given: dict[str, Any]) -> dict[str, Any]:
     return {"kind": ScheduleKind.CRON, "expr": expr, **zone}
 
 
-def schedule_fields(job: CronJob) -> dict[str, Any]:
+def schedule_fields(job: CronJob, clock: str) -> dict[str, Any]:
     """The values of the schedule's fields for a job, so that its form shows what is stored."""
     if job.schedule_kind == ScheduleKind.AT and job.at is not None:
-        return {"repeat": Repeat.ONCE, "at": local_time(job.at, job.agent.timezone)}
+        return {"repeat": Repeat.ONCE, "at": local_time(job.at, clock)}
     if job.schedule_kind == ScheduleKind.EVERY and job.every_seconds is not None:
         size = max(int(size) for size, _name in UNITS if job.every_seconds % int(size) == 0)
         return {"repeat": Repeat.EVERY, "count": job.every_seconds // size, "unit": str(size)}
@@ -332,12 +290,13 @@ class AutomationForm(CappedForm):
 
     def values(self) -> dict[str, Any]:
         """The values of the form as `bind_job` and `update_job` take them."""
-        given, end = self.cleaned_data, self.cleaned_data["ends_at"]
+        given = self.cleaned_data
         found = {name: given[name] or WHEN_EMPTY.get(name, given[name]) for name in SAME}
+        once = {"at": self.instant("at")} if given["repeat"] == Repeat.ONCE else {}
         return found | {
             "message": _plain(given["message"]),
-            "schedule": given["schedule"],
-            "ends_at": wall_time(end) if end else None,
+            "schedule": given["schedule"] | once,
+            "ends_at": self.instant("ends_at"),
             "allow_tools": [name.strip() for name in given["allow_tools"].split(",") if name.strip()] or None,
             **self.shared_values(),
         }
@@ -348,7 +307,7 @@ _OWN = ("model", "fallback_model", "max_output_tokens", "allow_tools", "gate", "
 
 def own_settings(job: CronJob) -> list[tuple[str, str]]:
     """What a job has instead of its agent's model and tools, and its gate: the labels of the fields, and the values."""
-    stored = ChangeForm.stored(job)
+    stored = ChangeForm.stored(job, job.agent.timezone)
     found = [
         (str(AutomationForm.base_fields[name].label), str(stored[name])) for name in _OWN if stored[name]
     ]
@@ -357,7 +316,7 @@ def own_settings(job: CronJob) -> list[tuple[str, str]]:
     return found
 
 
-class PauseForm(forms.Form):
+class PauseForm(ClockForm):
     """Until when an automation pauses."""
 
     paused_until = MomentField(label="Pause until")
@@ -367,12 +326,12 @@ class ChangeForm(AutomationForm):
     """An automation that exists."""
 
     @staticmethod
-    def stored(job: CronJob) -> dict[str, Any]:
+    def stored(job: CronJob, clock: str) -> dict[str, Any]:
         """The values of the fields for an automation."""
         found = {name: getattr(job, name) for name in SAME}
-        found["ends_at"] = job.ends_at and local_time(job.ends_at, job.agent.timezone)
+        found["ends_at"] = job.ends_at and local_time(job.ends_at, clock)
         found["allow_tools"] = ", ".join(job.allow_tools or ())
-        return found | schedule_fields(job) | CappedForm.stored_shared(job)
+        return found | schedule_fields(job, clock) | CappedForm.stored_shared(job)
 
     def changes(self) -> dict[str, Any]:
         """The values that differ from the stored ones, so that nothing else is replaced."""
@@ -397,12 +356,12 @@ class RoutineForm(CappedForm):
     timeout_seconds = _time_limit()
 
     @staticmethod
-    def stored(job: CronJob) -> dict[str, Any]:
+    def stored(job: CronJob, clock: str) -> dict[str, Any]:
         """The values of the fields for a routine."""
         same = ("description", "execution_mode", "max_retry", "timeout_seconds")
         found = {name: getattr(job, name) for name in same}
         found |= {"title": job.name, "instructions": job.message}
-        return found | schedule_fields(job) | CappedForm.stored_shared(job)
+        return found | schedule_fields(job, clock) | CappedForm.stored_shared(job)
 
     def changes(self) -> dict[str, Any]:
         """The values that differ from the stored ones, as `update_routine` takes them."""
@@ -415,7 +374,7 @@ class RoutineForm(CappedForm):
     def _plan(self) -> dict[str, Any]:
         given = self.cleaned_data
         if given["repeat"] == Repeat.ONCE:
-            return {"schedule": None, "next_run_at": wall_time(given["at"]), "timezone": ""}
+            return {"schedule": None, "next_run_at": self.instant("at"), "timezone": ""}
         if given["repeat"] == Repeat.EVERY:
             return {"schedule": f"{given['schedule']['seconds']}s"}
         return {"schedule": given["schedule"]["expr"], "timezone": given["timezone"]}
@@ -430,7 +389,7 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n").strip()
 
 
-class LaterForm(forms.Form):
+class LaterForm(ClockForm):
     """A fixed text at a set time."""
 
     message_text = _text("Text", LONGEST_TEXT)

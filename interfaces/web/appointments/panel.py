@@ -21,7 +21,7 @@ from automations.exceptions import BadJob, DuplicateJob
 from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.failing import try_again
 from automations.jobs.skip import MOST_SKIPPED, skip_slots, unskip
-from automations.models import CronJob, RunRecord
+from automations.models import CronJob, RunRecord, ScheduleKind
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
 from automations.runs.describe import Slot, slot_of
@@ -44,12 +44,13 @@ from interfaces.web.appointments.forms import (
     in_words,
     local_time,
     own_settings,
-    wall_time,
 )
+from interfaces.web.appointments.moments import ClockForm, next_hour
 from interfaces.web.appointments.toasts import OFF, ON, Done, done, planned, skipped, standing, switched
 from interfaces.web.conversation import can_write
 from interfaces.web.pages import (
     back_to_upcoming,
+    clock_of,
     fragment,
     given_revision,
     leave_to,
@@ -59,7 +60,7 @@ from interfaces.web.pages import (
     title_of,
     whole_number,
 )
-from sessions_app.agents.edit import known_zones
+from sessions_app.agents.zones import known_zones
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
@@ -249,17 +250,15 @@ def pause(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpRespo
     """Pause an automation until a time. `?preview`: the times that remain, while one types; nothing is stored."""
     session = session_with(request, session_id, Kind.AUTOMATION, job_id)
     job = _job(selectors.automation_to_change(person(request), job_id).id)
-    zone, until = job.agent.timezone, paused_until(job)
-    shown = local_time(until, zone) if until else _next_hour(zone).replace(hour=0) + timedelta(days=1)
-    form = PauseForm(_sent(request), initial={"paused_until": shown})
+    clock, until = _clock(request, session), paused_until(job)
+    shown = local_time(until, clock) if until else next_hour(clock).replace(hour=0) + timedelta(days=1)
+    form = PauseForm(_sent(request), clock=clock, initial={"paused_until": shown})
     if "preview" in request.GET:
-        given = form.cleaned_data["paused_until"] if form.is_valid() else None
-        text = given.replace(tzinfo=zone_or_utc(zone)).isoformat() if given else ""
-        return _coming(request, schedule_of(job), zone, after=_instant(text))
+        given = form.instant("paused_until") if form.is_valid() else None
+        return _coming(request, schedule_of(job), job.agent.timezone, after=_instant(given or ""))
 
     def store() -> Done:
-        until = wall_time(form.cleaned_data["paused_until"])
-        found = update_job(job.pk, {"enabled": True, "paused_until": until})
+        found = update_job(job.pk, {"enabled": True, "paused_until": form.instant("paused_until")})
         return switched(session.pk, Kind.AUTOMATION, found, standing(job))
 
     return _answer(request, session, form, store, "pause.html", job)
@@ -311,9 +310,9 @@ COMING = 5  # times that are shown while one types
 def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Make an automation."""
     session = session_of(person(request), session_id)
-    zone = session.agent.timezone
-    start = {"timezone": zone, "at": _next_hour(zone), "message": request.GET.get("message", "")[:1000]}
-    form = AutomationForm(_sent(request), initial=start)
+    clock = _clock(request, session)
+    start = {"at": next_hour(clock), "message": request.GET.get("message", "")[:1000]}
+    form = AutomationForm(_sent(request), clock=clock, initial=start | {"timezone": session.agent.timezone})
     is_meant = request.POST.get("allow_duplicate") == "yes"
 
     def store() -> Done:
@@ -328,9 +327,9 @@ def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResp
     """Change an automation. Only the fields that differ are replaced."""
     session = session_with(request, session_id, Kind.AUTOMATION, job_id)
     job = _job(selectors.automation_to_change(person(request), job_id).id)
-    zone, seen = job.agent.timezone, given_revision(request)
-    start = {"timezone": zone, "at": _next_hour(zone)}  # of the other ways to repeat
-    form = ChangeForm(_sent(request), initial=start | ChangeForm.stored(job))
+    clock, seen = _clock(request, session), given_revision(request)
+    start = {"timezone": job.agent.timezone, "at": next_hour(clock)}  # of the other ways to repeat
+    form = ChangeForm(_sent(request), clock=clock, initial=start | ChangeForm.stored(job, clock))
     return _answer(
         request,
         session,
@@ -346,9 +345,9 @@ def change_routine(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> 
     """Change a routine. Only the fields that differ are replaced."""
     session = session_with(request, session_id, Kind.ROUTINE, job_id)
     job = _job(routine_reads.routine(person(request), job_id).id)
-    seen = given_revision(request)
-    start = {"timezone": job.timezone, "at": _next_hour(job.agent.timezone)}
-    form = RoutineForm(_sent(request), initial=start | RoutineForm.stored(job))
+    clock, seen = _clock(request, session), given_revision(request)
+    start = {"timezone": job.timezone, "at": next_hour(clock)}
+    form = RoutineForm(_sent(request), clock=clock, initial=start | RoutineForm.stored(job, clock))
     return _answer(
         request,
         session,
@@ -363,14 +362,14 @@ def change_routine(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> 
 def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Schedule a fixed text."""
     session = session_of(person(request), session_id)
-    form = LaterForm(_sent(request), initial={"send_at": _next_hour(session.agent.timezone)})
+    clock = _clock(request, session)
+    form = LaterForm(_sent(request), clock=clock, initial={"send_at": next_hour(clock)})
 
     def store() -> Done:
         text = form.cleaned_data["message_text"].replace("\r\n", "\n")
         at = form.cleaned_data["send_at"]
-        made = schedule_in_thread(session_id, send_at=wall_time(at), message_text=text)
-        zone = session.agent.timezone
-        return Done(text=f"The message is sent at {at:%Y-%m-%d %H:%M}.", zone=zone, card=made.message.pk)
+        made = schedule_in_thread(session_id, send_at=form.instant("send_at"), message_text=text)
+        return Done(text=f"The message is sent at {at:%Y-%m-%d %H:%M}.", zone=clock, card=made.message.pk)
 
     return _answer(request, session, form, store, "later.html")
 
@@ -383,8 +382,10 @@ def coming(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     if not form.is_valid():
         error = " ".join(str(text) for texts in form.errors.values() for text in texts)
         return _coming(request, None, zone, error=error)
+    given = form.cleaned_data["schedule"]
+    zone = _clock(request, session) if given["kind"] == ScheduleKind.AT else zone
     try:
-        schedule = parse_api_schedule(form.cleaned_data["schedule"], zone, datetime.now(UTC))
+        schedule = parse_api_schedule(given, zone, datetime.now(UTC))
     except BadJob as refused:
         return _coming(request, None, zone, error=str(refused))
     return _coming(request, schedule, zone, after=_instant(request.POST.get("paused_until", "")))
@@ -417,7 +418,7 @@ def _sent(request: HttpRequest) -> QueryDict | None:
 def _answer(
     request: HttpRequest,
     session: Session,
-    form: forms.Form,
+    form: ClockForm,
     store: Callable[[], Done],
     part: str,
     job: CronJob | None = None,
@@ -428,7 +429,7 @@ def _answer(
     context: dict[str, Any] = {
         "form": form,
         "job": job,
-        "zone": session.agent.timezone,
+        "clock_note": f"The clock of {form.clock}.",
         "zones": sorted(known_zones()),
         "is_duplicate": form.has_error(NON_FIELD_ERRORS, DuplicateJob.code),
         "paused_until": paused_until(job) if job else None,
@@ -458,7 +459,7 @@ def _stored(form: forms.Form, store: Callable[[], Done]) -> Done | None:
     return None
 
 
-def _next_hour(zone: str) -> datetime:
-    """The wall time of the next full hour there."""
-    local = datetime.now(zone_or_utc(zone)) + timedelta(hours=1)
-    return local.replace(minute=0, second=0, microsecond=0, tzinfo=None)
+def _clock(request: HttpRequest, session: Session) -> str:
+    """The zone that typed instants are read in: the person's, or the agent's while theirs is not known."""
+    named = request.POST.get("clock", "")  # by the label of the form that was sent
+    return named if named in known_zones() else str(clock_of(request) or zone_or_utc(session.agent.timezone))

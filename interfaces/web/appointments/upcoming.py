@@ -25,7 +25,7 @@ from automations.runs.describe import SlotState
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.appointments.ics import Event, calendar_text
 from interfaces.web.conversation import to_the_letter
-from interfaces.web.pages import page, person, person_page
+from interfaces.web.pages import clock_of, page, person, person_page
 from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.reads import selectors
 from sessions_app.tokens.issue import calendar_owner
@@ -39,7 +39,7 @@ FARTHEST = timedelta(days=366)  # from now
 def week(request: HttpRequest) -> HttpResponse:
     """The week from `?from=2026-11-24`, by default from now on; then what was since yesterday is folded."""
     user = person(request)
-    zone = _zone(user)
+    zone = clock_of(request) or _zone(user)
     now = datetime.now(zone)
     first = _first_day(request.GET.get("from", ""), now.date())
     is_now, end = first == now.date(), first + DAYS * DAY
@@ -52,7 +52,7 @@ def week(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "attention": [
             replace(each, calls=to_the_letter(each.calls), title=each.title or each.agent)
-            for each in attention(user)
+            for each in attention(user, zone)
         ],
         "past": _fold(past),
         "beats": _fold(beats),
@@ -112,7 +112,7 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
 
 
 def _zone(user: User) -> ZoneInfo:
-    """The zone of the person's first agent: people have none of their own."""
+    """The zone of the person's first agent, as long as their own is not known."""
     agent = selectors.agents(user).order_by("created_at", "pk").first()
     return zone_or_utc(agent.timezone if agent else "UTC")
 

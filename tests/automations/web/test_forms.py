@@ -35,7 +35,8 @@ def test_each_way_to_repeat_is_a_schedule_and_shown_as_chosen(given: Any, expect
     assert form.cleaned_data["schedule"] == expected
     agent = Agent(timezone="Europe/Berlin")
     schedule = parse_schedule(expected, default_timezone=agent.timezone, now=NOW)
-    shown = schedule_fields(CronJob(agent=agent, **schedule_columns(schedule, agent.timezone)))
+    job = CronJob(agent=agent, **schedule_columns(schedule, agent.timezone))
+    shown = schedule_fields(job, agent.timezone)
     assert shown["repeat"] == given["repeat"]
     again = ScheduleForm({name: _sent(value) for name, value in shown.items()})
     assert again.is_valid(), again.errors
@@ -53,7 +54,7 @@ def _sent(value: Any) -> Any:
 def test_other_expressions_stay_expressions() -> None:
     for expr in ("0 9 1 1 *", "0 9 * * 7", "0 9 * * mon", "0,30 9 * * *", "0 9 1 * 1", "0 9 L * *"):
         job = CronJob(agent=Agent(timezone="UTC"), schedule_kind="cron", expr=expr, timezone="UTC")
-        assert schedule_fields(job) == {"repeat": "cron", "expr": expr, "timezone": "UTC"}
+        assert schedule_fields(job, "UTC") == {"repeat": "cron", "expr": expr, "timezone": "UTC"}
 
 
 WRONG: dict[str, list[dict[str, Any]]] = {

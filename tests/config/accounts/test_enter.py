@@ -27,6 +27,7 @@ from django.db.models import F
 from django.test import Client
 
 from interfaces.http.sign_in import issue
+from sessions_app.agents.zones import zone_of
 from sessions_app.models import SignInLink
 from tests.automations.jobs.made import at_once
 
@@ -51,7 +52,9 @@ def test_the_button_signs_in_and_leads_to_the_front_page(boss: User) -> None:
     page = client.get(path)
     assert page.status_code == 200
     assert path.split("/")[2] not in page.content.decode()
-    answer = client.post(f"{path}?next=https://elsewhere.example/", {"next": "//elsewhere.example"})
+    sent = {"next": "//elsewhere.example", "timezone": "Asia/Kolkata"}
+    answer = client.post(f"{path}?next=https://elsewhere.example/", sent)
+    assert zone_of(boss.pk) == "Asia/Kolkata"
     assert (answer.status_code, answer.headers["Location"]) == (303, "/")
     assert client.session["_auth_user_id"] == str(boss.pk)
     assert client.get("/account/").status_code == 200

@@ -17,11 +17,14 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from automations.jobs.edit import NewJob, create_job
 from config.mcp_bridge import mcp_parser
 from sessions_app.agents.edit import create_agent
+from sessions_app.agents.zones import zone_of
 from sessions_app.models import ApiToken
 from sessions_app.postgres.connection import connect_directly
 from sessions_app.postgres.notify import EVENTS
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.open import open_session
 from sessions_app.tokens.issue import MOST_TOKENS, NewToken, find_token, make_token, revoke_tokens
 from tests.conftest import Person, new_person
@@ -31,6 +34,7 @@ from tests.up import run as in_process
 
 pytestmark = pytest.mark.django_db
 
+HOURLY = {"kind": "every", "seconds": 3600}
 PASSWORDS = {"old_password": "right", "new_password1": "Zaphod-4711", "new_password2": "Zaphod-4711"}
 HTML = {"Accept": "text/html"}
 
@@ -84,6 +88,37 @@ def test_the_account_page_saves_name_and_address_of_oneself(client: Client, ada:
         assert f'aria-describedby="id_{name}_error"' in answer.content.decode()
         assert f'<ul class="errorlist" id="id_{name}_error">' in answer.content.decode()
     assert fresh(ada).email == "ada@example.org"
+
+
+def test_the_first_sign_in_keeps_the_browsers_zone_and_gives_it_to_unused_agents(ada: User) -> None:
+    new, used, planned = (create_agent(ada, name) for name in ("new", "used", "planned"))
+    receive(open_session(used).pk, MessageInput(content="hello"), ada.pk)
+    create_job(NewJob(session_id=open_session(planned).pk, message="x", schedule=HOURLY))
+    for sent in ({}, {"timezone": "Mars/Olympus"}):
+        assert sign_in(**sent).status_code == 302
+        assert zone_of(ada.pk) == ""
+    sign_in(timezone="Asia/Calcutta")  # as some browsers say
+    assert [fresh(each).timezone for each in (new, used, planned)] == ["Asia/Kolkata", "UTC", "UTC"]
+    sign_in(timezone="Asia/Tokyo")
+    assert zone_of(ada.pk) == "Asia/Kolkata"
+    assert create_agent(ada, "more").timezone == "Asia/Kolkata"
+    assert create_agent(ada, "other", timezone="Asia/Tokyo").timezone == "Asia/Tokyo"
+
+
+def test_the_zone_of_the_account_is_changed_to_a_known_one(client: Client, ada: User) -> None:
+    for address, sent, status, kept in (
+        ("/account/zone/", {"timezone": "Mars", "first": "yes"}, 204, ""),
+        ("/account/zone/", {"timezone": "Europe/Kiev", "first": "yes"}, 204, "Europe/Kyiv"),
+        ("/account/zone/", {"timezone": "Asia/Tokyo", "first": "yes"}, 204, "Europe/Kyiv"),
+        ("/account/zone/", {"timezone": "Mars"}, 400, "Europe/Kyiv"),
+        ("/account/zone/", {"timezone": "Asia/Tokyo"}, 303, "Asia/Tokyo"),
+        ("/account/", {"timezone": "Mars"}, 400, "Asia/Tokyo"),
+        ("/account/", {"first_name": "Ada"}, 303, "Asia/Tokyo"),
+        ("/account/", {"timezone": ""}, 303, ""),
+    ):
+        answer = client.post(address, sent)
+        assert (answer.status_code, zone_of(ada.pk)) == (status, kept)
+        assert status != 400 or "IANA name" in answer.content.decode()
 
 
 def test_a_new_password_signs_out_other_browsers_only(client: Client, ada: User) -> None:
@@ -177,7 +212,7 @@ def test_a_token_is_limited_to_what_is_ones_own(client: Client, ada: User) -> No
 def test_nothing_of_an_account_is_changed_from_elsewhere(ada: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(ada)
-    forms = ("", "password/", "tokens/", "tokens/x/revoke/", "calendar/")
+    forms = ("", "password/", "zone/", "tokens/", "tokens/x/revoke/", "calendar/")
     for address in ("/sign-out/", *(f"/account/{form}" for form in forms)):
         assert client.post(address, PASSWORDS).status_code == 403, address
         assert Client().post(address).headers["Location"].startswith("/sign-in/"), address
