@@ -100,6 +100,9 @@ function connect() {
 
 function stayAtEnd() { if (atEnd) scroll.scrollTop = scroll.scrollHeight; }
 
+let lastTop = 0;
+new ResizeObserver(stayAtEnd).observe(document.getElementById("messages"));
+
 function showNewest() {
   newest.hidden = atEnd;
   if (atEnd) newest.classList.remove("primary");
@@ -119,7 +122,9 @@ function markRead() {
 }
 
 scroll.addEventListener("scroll", () => {
-  atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
+  const isNear = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
+  if (isNear || scroll.scrollTop < lastTop) atEnd = isNear; // what grows below the end is followed
+  lastTop = scroll.scrollTop;
   showNewest();
 }, { passive: true });
 document.addEventListener("htmx:afterRequest", (event) => {

@@ -72,7 +72,7 @@ def test_a_piece_after_a_space_is_not_glued_to_what_was_rendered(visitor: Visito
     page.route("**/sessions/rendered/", lambda route: route.abort())
     publisher().delta(of, "three")
     expect(live).to_have_text("One two three")
-    assert page.locator(".entry.person .said").evaluate("it => getComputedStyle(it).direction") == "rtl"
+    expect(page.locator(".entry.person .said")).to_have_css("direction", "rtl")
     visitor.model.release("glue")
 
 
