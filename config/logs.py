@@ -12,8 +12,8 @@ from structlog.types import EventDict, Processor
 
 from agent_core.text.redact import redact, secrets_of
 
-# addresses such as /enter/<token>/ and …/events/?ticket=<ticket>, in the access log and wherever else a path is logged
-_SECRET_ADDRESS = re.compile(r"(/enter/+|[?&]ticket=)[^/&\s\"'?#\\]+")
+# addresses such as /enter/<token>/, /calendar/<token>.ics and …/events/?ticket=<ticket>, wherever a path is logged
+_SECRET_ADDRESS = re.compile(r"(/enter/+|/calendar/+|[?&]ticket=)[^/&\s\"'?#\\]+")
 # and what they send with
 CLIENTS = ("openai", "anthropic", "google_genai", "httpcore", "httpcore2", "telegram")
 _TO_STDERR = {"class": "logging.StreamHandler", "formatter": "line"}
@@ -67,7 +67,7 @@ def _without_addresses(line: str) -> str:
 
 
 def _redactor() -> Any:
-    """A processor that removes secrets of this process's environment, sign-in links and tickets from a line."""
+    """A processor that removes secrets of this process's environment and of addresses from a line."""
     secrets = secrets_of(os.environ)
 
     def redacted(_logger: Any, _name: str, line: Any) -> str:
@@ -77,7 +77,7 @@ def _redactor() -> Any:
 
 
 class HideSecretAddresses(logging.Filter):
-    """Removes sign-in links and tickets from the arguments of a record, for the access log: uvicorn may format it."""
+    """Removes secrets of addresses from the arguments of a record, for the access log: uvicorn may format it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the record; it is always logged."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
@@ -12,20 +12,22 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Case, Count, F, Max, Min, OuterRef, Subquery, Sum, Value, When, Window
 from django.db.models.functions import Coalesce, TruncDate
 
-from automations.appointments.jobs import MOST_JOBS, about_job, job_rows
+from automations.appointments.jobs import MOST_JOBS, Kind, about_job, can_retry, job_rows
 from automations.appointments.messages import About, about_message, message_now, slots_of, with_run
 from automations.exceptions import ScheduleError
 from automations.jobs.clock import database_now
 from automations.jobs.explain import RUN_COLUMNS, takes_no_runs
-from automations.models import CronJob, MessageStatus, RunRecord, ScheduledMessage
+from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import SLOW_INTERVAL, health_of
 from automations.runs.describe import SlotState, slot_of, slot_state
+from automations.runs.skips import run_id
 from automations.schedules.describe import describe_job
 from automations.schedules.plan import JobPlan, plan_of
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import held_until
 from sessions_app.exceptions import BadInput
 from sessions_app.spending.caps import TOO_SMALL
+from sessions_app.tokens.reach import in_sessions
 
 MOST_ENTRIES = 500
 MOST_MESSAGES = 200
@@ -35,6 +37,7 @@ MOST_COMING = 86_400  # coming slots of a day that are counted: one each second
 _STATE = ("state", "reason", "attention")  # of a run
 _WHY = Case(When(error__contains=TOO_SMALL, then=Value(TOO_SMALL)), default=Value(""))
 _TICK = timedelta(milliseconds=1)
+_JOBS = (Kind.AUTOMATION, Kind.ROUTINE, Kind.HEARTBEAT)
 _IN_A_COUNT = {SlotState.ATTENTION: "in need of attention"}
 _WORST = (
     SlotState.FAILED,
@@ -51,7 +54,9 @@ class Entry(About):
     """A slot of a day, or a day's slots of one job that has many: then `count` is their number and `until` the last.
 
     Instants are in the caller's zone. `state`: for several slots the one that needs most attention. `count`: None for a
-    single slot, and when there are too many to count. `run_id`: empty for a coming slot.
+    single slot, and when there are too many to count. `states`: how many of a day's past slots are in each state.
+    `run_id`: of the slot's run, also if that is still to come; empty for many slots, and for a coming message.
+    `is_next`: whether it is the next slot of its job. `can_retry`: whether its run can be tried again.
     """
 
     at: datetime
@@ -59,30 +64,56 @@ class Entry(About):
     state: SlotState
     text: str
     count: int | None = None
+    states: Mapping[SlotState, int] = field(default_factory=dict)
     run_id: str = ""
     turn_id: int | None = None
+    is_next: bool = False
+    can_retry: bool = False
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the entry is a day's slots of a job that has many."""
+        return self.until is not None and not self.run_id
 
 
-def upcoming(user: AbstractBaseUser, since: datetime, until: datetime, *, zone: tzinfo = UTC) -> list[Entry]:
+def upcoming(
+    user: AbstractBaseUser,
+    since: datetime,
+    until: datetime,
+    *,
+    zone: tzinfo = UTC,
+    kinds: Iterable[Kind] = _JOBS,
+    most: int = MOST_ENTRIES,
+) -> list[Entry]:
     """Return the slots from `since` to before `until` in all sessions of the user, past and coming, by time.
 
-    At most 500 entries of 100 jobs; the first ones when there are more. A job with more than 6 slots on a day of the
-    zone is one entry of that day. BadInput unless the range is positive and at most 62 days.
+    At most `most` entries, of scheduled messages and of 100 jobs of these kinds; the first ones when there are more. A
+    job with more than 6 slots on a day of the zone is one entry of that day. BadInput unless the range is positive and
+    at most 62 days.
     """
     if not timedelta(0) < until - since <= LONGEST_RANGE:
         raise BadInput(f"the range must be positive and at most {LONGEST_RANGE.days} days", code="bad_range")
-    now, jobs = database_now(), {job.pk: job for job in job_rows(user)[:MOST_JOBS]}
+    now, jobs = database_now(), {job.pk: job for job in job_rows(user, kinds)[:MOST_JOBS]}
     entries = [*_past(jobs, since, until, zone)]
     for job in jobs.values():
         entries += _coming(job, since, until, now, zone)
     entries += _messages(user, since, until, zone)
-    return sorted(entries, key=lambda each: (each.at, each.name, each.id))[:MOST_ENTRIES]
+    return sorted(entries, key=lambda each: (each.at, each.name, each.id))[:most]
 
 
-def worst_state(states: Iterable[str]) -> SlotState:
-    """The state of several slots: the one that needs most attention."""
-    given = set(states)
-    return next((each for each in (*_WORST, SlotState.NEXT) if each in given), SlotState.RAN)
+def tally(entries: Iterable[Entry]) -> dict[SlotState, int]:
+    """How many slots of these entries are in each state."""
+    found: dict[SlotState, int] = defaultdict(int)
+    for entry in entries:
+        for state, number in (entry.states or {entry.state: entry.count or 1}).items():
+            found[state] += number
+    return found
+
+
+def counted(states: Mapping[SlotState, int]) -> str:
+    """`16 ran, 1 failed`."""
+    parts = (f"{states[each]:,} {_IN_A_COUNT.get(each, each)}" for each in SlotState if each in states)
+    return ", ".join(parts)
 
 
 def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
@@ -106,9 +137,9 @@ def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinf
     of_day = Window(Count("pk"), partition_by=[F("job_id"), F("day")])
     listed = runs.filter(job__in=few).annotate(of_day=of_day).filter(of_day__lte=LISTED)
     for run in (*listed.only(*RUN_COLUMNS), *_gaps_before(jobs, since)):
-        slot = slot_of(run, zone)
+        slot, job = slot_of(run, zone), jobs[str(run.job_id)]
         yield Entry(
-            **about_job(jobs[str(run.job_id)]),
+            **about_job(job),
             at=slot.at,
             until=slot.until,
             state=slot.state,
@@ -116,6 +147,7 @@ def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinf
             count=slot.count,
             run_id=slot.run_id,
             turn_id=slot.turn_id,
+            can_retry=run.state == RunState.FAILED and can_retry(job),
         )
 
 
@@ -132,16 +164,14 @@ def _folded(job: Any, groups: Sequence[Any], zone: tzinfo) -> Entry:
     for each in groups:
         run = RunRecord(error=each["why"], **{name: each[name] for name in _STATE})
         found[slot_state(run)] += each["rows"]
-    parts = ", ".join(
-        f"{found[state]:,} {_IN_A_COUNT.get(state, state)}" for state in SlotState if state in found
-    )
     return Entry(
         **about_job(job),
         at=min(each["first"] for each in groups).astimezone(zone),
         until=max(each["last"] for each in groups).astimezone(zone),
-        state=worst_state(found),
-        text=f"{_words(job)}: {parts}",
+        state=next((each for each in _WORST if each in found), SlotState.RAN),
+        text=f"{_words(job)}: {counted(found)}",
         count=sum(each["slots"] for each in groups),
+        states=found,
     )
 
 
@@ -174,20 +204,22 @@ def _planned(job: Any, plan: JobPlan, since: datetime, until: datetime, zone: tz
         number = len(found)
         if number <= LISTED:
             for firing in found[:left]:
-                yield Entry(**coming, at=firing.astimezone(zone), until=None, text=words)
+                run, is_next = run_id(job.pk, firing - plan.jitter), firing == job.clock.next_run_at
+                at = firing.astimezone(zone)
+                yield Entry(**coming, at=at, until=None, text=words, run_id=run, is_next=is_next)
         else:
             slots = (since - _TICK - plan.jitter, end - _TICK - plan.jitter)
-            counted = plan.slots.count(*slots, MOST_COMING)
-            number = min(counted or MOST_COMING, MOST_COMING if left is None else left)
+            known = plan.slots.count(*slots, MOST_COMING)
+            number = min(known or MOST_COMING, MOST_COMING if left is None else left)
             if is_slowed:
-                counted = number = min(number, -(-(end - since) // SLOW_INTERVAL))
+                known = number = min(number, -(-(end - since) // SLOW_INTERVAL))
             last = plan.slots.last(*slots) or found[-1]
             yield Entry(
                 **coming,
                 at=found[0].astimezone(zone),
                 until=(last + plan.jitter).astimezone(zone),
-                text=f"{words}, {number:,} times" if counted else f"{words}, more than {MOST_COMING:,} times",
-                count=number if counted else None,
+                text=f"{words}, {number:,} times" if known else f"{words}, more than {MOST_COMING:,} times",
+                count=number if known else None,
             )
         left = None if left is None else max(0, left - number)
         since = end
@@ -207,7 +239,7 @@ def _slots(plan: JobPlan, after: datetime, until: datetime, first: datetime) -> 
 
 def _messages(user: AbstractBaseUser, since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
     rows = ScheduledMessage.objects.filter(
-        session__owner_id=user.pk, send_at__gte=since, send_at__lt=until
+        in_sessions(user), session__owner_id=user.pk, send_at__gte=since, send_at__lt=until
     ).exclude(status=MessageStatus.CANCELLED)
     now = datetime.now(UTC)
     for message in with_run(rows).order_by("send_at", "pk")[:MOST_MESSAGES]:

@@ -125,6 +125,11 @@ def about_job(job: Any) -> dict[str, Any]:
     }
 
 
+def can_retry(job: Any) -> bool:
+    """Whether a failed run of the job can be tried again: it is not paused, and no heartbeat."""
+    return job.enabled and paused_until(job) is None and appointment_kind(job) is not Kind.HEARTBEAT
+
+
 def is_failing(job: Any) -> bool:
     """Whether an error has disabled the job, or its last run failed, or its last runs succeeded without doing their
     job.

@@ -23,6 +23,7 @@ from automations.appointments.jobs import (
     about_job,
     appointment_kind,
     appointment_state,
+    can_retry,
     has_failed,
     is_failing,
     job_facts,
@@ -47,29 +48,28 @@ from automations.jobs.clock import database_now
 from automations.jobs.explain import (
     Explanation,
     JobFacts,
+    cure_of,
     explain_facts,
     fault_in_words,
     gate_failed,
+    is_stopped,
     undeliverable,
     why_paused,
 )
 from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import FAILING_AFTER, health_of
-from automations.runs.describe import Slot, SlotState, cap_in_words, describe_run
+from automations.runs.describe import ENDS_SLOWING, Slot, SlotState, cap_that_holds, describe_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until, problems_of
-from sessions_app.connections.usable import CURES
+from automations.selectors import MODEL_CODES, paused_until, problems_of
 from sessions_app.models import ConsentQuestion, ConsentState, Delivery, ExecutionState, Session
 from sessions_app.models.delivery import DeliveryState
 from sessions_app.reads.selectors import shown_id
 from sessions_app.single_line import one_line
-from sessions_app.spending.caps import RUN, WORDS, anew
 from sessions_app.tokens.reach import in_sessions
 
 NEXT = 3  # coming slots of an appointment
 _STATES = {MessageStatus.PENDING: "scheduled", MessageStatus.SENT: "done"}
-_OF_A_RUN = (anew({"ends_at": None}), f"{WORDS[RUN]} are left")  # what a refusal by the cap of a run says
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -80,7 +80,7 @@ class Appointment(Explanation):
     Instants are in `zone`. `state`: scheduled, running, paused, off, done, failed or cancelled. `session_id`: the
     conversation that shows it. `editable`: whether it has a form; a heartbeat is changed on its agent's page, and a
     message can only be cancelled. `last`: its last slots, oldest first (in an Explanation the newest is first).
-    `next`: its coming slots, at most 3.
+    `next`: its coming slots, at most 3. `is_slowed`: to one run an hour. `is_stopped`: by a cap.
     """
 
     kind: str
@@ -88,6 +88,7 @@ class Appointment(Explanation):
     zone: str
     is_failing: bool
     is_slowed: bool = False
+    is_stopped: bool = False
     session_id: uuid.UUID | None
     enabled: bool
     paused_until: datetime | None
@@ -105,12 +106,9 @@ class Appointment(Explanation):
 
     @property
     def trouble(self) -> Slot | None:
-        """The last slot that was not skipped, if it failed or needs attention. A skipped one may need it, too."""
-        for each in reversed(self.last):
-            is_bad = each.state in (SlotState.FAILED, SlotState.ATTENTION)
-            if each.run_state != RunState.SKIPPED or each.state == SlotState.ATTENTION:
-                return each if is_bad else None
-        return None
+        """The last slot that was not skipped, if it failed or needs attention."""
+        last = next((each for each in reversed(self.last) if each.run_state != RunState.SKIPPED), None)
+        return last if last and last.state in (SlotState.FAILED, SlotState.ATTENTION) else None
 
 
 def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appointment]:
@@ -167,6 +165,7 @@ def _of_job(facts: JobFacts) -> Appointment:
         zone=zone.key,
         is_failing=is_failing(job) or bool(problems_of(job)),
         is_slowed=job.enabled and until is None and health_of(job).is_slowed,
+        is_stopped=is_stopped(facts),
         session_id=job.lives_in,
         enabled=job.enabled,
         paused_until=until and until.astimezone(zone),
@@ -199,7 +198,7 @@ def _of_message(message: ScheduledMessage, now: datetime) -> Appointment:
 MOST = 20  # notices of each kind
 SEARCHED = 200  # the latest conversations whose questions and deliveries are read
 ENDED_FOR = timedelta(days=7)  # how long the failure of a job that runs no more is reported
-LONGEST_TEXT = 200  # characters of a question
+LONGEST_TEXT = 1_000  # characters of a question
 _ORDER = ("question", "disabled", "preflight", "failing", "undeliverable")
 
 
@@ -210,6 +209,7 @@ class Notice(About):
     `kind`, `id`, `name`: the appointment; empty for deliveries, and for a question but the name of the automation that
     asks it. `at`: since when, if known.
     `question`: the id of one for consent to `calls`, which can be answered until `expires_at`; None: at any time.
+    `execution`: of the plan that asks `question_id`, and its `status`. `run_id`: a failed run that can be tried again.
     """
 
     what: str
@@ -218,6 +218,10 @@ class Notice(About):
     question: str = ""
     calls: Sequence[Mapping[str, Any]] = ()
     expires_at: datetime | None = None
+    execution: str = ""
+    question_id: str = ""
+    status: str = ""
+    run_id: str = ""
 
 
 def attention(user: AbstractBaseUser) -> list[Notice]:
@@ -238,7 +242,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
     jobs: list[Any] = list(job_rows(user).filter(troubled)[:MOST_JOBS])
     failed = [job.ended_run for job in jobs if has_failed(job)]
     runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(failed)
-    newest = _newest_runs(jobs)
+    newest, repeated = _newest_runs(jobs), _waiting_for_a_repetition(jobs)
     for job in jobs:
         if job.fault:
             yield Notice(what="disabled", text=fault_in_words(job, now), at=job.updated_at, **about_job(job))
@@ -246,10 +250,14 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if why := why_paused(job):
             yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
             continue
-        yield from _held_back(job, newest.get(job.pk, ()), bool(problems_of(job)))
-        yield from _failing(job, runs.get(job.ended_run) if has_failed(job) else None, now)
         known = problems_of(job)
+        yield from _held_back(job, newest.get(job.pk, ()), bool(known))
+        ended = runs.get(job.ended_run) if has_failed(job) else None
+        failing = [*_failing(job, repeated.get(job.pk) or ended, now)]
+        yield from failing
         for each in known:
+            if failing and each["code"] in MODEL_CODES:
+                continue  # the failed run is newer, and says why
             since = datetime.fromisoformat(each["since"])
             yield Notice(what="preflight", text=each["text"], at=since, **about_job(job))
         if job.clock.next_run_at is not None and not known:
@@ -269,14 +277,19 @@ def _newest_runs(jobs: list[Any]) -> dict[str, list[RunRecord]]:
     return {job: [runs[pk] for pk in each if pk in runs] for job, each in found.items()}
 
 
+def _waiting_for_a_repetition(jobs: list[Any]) -> dict[str, RunRecord]:
+    """The failed runs that wait for their next attempt, by job: newer than the last one that ended."""
+    pending = [job.pk for job in jobs if job.pending]
+    rows = RunRecord.objects.filter(job__in=pending, state=RunState.QUEUED, not_before__isnull=False)
+    return {str(run.job_id): run for run in rows.defer("snapshot", "rendered_prompt", "prompt_variables")}
+
+
 def _held_back(job: Any, runs: Sequence[RunRecord], is_told: bool) -> Iterator[Notice]:
     """A cap has stopped the job, or its check failed for each of its last runs. `is_told`: preflight says the cap."""
     if not runs or job.clock.next_run_at is None:
         return
     last = runs[0]
-    stops_each = any(text in last.error for text in _OF_A_RUN)
-    is_stopped = job.stopped_until or (stops_each and last.finished_at > job.updated_at)
-    if (text := cap_in_words(last)) and is_stopped and not is_told:
+    if (text := cap_that_holds(job, last)) and not is_told:
         yield Notice(what="failing", text=text, at=last.finished_at, **about_job(job))
     if len(runs) == FAILING_AFTER and all(gate_failed([run]) for run in runs):
         yield Notice(what="failing", text=last.error, at=last.finished_at, **about_job(job))
@@ -286,9 +299,11 @@ def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]
     """`run`: the last one if it failed; without it the last ones may lack something."""
     health = health_of(job)
     if run is not None and _is_current(job, run, now):
-        cure = "" if problems_of(job) else CURES.get(run.reason, "")
-        text = f"{describe_run(run, zone_or_utc(job.timezone))} {cure}".rstrip()
-        yield Notice(what="failing", text=text, at=run.finished_at, **about_job(job))
+        said = [describe_run(run, zone_or_utc(job.timezone)), cure_of(job, run)]
+        said += [f"It runs at most once an hour. {ENDS_SLOWING}"] if health.is_slowed else []
+        text = " ".join(filter(None, said))
+        again = run.pk if run.state == RunState.FAILED and can_retry(job) else ""
+        yield Notice(what="failing", text=text, at=run.finished_at, run_id=again, **about_job(job))
     elif run is None and health.failures_in_a_row >= FAILING_AFTER:
         text = f"{health.failed_text}."
         yield Notice(what="failing", text=text, at=health.failing_since, **about_job(job))
@@ -296,8 +311,8 @@ def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]
 
 def _is_current(job: Any, run: RunRecord, now: datetime) -> bool:
     """Whether the job will run again, or ended a short time ago."""
-    ended = run.finished_at
-    return job.clock.next_run_at is not None or (ended is not None and ended > now - ENDED_FOR)
+    ended = run.finished_at or now
+    return job.clock.next_run_at is not None or ended > now - ENDED_FOR
 
 
 def _of_messages(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
@@ -321,13 +336,16 @@ def _latest(user: AbstractBaseUser) -> list[uuid.UUID]:
 def _questions(sessions: list[uuid.UUID]) -> Iterator[Notice]:
     mine = Q(session__in=sessions)
     shown = {"title": F("session__title"), "agent": F("session__agent__name"), "at": F("asked_at")}
-    plans = ExecutionState.objects.filter(mine, status__in=WAITING).annotate(text=F("question"), **shown)
+    plans = ExecutionState.objects.filter(mine, status__in=WAITING).annotate(
+        text=F("question"), execution=F("pk"), **shown
+    )
     chats = ConsentQuestion.objects.filter(mine, execution="", state=ConsentState.OPEN)
     asks = RunRecord.objects.filter(pk=OuterRef("run")).values("job__name")
     named = Coalesce(Subquery(asks), Value(""))
     chats = chats.annotate(question=F("pk"), name=named, **shown)
     fields = ("text", "at", "session_id", "title", "agent")
-    for rows, more in ((plans, ()), (chats, ("question", "calls", "expires_at", "name"))):
+    of_plan, of_call = ("execution", "question_id", "status"), ("question", "calls", "expires_at", "name")
+    for rows, more in ((plans, of_plan), (chats, of_call)):
         for row in rows.order_by("-asked_at").values(*fields, *more)[:MOST]:
             yield Notice(what="question", **row | {"text": one_line(row["text"], LONGEST_TEXT)})
 

@@ -83,7 +83,7 @@ def _shorten_gaps(job: CronJob, plan: JobPlan, after: datetime) -> datetime | No
     skipped = RunRecord.objects.filter(
         job=job, state=RunState.SKIPPED, reason=GapReason.SKIPPED_BY_USER, slots_from__isnull=False
     )
-    skipped.filter(slots_from__gt=after).delete()
+    skipped.filter(slots_from__gt=after).take_back()
     last = skipped.order_by("-scheduled_for").first()
     if last is None or last.slots_from is None:
         return None

@@ -1,4 +1,4 @@
-"""The sign-in page, and the page of one's own account with its API tokens."""
+"""The sign-in page, and the page of one's own account with its API tokens and its calendar's address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from interfaces.http.sign_in import limit_password_changes
 from interfaces.web.pages import page, person, person_page
 from sessions_app.exceptions import SessionsError
-from sessions_app.models import ApiToken, Session, TokenScope, Turn
+from sessions_app.models import ApiToken, CalendarAddress, Session, TokenScope, Turn
 from sessions_app.models.access import LONGEST_NAME
 from sessions_app.reads import selectors
 from sessions_app.reads.usage import total_of
@@ -29,7 +29,12 @@ from sessions_app.spending.accounts import caps_of_user
 from sessions_app.tokens import issue
 from sessions_app.tokens.issue import NewToken
 
-DONE = {"profile": "Saved.", "password": "Your password was changed.", "revoked": "The token was revoked."}
+DONE = {
+    "profile": "Saved.",
+    "password": "Your password was changed.",
+    "revoked": "The token was revoked.",
+    "calendar": "The address was revoked.",
+}
 MOST_OFFERED = 100  # sessions that a token can be limited to on the page, the latest; the API takes any
 DEFAULT_LIFE = "90"
 LIVES = (("7", "In 7 days"), ("30", "In 30 days"), ("90", "In 90 days"), ("365", "In a year"), ("", "Never"))
@@ -176,6 +181,16 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
     return _done("revoked")
 
 
+@person_page("POST")
+def change_calendar(request: HttpRequest) -> HttpResponse:
+    """Make the secret address of the calendar, in place of the one before, and show it this once; or revoke it."""
+    if request.POST.get("to") == "off":
+        issue.revoke_calendar(person(request))
+        return _done("calendar")
+    path = reverse("calendar", args=[issue.make_calendar_token(person(request))])
+    return _show(request, made_calendar=request.build_absolute_uri(path))
+
+
 def _done(what: str) -> HttpResponse:
     return HttpResponseRedirect(f"{reverse('account')}?done={what}", status=303)
 
@@ -193,6 +208,7 @@ def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpRespon
         "used": used,
         "caps": caps_of_user(user.pk, is_partial=used.cost.is_partial),
         "token_form": TokenForm(user),
+        "calendar": CalendarAddress.objects.filter(user=user).first(),
         "mcp": mcp_settings(request.build_absolute_uri("/")) if "mcp" in settings.RONDO_DOORS else None,
     }
     return page(request, "account.html", status=status, **(shown | context))

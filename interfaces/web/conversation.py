@@ -17,6 +17,7 @@ from interfaces.http.headers import is_fragment
 from interfaces.web import transcript
 from interfaces.web.pages import (
     Listing,
+    back_to_upcoming,
     conversations,
     fragment,
     latest,
@@ -246,7 +247,8 @@ def allow_or_refuse(request: HttpRequest, question_id: str) -> HttpResponse:
     content = "yes" if request.POST.get("answer") == "yes" else "no"
     with _once(question.session_id, question.pk, content):
         questions.answer_consent(question, content)
-    return _done(request, question.session_id)
+    said = "Allowed." if content == "yes" else "Refused."
+    return back_to_upcoming(request, said) or _done(request, question.session_id)
 
 
 @person_page("POST")
@@ -259,7 +261,7 @@ def answer_plan(request: HttpRequest, execution_id: str) -> HttpResponse:
         if not question:
             raise NotWaiting
         questions.answer_question(execution, content, question=question)
-    return _done(request, execution.session_id)
+    return back_to_upcoming(request, "Answered.") or _done(request, execution.session_id)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -16,6 +17,8 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
@@ -96,6 +99,19 @@ def leave_to(request: HttpRequest, url: str) -> HttpResponse:
     if is_fragment(request):
         return HttpResponse(status=204, headers={"HX-Redirect": url})
     return HttpResponseRedirect(url, status=303)
+
+
+def back_to_upcoming(request: HttpRequest, said: str = "") -> HttpResponse | None:
+    """The answer to a form of the page of all conversations, which names its `week`; None for a form of another page.
+
+    `said`: what a script shows in the form's place, so that nothing moves under the pointer; empty: the page anew.
+    """
+    week = request.POST.get("week")
+    if week is None:
+        return None
+    if said and is_fragment(request):
+        return HttpResponse(format_html('<p class="note" role="status">{}</p>', said))
+    return HttpResponseRedirect(f"{reverse('upcoming')}?{urlencode({'from': week[:10]})}", status=303)
 
 
 def whole_number(given: str, most: int = LARGEST_NUMBER) -> int | None:

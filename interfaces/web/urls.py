@@ -87,6 +87,7 @@ urlpatterns = [
     path("questions/<key:question_id>/answer/", conversation.allow_or_refuse, name="answer-consent"),
     path("executions/<key:execution_id>/answer/", conversation.answer_plan, name="answer-plan"),
     path("upcoming/", upcoming.week, name="upcoming"),
+    path("calendar/<str:token>.ics", upcoming.calendar, name="calendar"),
     path("agents/", agent_list, name="agents"),
     path("agents/-/tests/<key:message_id>/", channels.test_state, name="test-channel-state"),
     path("agents/<key:name>/", include(of_agent)),
@@ -98,4 +99,5 @@ urlpatterns = [
     path("account/password/", account.password_form, name="account-password"),
     path("account/tokens/", account.make_token, name="account-tokens"),
     path("account/tokens/<slug:token_id>/revoke/", account.revoke_token, name="account-token-revoke"),
+    path("account/calendar/", account.change_calendar, name="account-calendar"),
 ]

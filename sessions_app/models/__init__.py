@@ -3,6 +3,7 @@
 from sessions_app.models.access import (
     Allowance,
     ApiToken,
+    CalendarAddress,
     Hook,
     IdempotencyKey,
     SignInLink,

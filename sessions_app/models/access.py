@@ -180,6 +180,25 @@ class SignInLink(models.Model):
         return f"link of {self.created_at:%Y-%m-%d %H:%M}"
 
 
+class CalendarAddress(models.Model):
+    """The secret address of a user's calendar for other programs. Only the hash of its token is stored."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+"
+    )
+    token_sha256 = models.CharField(max_length=64, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(token_sha256__regex=_HASH), name="calendar_token_is_a_hash"),
+            models.UniqueConstraint(fields=["token_sha256"], name="calendar_token_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"calendar of {self.created_at:%Y-%m-%d %H:%M}"
+
+
 IDEMPOTENCY_KEPT = timedelta(days=1)
 
 

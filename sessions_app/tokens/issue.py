@@ -1,4 +1,4 @@
-"""Make, check and revoke tokens, and tickets for event streams. Of all of them only the hash is stored."""
+"""Make, check and revoke tokens, addresses of calendars, and tickets for event streams. Only their hash is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 
 from agent_core.execution import new_id
 from sessions_app.exceptions import BadInput, TooManyTickets, TooManyTokens
-from sessions_app.models import Agent, ApiToken, Session, StreamTicket, TokenScope
+from sessions_app.models import Agent, ApiToken, CalendarAddress, Session, StreamTicket, TokenScope
 from sessions_app.models.access import LONGEST_NAME, SHOWN
 from sessions_app.postgres.notify import EVENTS, publisher
 from sessions_app.postgres.rows import existing, fetch, instance_of
@@ -212,3 +212,28 @@ def redeem_ticket(ticket: str) -> ApiToken | None:
         return None
     found = fetch(_REDEEM, [hashed(ticket)])
     return valid_token(found[0][0]) if found else None
+
+
+# The secret address at which other programs read a user's calendar: one for each user.
+
+
+def make_calendar_token(user: AbstractBaseUser) -> str:
+    """Make the token of the user's calendar in place of the one before. It is not stored."""
+    token = new_secret()
+    made = {"token_sha256": hashed(token), "created_at": Now()}
+    CalendarAddress.objects.update_or_create(user_id=user.pk, defaults=made)
+    return token
+
+
+def calendar_owner(token: str) -> User | None:
+    """Return the active user whose calendar has this token."""
+    if len(token) > LONGEST:
+        return None
+    found = CalendarAddress.objects.filter(token_sha256=hashed(token), user__is_active=True)
+    row = found.select_related("user").first()
+    return row and row.user
+
+
+def revoke_calendar(user: AbstractBaseUser) -> None:
+    """Delete the address of the user's calendar."""
+    CalendarAddress.objects.filter(user_id=user.pk).delete()

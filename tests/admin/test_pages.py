@@ -36,7 +36,7 @@ SHOWN_ELSEWHERE = {
         "JobPreflight",
     ),
     *("SignInLink", "StreamTicket", "ClientChat", "ClientMessage", "TelegramChat", "TelegramUpdate"),
-    "MessageImage",
+    *("MessageImage", "CalendarAddress"),
 }
 READ_ONLY = (
     *("turn", "turnstep", "message", "mailboxevent", "event", "worker", "runrecord", "scheduledmessage"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from django.test import Client
 
@@ -20,7 +18,6 @@ from tests.model_server import ModelServer
 pytestmark = pytest.mark.rule("11.8")
 
 HALF_AN_HOUR = PHRASINGS[0]
-LATER = (datetime.now(UTC) + timedelta(minutes=30)).isoformat(timespec="seconds")
 
 
 @pytest.fixture

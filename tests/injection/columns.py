@@ -76,6 +76,7 @@ OTHERS = {
     "sessions_app.Agent": "engine signing_secret name timezone heartbeat policy model_settings limits",
     "sessions_app.Allowance": "key",
     "sessions_app.ApiToken": "id token_sha256 prefix",
+    "sessions_app.CalendarAddress": "token_sha256",
     "sessions_app.ClientChat": "chat told door",
     "sessions_app.ClientMessage": "path request_key news",
     "sessions_app.Connection": "provider secret_ciphertext name limits prices",

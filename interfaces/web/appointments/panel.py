@@ -49,6 +49,7 @@ from interfaces.web.appointments.forms import (
 from interfaces.web.appointments.toasts import OFF, ON, Done, done, planned, skipped, standing, switched
 from interfaces.web.conversation import can_write
 from interfaces.web.pages import (
+    back_to_upcoming,
     fragment,
     given_revision,
     leave_to,
@@ -86,9 +87,16 @@ def show_part(
     return page(request, "appointments/page.html", status=status, **shown)
 
 
-def changed(request: HttpRequest, session: Session, done: Done) -> HttpResponse:
-    """What was done, with the list after it; for a script elsewhere than in the panel: which then loads it again."""
-    done.say(request)
+def changed(request: HttpRequest, session: Session, done: Done, said: str = "") -> HttpResponse:
+    """What was done, with the list after it; for a script elsewhere than in the panel: which then loads it again.
+
+    A form of the page of all conversations gets `said` in its place, or that page.
+    """
+    answer = back_to_upcoming(request, said)
+    if answer is None or answer.status_code != 200:
+        done.say(request)
+    if answer is not None:
+        return answer
     if not is_fragment(request):
         card = f"#appointment-{done.card}" if done.card else ""
         return leave_to(request, reverse("appointments", args=[session.pk]) + card)
@@ -213,10 +221,17 @@ def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> 
 
 @person_page("POST")
 def skip_next(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
-    """Do not run the next slot, or so many as `slots` says. BadJob, NothingToSkip."""
+    """Do not run the next slot, or so many as `slots` says; if `at` (epoch seconds) is given, that one only. BadJob,
+    NothingToSkip.
+    """
     session = session_with(request, session_id, Kind.AUTOMATION, job_id)
-    selectors.automation_to_change(person(request), job_id)
-    gap = skip_slots(job_id, slots=whole_number(request.POST.get("slots", "1")) or 0)
+    job, given = selectors.automation_to_change(person(request), job_id), request.POST.get("at")
+    if given is None:
+        gap = skip_slots(job_id, slots=whole_number(request.POST.get("slots", "1")) or 0)
+    elif job.next_run_at and given == str(int(job.next_run_at.timestamp())):
+        gap = skip_slots(job_id, slots=1, revision=job.revision)
+    else:  # that one was skipped or has begun
+        return back_to_upcoming(request) or panel_of(request, session)
     return changed(request, session, skipped(session.pk, _job(job_id), gap))
 
 
@@ -257,7 +272,7 @@ def retry_run(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpR
     kind = appointment_kind(found.job).value if found.job else Kind.MESSAGE.value
     session = session_with(request, session_id, kind, str(found.job_id or found.scheduled_message_id))
     run = try_again(found.pk)
-    return changed(request, session, done(run.of_job, "gets another attempt."))
+    return changed(request, session, done(run.of_job, "gets another attempt."), "It is tried again.")
 
 
 @person_page("GET", "HEAD", "POST")

@@ -19,7 +19,6 @@ from automations.jobs.explain import explain
 from automations.models import (
     CronJob,
     JobClock,
-    MessageStatus,
     RunRecord,
     RunState,
     ScheduledMessage,
@@ -349,15 +348,6 @@ def test_the_entries_are_bounded(person: Person) -> None:
             upcoming(person.user, now, until)
 
 
-def test_messages_are_in_the_calendar(person: Person, session: Session) -> None:
-    for day in (1, 2):
-        at = datetime.now(UTC) + timedelta(days=day)
-        later(session, f"text {day}", send_at=at.isoformat())
-    ScheduledMessage.objects.filter(message_text="text 1").update(status=MessageStatus.CANCELLED)
-    now = datetime.now(UTC)
-    assert shown(upcoming(person.user, now, now + timedelta(days=7))) == [("text 2", "next")]
-
-
 def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> None:
     session = person.session(title="One")
     failing, disabled = new(session, name="failing"), new(session, name="disabled")
@@ -368,7 +358,7 @@ def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> 
     add_runs_at(fine, [now - timedelta(hours=1)])
     CronJob.objects.filter(pk=disabled.pk).update(enabled=False, fault="SECRET")
     asked: dict[str, Any] = {"session": session, "asked_at": now}
-    ExecutionState.objects.create(status="waiting_user", question="Which\nday?", request="x", **asked)
+    ExecutionState.objects.create(pk="p", status="waiting_user", question="Which\nday?", request="x", **asked)
     asked |= {"run": RunRecord.objects.get(job=failing).pk, "same_call": "x", "expires_at": now}
     ConsentQuestion.objects.create(turn_id=1, text="May I?", calls=[{"id": "1"}], asked_seq=1, **asked)
     found = attention(person.user)
@@ -380,6 +370,7 @@ def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> 
         ("failing", "failing"),
     ]
     assert [each.text for each in found[:2]] == ["Which day?", "May I?"]
+    assert (found[0].execution, found[3].run_id) == ("p", RunRecord.objects.get(job=failing).pk)
     assert found[3].text.endswith(CURES["model_quota"])
     assert {each.title for each in found} == {"One"}
     assert "SECRET" not in repr(found)

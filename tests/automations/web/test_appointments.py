@@ -18,7 +18,6 @@ from tests.admin.conftest import make_turn
 from tests.automations.jobs.made import new, past_run
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.fleet import until
-from tests.plugins import calls
 from tests.stories.test_main_job import due
 
 pytestmark = IN_BROWSER
@@ -51,7 +50,7 @@ def panel(visitor: Visitor, **options: Any) -> tuple[Page, CronJob]:
     return page, job
 
 
-@pytest.mark.long("a browser, a beat and a worker")
+@pytest.mark.long("slots of an automation come, one a second, in an open page")
 def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) -> None:
     page = visitor.conversation()
     open_panel(page)
@@ -72,22 +71,28 @@ def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) 
 @pytest.mark.long("a worker that runs two turns")
 @pytest.mark.rule("11.4")
 def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) -> None:
-    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "archive"}),))
-    visitor.model.answer_with(asked, ModelReply(text="I may not."))
     session = visitor.person.session()
+    bins = new(session, message="bins", name="Bins")
+    remove = {"action": "remove", "job_id": bins.pk}
+    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="cron", arguments=remove),))
+    visitor.model.answer_with(asked, ModelReply(text="I may not."))
     job = due(session, "Tidy up.", name="Tidy the archive")
     fire_due_jobs()
     page = visitor.conversation(session)
     question = page.get_by_role("region", name="A question for you")
     expect(question).to_contain_text(job.name)
-    assert calls(visitor.site.fleet.folder, "archive") == 0
+    expect(page.locator(".dot.ask")).to_be_visible()
+    assert serious(page) == []
+    expect(question.get_by_text("Remove “Bins” (every day at 09:00")).to_be_visible()
+    expect(question.get_by_text(bins.pk)).to_be_hidden()
     page.goto("/upcoming/")
+    expect(page.locator(".notices").get_by_text("Remove “Bins”")).to_be_visible()
     page.locator(".notices a").first.click()
     visitor.model.answer_with(ModelReply(text="It is gone."))
-    question.get_by_role("button", name="Allow erase").click()
+    question.get_by_role("button", name="Allow cron").click()
     expect(question).to_have_count(0)
     expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
-    assert calls(visitor.site.fleet.folder, "archive") == 1
+    assert not CronJob.objects.filter(pk=bins.pk).exists()
 
 
 @pytest.mark.full

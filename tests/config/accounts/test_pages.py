@@ -177,7 +177,7 @@ def test_a_token_is_limited_to_what_is_ones_own(client: Client, ada: User) -> No
 def test_nothing_of_an_account_is_changed_from_elsewhere(ada: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(ada)
-    forms = ("", "password/", "tokens/", "tokens/x/revoke/")
+    forms = ("", "password/", "tokens/", "tokens/x/revoke/", "calendar/")
     for address in ("/sign-out/", *(f"/account/{form}" for form in forms)):
         assert client.post(address, PASSWORDS).status_code == 403, address
         assert Client().post(address).headers["Location"].startswith("/sign-in/"), address

@@ -9,13 +9,10 @@ import pytest
 from django.db.models.functions import Now
 from playwright.sync_api import expect
 
-from agent_core.llm.protocol import ModelReply
-from agent_core.types import ToolCall
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Delivery, Engine, Message, ReadMark, Session
 from tests.browser import IN_BROWSER, Visitor, say, serious, use_engine
 from tests.fleet import until
-from tests.plugins import calls
 
 pytestmark = IN_BROWSER
 
@@ -67,23 +64,6 @@ def test_pieces_are_shown_while_the_server_renders_nothing(visitor: Visitor) -> 
     visitor.model.release("raw")
     expect(page.locator(".entry.agent:not(.live) strong")).to_have_text("bold")
     expect(page.locator("#live")).to_have_count(0)
-
-
-def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor) -> None:
-    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "disk"}),))
-    visitor.model.answer_with(asked)
-    page = visitor.conversation()
-    say(page, "erase the disk")
-    question = page.get_by_role("region", name="A question for you")
-    expect(question).to_contain_text("erase")
-    expect(question).to_contain_text("disk")
-    expect(page.locator(".dot.ask")).to_be_visible()
-    assert serious(page) == []
-    visitor.model.answer_with(asked, ModelReply(text="It is gone."))
-    question.get_by_role("button", name="Allow erase").click()
-    expect(question).to_have_count(0)
-    expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
-    assert calls(visitor.site.fleet.folder, "disk") == 1
 
 
 def test_a_question_of_a_plan_is_answered_where_it_stands(visitor: Visitor) -> None:
