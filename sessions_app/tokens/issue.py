@@ -231,7 +231,7 @@ def calendar_owner(token: str) -> User | None:
         return None
     found = CalendarAddress.objects.filter(token_sha256=hashed(token), user__is_active=True)
     row = found.select_related("user").first()
-    return row and row.user
+    return row.user if row else None
 
 
 def revoke_calendar(user: AbstractBaseUser) -> None:
