@@ -66,7 +66,7 @@ mutants: $(DEV) ## change the core at random and count the changes that the test
 		$(MUTATES) && touch .venv/mutants/.ready; }
 	@PYTHONPATH=.venv/mutants $(PY) -m tests.mutants $(ARGS)
 
-evals: $(DEV) ## play twenty conversations with a real model; costs tokens (ARGS=--renew, ARGS=--help)
+evals: $(DEV) ## play 24 conversations with a real model; costs tokens (ARGS=--renew, ARGS=--help)
 	@$(PY) -m tests.conversations $(ARGS)
 
 check: format-check lint types imports migrations ## check format, lint, types, import contracts and migrations

@@ -20,12 +20,31 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallInWords:
+    """A call in the server's words, for the person who is asked for consent.
+
+    ``words``: at most a stored name in them is not the server's. ``says_all``: they leave out no argument that matters.
+    ``state`` changes with what the call is about, and then a yes given before does not count. ``problem``: why the call
+    cannot be made, as a text for the model; then nobody is asked.
+    """
+
+    words: str = ""
+    says_all: bool = False
+    state: str = ""
+    problem: str = ""
+
+
+_NOTHING = CallInWords()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolSpec:
     """A tool as it is described to the model. ``parameters`` is a JSON schema of type object.
 
     ``effect`` is the strongest effect that a call can have; ``effect_of`` returns that of given arguments.
     ``withheld``: the turn must not use the tool, so the model is not told of it. ``asks``: a dangerous call needs a yes
     in this turn. ``source``: the outside server that it calls, if any, with its settings; the model does not see it.
+    ``says`` puts a call into words, for this turn.
     """
 
     name: str
@@ -37,6 +56,7 @@ class ToolSpec:
     withheld: bool = False
     asks: bool = True
     source: str = field(default="", repr=False)  # an address may contain a secret
+    says: Callable[[dict[str, Any]], CallInWords] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def as_text(self) -> str:
@@ -46,6 +66,10 @@ class ToolSpec:
     def effect_with(self, arguments: dict[str, Any]) -> Effect:
         """Return the effect of a call with these arguments."""
         return self.effect if self.effect_of is None else self.effect_of(arguments)
+
+    def in_words(self, arguments: dict[str, Any]) -> CallInWords:
+        """Return a call with these arguments in the server's words; empty if the tool has none."""
+        return _NOTHING if self.says is None else self.says(arguments)
 
 
 def version_of(tools: Iterable[ToolSpec]) -> str:

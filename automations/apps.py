@@ -5,7 +5,7 @@ from django.apps import AppConfig
 
 class AutomationsConfig(AppConfig):
     name = "automations"
-    verbose_name = "Automations"
+    verbose_name = "Appointments"
 
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
@@ -36,7 +36,7 @@ class AutomationsConfig(AppConfig):
         register_session_dependent(bindings.SessionAppointments())
         budgets.register_caps("automation", CronJob)
         connections.register_models_of(CronJob.objects.all)
-        connections.on_mended(jobs.check_models_again)
+        connections.on_changed(jobs.check_models_again)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         _register_tools()

@@ -188,6 +188,7 @@ FORMAT_MODULE_PATH = "config.formats"
 STATIC_URL = "static/"
 STATIC_ROOT = ENV.static_root or None
 WHITENOISE_USE_FINDERS = not ENV.static_root  # without collected files, serve those of the packages
+WHITENOISE_IMMUTABLE_FILE_TEST = r"/inter-[\d.]+\.woff2$"  # its name has its version: browsers keep it
 
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -258,8 +259,21 @@ UNFOLD: dict[str, Any] = {
     ],
     "STYLES": [lambda _request: static("rondo/admin.css")],
     "SCRIPTS": [lambda _request: static("rondo/admin.js")],
-    # teal, as on the pages for people: 600 is text on white, 500 is text on dark
+    # warm grey and teal, as on the pages for people: 600 is text on white, 500 is text on dark
     "COLORS": {
+        "base": {
+            "50": "#faf9f7",
+            "100": "#f4f2ee",
+            "200": "#e5e1d8",
+            "300": "#d3cec3",
+            "400": "#a8a498",
+            "500": "#716d65",
+            "600": "#57534c",
+            "700": "#45413b",
+            "800": "#2d2b27",
+            "900": "#1f1e1b",
+            "950": "#171614",
+        },
         "primary": {
             "50": "#f0fdfa",
             "100": "#ccfbf1",
@@ -272,7 +286,7 @@ UNFOLD: dict[str, Any] = {
             "800": "#134e4a",
             "900": "#123f3c",
             "950": "#042f2e",
-        }
+        },
     },
     "DASHBOARD_CALLBACK": "config.operations.dashboard.dashboard",
     "SIDEBAR": {"navigation": "config.operations.dashboard.sidebar"},

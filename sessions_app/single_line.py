@@ -20,3 +20,9 @@ def one_line(text: str, length: int) -> str:
     """Return the first `length` characters of a text as one line without control characters."""
     plain = "".join(" " if unicodedata.category(each) in _BREAKING else each for each in text)
     return " ".join(plain.split())[:length].rstrip()
+
+
+def shortened(text: str, length: int) -> str:
+    """Return a text as one line of at most `length` characters; one that is cut ends with “…”."""
+    line = one_line(text, length + 1)
+    return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"

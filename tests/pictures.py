@@ -82,8 +82,8 @@ def story(visitor: Visitor) -> Session:
             ("assistant", "I will tell you every weekday at **09:00**, beginning tomorrow.", {}, {}),
             ("user", "Tell me what matters today", {}, slot),
             ("assistant", BRIEFING, {}, source),
-            ("user", "Thanks! Move the dentist to Friday, please.", {}, {}),
-            ("assistant", "Done: Friday at 11:15. I told the practice by mail.", {}, {}),
+            ("user", "Thanks! Remind me at 14:05 to leave for the dentist.", {}, {}),
+            ("assistant", "I will remind you today at **14:05**.", {}, {}),
         ],
     )
     return session

@@ -41,7 +41,7 @@ def _wait(_context: ToolContext, arguments: dict[str, Any]) -> str:
     """Runs until the file `<name>.go` is there."""
     _note(arguments["name"])
     while not (_folder() / f"{arguments['name']}.go").exists():
-        time.sleep(0.02)
+        time.sleep(0.01)
     return f"waited for {arguments['name']}"
 
 

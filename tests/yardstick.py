@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -19,3 +20,12 @@ def processor_seconds(work: Callable[[], Any]) -> float:
     started = time.process_time()
     work()
     return time.process_time() - started
+
+
+@contextmanager
+def within(times: float) -> Iterator[None]:
+    """The block costs at most so many yardsticks of processor time."""
+    started = time.process_time()
+    yield
+    seconds = time.process_time() - started
+    assert seconds < times * processor_seconds(yardstick)

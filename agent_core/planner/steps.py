@@ -11,7 +11,7 @@ from agent_core.execution import Execution, Observation, PlanStep, Status, StepS
 from agent_core.planner import plan, texts
 from agent_core.planner.asking import MAKE_PLAN, REVISE_PLAN
 from agent_core.planner.work import Events, Work
-from agent_core.tool_spec import Effect, version_of
+from agent_core.tool_spec import Effect
 from agent_core.turn import consent
 from agent_core.types import ToolCall, ToolOutcome, ToolResult, TurnEvent, TurnEventType
 
@@ -146,13 +146,15 @@ def _needs_consent(work: Work, step: PlanStep) -> bool:
         return False
     if not work.ports.is_restricted(spec.effect_with(step.arguments)):
         return False
-    return not (step.consented and step.consent == version_of([spec]))
+    if spec.in_words(step.arguments).problem:
+        return False  # the call fails, and says why
+    return not (step.consented and step.consent == consent.version_of_call(spec, step.arguments))
 
 
 def _ask_for_consent(work: Work, step: PlanStep) -> Events:
     """Ask the server's question, which names the tool and its arguments. A step's title is the model's own words."""
     spec = work.specs[step.tool]
-    asked = replace(step, consent=version_of([spec]), consented=False)
+    asked = replace(step, consent=consent.version_of_call(spec, step.arguments), consented=False)
     work.execution = replace(work.execution, steps=work.execution.with_step(asked), current_step=step.id)
     calls, question_id = (consent.call_to_json(_call_of(work, step), spec),), new_id()
     text = consent.question_of(calls, question_id=question_id, like=work.execution.request)

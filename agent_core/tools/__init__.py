@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from agent_core.exceptions import ToolError, UnknownTool
-from agent_core.tool_spec import Effect, ToolSpec
+from agent_core.tool_spec import CallInWords, Effect, ToolSpec
 from agent_core.types import JSON
 
-__all__ = ["SEPARATOR", "Effect", "Tool", "all", "get", "register", "unregister"]
+__all__ = ["SEPARATOR", "CallInWords", "Effect", "Tool", "all", "get", "register", "unregister"]
 
 SEPARATOR = "__"  # between the names of an MCP server and its tool; names of registered tools lack it
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -25,7 +26,7 @@ class Tool:
     raises ToolFailed with one. ``idempotent``: a repeated call does no harm, so an interrupted one is made again.
     ``transactional``: effect and result are written in one transaction of our database. ``offered(context)`` says
     whether a turn offers the tool to the model; ``told(context, spec)`` returns its description for a turn that can use
-    only a part of it.
+    only a part of it. ``says(context, arguments)`` puts a call into words, for the person who is asked for consent.
 
     ``effect`` is the strongest effect that a call can have, by default dangerous; ``effect_of`` returns that of given
     arguments. ``foreign``: the output is text from outside, after which writes need consent (rule 3.5). ``source`` is
@@ -44,9 +45,10 @@ class Tool:
     transactional: bool = False
     offered: Callable[[Any], bool] = lambda _context: True
     told: Callable[[Any, ToolSpec], ToolSpec] | None = None
+    says: Callable[[Any, JSON], CallInWords] | None = None
 
-    def spec(self) -> ToolSpec:
-        """Return the description for the model."""
+    def spec(self, context: Any = None) -> ToolSpec:
+        """Return the description for the model. With the context of a turn, it can put calls into words."""
         return ToolSpec(
             name=self.name,
             description=self.description.strip(),
@@ -56,11 +58,13 @@ class Tool:
             effect=self.effect,
             effect_of=self.effect_of,
             source=self.source,
+            says=None if self.says is None or context is None else partial(self.says, context),
         )
 
     def spec_for(self, context: Any) -> ToolSpec:
         """Return the description for the model in a turn, without what the turn always refuses."""
-        return self.spec() if self.told is None else self.told(context, self.spec())
+        spec = self.spec(context)
+        return spec if self.told is None else self.told(context, spec)
 
 
 _TOOLS: dict[str, Tool] = {}

@@ -27,6 +27,7 @@ from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import held_until
 from sessions_app.exceptions import BadInput
 from sessions_app.spending.caps import TOO_SMALL
+from sessions_app.tokens.reach import in_sessions
 
 MOST_ENTRIES = 500
 MOST_MESSAGES = 200
@@ -238,7 +239,7 @@ def _slots(plan: JobPlan, after: datetime, until: datetime, first: datetime) -> 
 
 def _messages(user: AbstractBaseUser, since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
     rows = ScheduledMessage.objects.filter(
-        session__owner_id=user.pk, send_at__gte=since, send_at__lt=until
+        in_sessions(user), session__owner_id=user.pk, send_at__gte=since, send_at__lt=until
     ).exclude(status=MessageStatus.CANCELLED)
     now = datetime.now(UTC)
     for message in with_run(rows).order_by("send_at", "pk")[:MOST_MESSAGES]:

@@ -1,24 +1,22 @@
-"""Scheduled messages as appointments, and the appointments that turns made."""
+"""Scheduled messages as appointments."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Prefetch, Q, QuerySet
 
-from automations.models import CronJob, MessageStatus, RunRecord, ScheduledMessage
+from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.runs.describe import Slot, SlotState, describe_run, slot_of, when
-from automations.schedules.describe import describe_job
 from automations.schedules.zone_files import zone_or_utc
-from sessions_app.models import Session
+from sessions_app.single_line import shortened
 
 RECENT = timedelta(hours=24)  # how long a message that was sent or has failed is still shown
 MOST_MESSAGES = 100
-MOST_MADE = 200  # appointments of each kind that turns made
 LONGEST_NAME = 60  # characters of the text
 _UNREAD = ("snapshot", "prompt_variables", "rendered_prompt", "error_detail", "usage")
 
@@ -55,8 +53,7 @@ def zone_name(message: ScheduledMessage) -> str:
 
 def name_of(message: ScheduledMessage) -> str:
     """The beginning of the text, on one line."""
-    words = " ".join(message.message_text[: 4 * LONGEST_NAME].split())
-    return words if len(words) <= LONGEST_NAME else f"{words[: LONGEST_NAME - 1]}…"
+    return shortened(message.message_text[: 4 * LONGEST_NAME], LONGEST_NAME)
 
 
 def about_message(message: ScheduledMessage) -> dict[str, Any]:
@@ -109,25 +106,3 @@ def _run(message: ScheduledMessage) -> RunRecord | None:
     """The run that sends the message, if it was due already."""
     runs: Iterable[RunRecord] = message.runs.all()
     return next(iter(runs), None)
-
-
-def appointments_made(
-    sessions: Collection[uuid.UUID], turn_ids: Collection[int]
-) -> dict[int, list[tuple[str, str]]]:
-    """Return, by id of these turns, the name and the time in words of each appointment that the turn made and that
-    still exists. These are stored facts: what a turn promises in words is no appointment (rule 11.8). Two statements.
-    """
-    found: dict[int, list[tuple[str, str]]] = {}
-    # by agent or session first: the column of the turn has no index
-    agents = Session.objects.filter(pk__in=sessions).values("agent")
-    jobs = CronJob.objects.filter(agent__in=agents, created_by_turn__in=turn_ids)
-    for job in jobs.select_related("agent").order_by("created_at", "pk")[:MOST_MADE]:
-        words = describe_job(job, zone_or_utc(job.agent.timezone).key)
-        found.setdefault(job.created_by_turn_id or 0, []).append((job.name, words))
-    texts = ScheduledMessage.objects.filter(session__in=sessions, created_by_turn__in=turn_ids)
-    texts = texts.exclude(status=MessageStatus.CANCELLED).select_related("session__agent")
-    for message in texts.order_by("created_at", "pk")[:MOST_MADE]:
-        zone = zone_name(message)
-        at = f"{when(message.send_at, zone_or_utc(zone))} ({zone})"
-        found.setdefault(message.created_by_turn_id or 0, []).append((name_of(message), at))
-    return found

@@ -6,7 +6,7 @@ Reads only, each limited to the user who asks.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -48,29 +48,29 @@ from automations.jobs.clock import database_now
 from automations.jobs.explain import (
     Explanation,
     JobFacts,
+    cure_of,
     explain_facts,
     fault_in_words,
     gate_failed,
+    is_stopped,
     undeliverable,
     why_paused,
 )
 from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import FAILING_AFTER, health_of
-from automations.runs.describe import Slot, SlotState, cap_in_words, describe_run
+from automations.runs.describe import ENDS_SLOWING, Slot, SlotState, cap_that_holds, describe_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until, problems_of
-from sessions_app.connections.usable import CURES
+from automations.selectors import MODEL_CODES, paused_until, problems_of
 from sessions_app.models import ConsentQuestion, ConsentState, Delivery, ExecutionState, Session
 from sessions_app.models.delivery import DeliveryState
 from sessions_app.reads.selectors import shown_id
 from sessions_app.single_line import one_line
-from sessions_app.spending.caps import RUN, WORDS, anew
 from sessions_app.tokens.reach import in_sessions
 
 NEXT = 3  # coming slots of an appointment
+MOST_MADE = 100  # appointments of each kind that turns made
 _STATES = {MessageStatus.PENDING: "scheduled", MessageStatus.SENT: "done"}
-_OF_A_RUN = (anew({"ends_at": None}), f"{WORDS[RUN]} are left")  # what a refusal by the cap of a run says
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -81,7 +81,7 @@ class Appointment(Explanation):
     Instants are in `zone`. `state`: scheduled, running, paused, off, done, failed or cancelled. `session_id`: the
     conversation that shows it. `editable`: whether it has a form; a heartbeat is changed on its agent's page, and a
     message can only be cancelled. `last`: its last slots, oldest first (in an Explanation the newest is first).
-    `next`: its coming slots, at most 3.
+    `next`: its coming slots, at most 3. `is_slowed`: to one run an hour. `is_stopped`: by a cap.
     """
 
     kind: str
@@ -89,6 +89,7 @@ class Appointment(Explanation):
     zone: str
     is_failing: bool
     is_slowed: bool = False
+    is_stopped: bool = False
     session_id: uuid.UUID | None
     enabled: bool
     paused_until: datetime | None
@@ -100,13 +101,15 @@ class Appointment(Explanation):
         return self.enabled and self.paused_until is None
 
     @property
+    def can_switch(self) -> bool:
+        """Whether it can be paused or resumed: it is neither done, nor changed elsewhere."""
+        return self.editable and not (self.enabled and self.state in ("done", "failed"))
+
+    @property
     def trouble(self) -> Slot | None:
-        """The last slot that was not skipped, if it failed or needs attention. A skipped one may need it, too."""
-        for each in reversed(self.last):
-            is_bad = each.state in (SlotState.FAILED, SlotState.ATTENTION)
-            if each.run_state != RunState.SKIPPED or each.state == SlotState.ATTENTION:
-                return each if is_bad else None
-        return None
+        """The last slot that was not skipped, if it failed or needs attention."""
+        last = next((each for each in reversed(self.last) if each.run_state != RunState.SKIPPED), None)
+        return last if last and last.state in (SlotState.FAILED, SlotState.ATTENTION) else None
 
 
 def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appointment]:
@@ -121,6 +124,25 @@ def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appoi
     texts = ScheduledMessage.objects.filter(session__owner_id=user.pk, session_id__in=sessions)
     found += [_of_message(each, now) for each in shown_messages(texts, now)]
     return sorted(found, key=lambda each: (not each.is_failing, each.next[0] if each.next else _FAR, each.id))
+
+
+def appointments_made(user: AbstractBaseUser, turns: Collection[int]) -> dict[int, list[Appointment]]:
+    """By turn: the user's appointments that it made and that still exist, the oldest first.
+
+    These are stored facts: what a turn promises in words is no appointment (rule 11.8).
+    """
+    found: dict[int, list[Appointment]] = {}
+    jobs = list(job_rows(user).filter(created_by_turn__in=turns).order_by("created_at", "pk")[:MOST_MADE])
+    for facts in job_facts(jobs) if jobs else ():
+        found.setdefault(facts.job.created_by_turn_id, []).append(_of_job(facts))
+    rows = ScheduledMessage.objects.filter(session__owner_id=user.pk, created_by_turn__in=turns)
+    rows = rows.exclude(status=MessageStatus.CANCELLED).order_by("created_at", "pk")
+    texts = list(with_run(rows)[:MOST_MADE])
+    if texts:
+        now = database_now()
+        for message in texts:
+            found.setdefault(message.created_by_turn_id or 0, []).append(_of_message(message, now))
+    return found
 
 
 def is_of_session(user: AbstractBaseUser, session_id: uuid.UUID, kind: str, appointment_id: str) -> bool:
@@ -163,6 +185,7 @@ def _of_job(facts: JobFacts) -> Appointment:
         zone=zone.key,
         is_failing=is_failing(job) or bool(problems_of(job)),
         is_slowed=job.enabled and until is None and health_of(job).is_slowed,
+        is_stopped=is_stopped(facts),
         session_id=job.lives_in,
         enabled=job.enabled,
         paused_until=until and until.astimezone(zone),
@@ -239,7 +262,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
     jobs: list[Any] = list(job_rows(user).filter(troubled)[:MOST_JOBS])
     failed = [job.ended_run for job in jobs if has_failed(job)]
     runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(failed)
-    newest = _newest_runs(jobs)
+    newest, repeated = _newest_runs(jobs), _waiting_for_a_repetition(jobs)
     for job in jobs:
         if job.fault:
             yield Notice(what="disabled", text=fault_in_words(job, now), at=job.updated_at, **about_job(job))
@@ -247,10 +270,14 @@ def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
         if why := why_paused(job):
             yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
             continue
-        yield from _held_back(job, newest.get(job.pk, ()), bool(problems_of(job)))
-        yield from _failing(job, runs.get(job.ended_run) if has_failed(job) else None, now)
         known = problems_of(job)
+        yield from _held_back(job, newest.get(job.pk, ()), bool(known))
+        ended = runs.get(job.ended_run) if has_failed(job) else None
+        failing = [*_failing(job, repeated.get(job.pk) or ended, now)]
+        yield from failing
         for each in known:
+            if failing and each["code"] in MODEL_CODES:
+                continue  # the failed run is newer, and says why
             since = datetime.fromisoformat(each["since"])
             yield Notice(what="preflight", text=each["text"], at=since, **about_job(job))
         if job.clock.next_run_at is not None and not known:
@@ -270,14 +297,19 @@ def _newest_runs(jobs: list[Any]) -> dict[str, list[RunRecord]]:
     return {job: [runs[pk] for pk in each if pk in runs] for job, each in found.items()}
 
 
+def _waiting_for_a_repetition(jobs: list[Any]) -> dict[str, RunRecord]:
+    """The failed runs that wait for their next attempt, by job: newer than the last one that ended."""
+    pending = [job.pk for job in jobs if job.pending]
+    rows = RunRecord.objects.filter(job__in=pending, state=RunState.QUEUED, not_before__isnull=False)
+    return {str(run.job_id): run for run in rows.defer("snapshot", "rendered_prompt", "prompt_variables")}
+
+
 def _held_back(job: Any, runs: Sequence[RunRecord], is_told: bool) -> Iterator[Notice]:
     """A cap has stopped the job, or its check failed for each of its last runs. `is_told`: preflight says the cap."""
     if not runs or job.clock.next_run_at is None:
         return
     last = runs[0]
-    stops_each = any(text in last.error for text in _OF_A_RUN)
-    is_stopped = job.stopped_until or (stops_each and last.finished_at > job.updated_at)
-    if (text := cap_in_words(last)) and is_stopped and not is_told:
+    if (text := cap_that_holds(job, last)) and not is_told:
         yield Notice(what="failing", text=text, at=last.finished_at, **about_job(job))
     if len(runs) == FAILING_AFTER and all(gate_failed([run]) for run in runs):
         yield Notice(what="failing", text=last.error, at=last.finished_at, **about_job(job))
@@ -287,8 +319,9 @@ def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]
     """`run`: the last one if it failed; without it the last ones may lack something."""
     health = health_of(job)
     if run is not None and _is_current(job, run, now):
-        cure = "" if problems_of(job) else CURES.get(run.reason, "")
-        text = f"{describe_run(run, zone_or_utc(job.timezone))} {cure}".rstrip()
+        said = [describe_run(run, zone_or_utc(job.timezone)), cure_of(job, run)]
+        said += [f"It runs at most once an hour. {ENDS_SLOWING}"] if health.is_slowed else []
+        text = " ".join(filter(None, said))
         again = run.pk if run.state == RunState.FAILED and can_retry(job) else ""
         yield Notice(what="failing", text=text, at=run.finished_at, run_id=again, **about_job(job))
     elif run is None and health.failures_in_a_row >= FAILING_AFTER:
@@ -298,8 +331,8 @@ def _failing(job: Any, run: RunRecord | None, now: datetime) -> Iterator[Notice]
 
 def _is_current(job: Any, run: RunRecord, now: datetime) -> bool:
     """Whether the job will run again, or ended a short time ago."""
-    ended = run.finished_at
-    return job.clock.next_run_at is not None or (ended is not None and ended > now - ENDED_FOR)
+    ended = run.finished_at or now
+    return job.clock.next_run_at is not None or ended > now - ENDED_FOR
 
 
 def _of_messages(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:

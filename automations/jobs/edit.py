@@ -1,8 +1,4 @@
-"""Create, change, skip and delete automations. Lock order, as in beat: clock, then job.
-
-Skipped slots are recorded at once, and the clock keeps the last of them (`skipped_to`), so that nothing that plans anew
-(an edit, a resume, new zone data) makes one of them due again.
-"""
+"""Create, change and delete automations. Lock order, as in beat: clock, then job."""
 
 from __future__ import annotations
 
@@ -21,7 +17,6 @@ from automations.exceptions import (
     BadJob,
     DuplicateJob,
     JobNotFound,
-    NothingToSkip,
     ProtectedJob,
     ScheduleError,
     TooManyJobs,
@@ -42,10 +37,7 @@ from automations.models import (
 )
 from automations.models.job import RESERVED_IDS, Category, category
 from automations.runs.record import cancel_queued_runs
-from automations.runs.skips import TICK, GapReason, gap_between, record_gap
 from automations.schedules.plan import (
-    JobPlan,
-    accounted_to,
     plan_of,
     same_schedule,
     schedule_columns,
@@ -64,7 +56,6 @@ CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
 PREFLIGHT = "preflight"  # the chore of maintenance of `automations/preflight.py`
 MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
-MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
 PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
 EDITABLE = PLAN | {
     *("paused_until", "name", "message", "enabled", "overlap"),
@@ -397,44 +388,6 @@ def _refuse_duplicate(session: Session, message: str, schedule: Schedule, now: d
             raise DuplicateJob(f"{text}; with allow_duplicate a second one is created")
 
 
-def skip_slots(
-    job_id: str, *, slots: int | None = None, until: str | None = None, revision: int | None = None
-) -> CronJob:
-    """Skip so many slots, or all before an ISO time. Slots that are due but not fired are the first of them.
-
-    They do not count as runs, and runs that were fired go on. BadJob, JobNotFound, ProtectedJob, NothingToSkip;
-    RevisionConflict when `revision` is not the job's.
-    """
-    if (slots is None) == (until is None):
-        raise BadJob("give either `slots` or `until`", code="bad_skip")
-    if slots is not None and not 1 <= slots <= MOST_SKIPPED:
-        raise BadJob(f"`slots` must be from 1 to {MOST_SKIPPED}", code="bad_skip")
-    with transaction.atomic():
-        clock, job = lock_job(job_id, revision)
-        _must_be_bound(job)
-        now = database_now()
-        before = future_time(until, job.agent.timezone, now, "until")
-        plan = plan_of(job, clock.runs_started)
-        first = _next_slot(clock, job, plan, now)
-        last = _nth(plan, job, first, slots, now) if slots else _before(plan, first, before)
-        record_gap(job, gap_between(plan.slots, first, last, GapReason.SKIPPED_BY_USER))
-        clock.skipped_to, clock.next_run_at = last, plan.next_firing(last)
-        clock.save(update_fields=["skipped_to", "next_run_at"])
-        save_columns(job, {})
-        transaction.on_commit(notify_beats, robust=True)
-    job.clock = clock
-    return job
-
-
-def _must_be_bound(job: CronJob) -> None:
-    match category(job):
-        case Category.SYSTEM:
-            raise ProtectedJob
-        case Category.BOUND:
-            return
-    raise JobNotFound
-
-
 def _request_preflight(job: CronJob) -> None:
     """Have the job checked soon (rule 11.5), in the transaction that saves it."""
     if not flags.PREFLIGHT.value:
@@ -459,34 +412,3 @@ def check_models_again(connection_id: int) -> None:
     known = ~Q(problems=[]) | Q(checked_at__gt=Now() - timedelta(minutes=1))
     if JobPreflight.objects.filter(known, Exists(connection)).update(requested=True):
         _ask_for_preflight()
-
-
-def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> datetime:
-    if not job.enabled:
-        raise NothingToSkip("the automation is paused")
-    if clock.paused_until is not None and clock.paused_until > now:
-        raise NothingToSkip(f"the automation is paused until {clock.paused_until.isoformat()}")
-    firing = clock.next_run_at
-    slot = None if firing is None else plan.first_slot(firing, accounted_to(clock.last_slot, now))
-    if slot is None:
-        raise NothingToSkip("the automation has no more runs")
-    return slot
-
-
-def _nth(plan: JobPlan, job: CronJob, first: datetime, slots: int, now: datetime) -> datetime:
-    """The last of `slots` slots from `first` on; the schedule's last slot if there are fewer."""
-    last = first
-    if job.catch_up != CatchUp.ALL:  # all due slots together would become one run
-        last = plan.slots.last(first, now - plan.jitter) or first
-    for _ in range(slots - 1):
-        following = plan.slots.next(last)
-        if following is None:
-            break
-        last = following
-    return last
-
-
-def _before(plan: JobPlan, first: datetime, until: datetime | None) -> datetime:
-    if until is None or first >= until:
-        raise NothingToSkip("the automation has no slot before this time")
-    return plan.slots.last(first, until - TICK) or first

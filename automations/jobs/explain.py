@@ -6,7 +6,7 @@ The number of statements does not depend on the number of jobs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
 from statistics import median
@@ -39,8 +39,9 @@ from automations.runs.describe import (
     ENDS_SLOWING,
     QueueWait,
     Slot,
-    cap_in_words,
+    cap_that_holds,
     describe_run,
+    is_too_small,
     slot_of,
     span,
     when,
@@ -61,7 +62,7 @@ _TICK = timedelta(milliseconds=1)
 RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
-    *("provider_message", "response_summary", "attention"),
+    *("provider_message", "response_summary", "attention", "finished_at"),
 )
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",
@@ -104,19 +105,24 @@ class Explanation:
     warnings: tuple[str, ...]
 
 
-def explain(user: AbstractBaseUser, job_id: str) -> Explanation:
-    """Explain one of the user's automations. JobNotFound."""
+def explain(user: AbstractBaseUser, job_id: str, *, to_model: bool = False) -> Explanation:
+    """Explain one of the user's automations. `to_model`: without the words of providers and gates (rule 3.6).
+    JobNotFound.
+    """
     job = automations(user).filter(pk=job_id).first()
     if job is None:
         raise JobNotFound
     [facts] = read_facts([job])
+    if to_model:
+        runs = [run._replace(provider_message="", response_summary="") for run in facts.runs]
+        facts = replace(facts, runs=runs)
     return explain_facts(facts)
 
 
 def explain_facts(facts: JobFacts) -> Explanation:
     """Explain a job from what was read of it."""
     job, zone = facts.job, zone_or_utc(facts.job.timezone)
-    coming = _coming_firings(job, facts.now)
+    coming = [] if _fits_none(facts) else _coming_firings(job, facts.now)
     following = [None, *facts.runs]  # a gap names the run of the next slot
     return Explanation(
         name=job.name,
@@ -261,11 +267,11 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
 
 def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
     job, held = facts.job, held_until(facts.job)
-    last = facts.runs[0] if facts.runs else None
-    stopped = cap_in_words(last)
+    stopped = cap_that_holds(job, _last_run(facts))
+    if _fits_none(facts):
+        return f"Stopped until caps or settings change. {stopped}"
     if held is None or firing >= held:
-        before = f"{describe_run(last, zone)} " if last is not None and stopped else ""
-        return f"{before}Next run: {when(firing, zone)}."
+        return f"{stopped} Next run: {when(firing, zone)}.".lstrip()
     if held == job.stopped_until:
         why = stopped or "What is left of a cap is too little for a call."
         return f"Stopped until {when(held, zone)}, or until caps or settings change. {why}"
@@ -275,6 +281,22 @@ def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
 def is_off(job: Any) -> bool:
     """Whether the job is a heartbeat that no person has switched on, or one has switched off."""
     return not job.enabled and job.system_event == HEARTBEAT and not health_of(job).paused_reason
+
+
+def _last_run(facts: JobFacts) -> Any:
+    """The last run that has ended; None: there is none."""
+    return next((run for run in facts.runs if run.state not in OPEN_RUNS), None)
+
+
+def _fits_none(facts: JobFacts) -> bool:
+    """Whether no call of the job fits into one of its caps, as its last run showed."""
+    last = _last_run(facts)
+    return last is not None and is_too_small(last) and bool(cap_that_holds(facts.job, last))
+
+
+def is_stopped(facts: JobFacts) -> bool:
+    """Whether a cap stopped the last run and will stop the next one, as far as is known."""
+    return bool(cap_that_holds(facts.job, _last_run(facts)))
 
 
 def why_paused(job: Any, runs: Iterable[Any] = ()) -> str:
@@ -333,7 +355,7 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
         *_failing(job),
         *gate_failed(facts.runs),
         *(facts.of_models.uncallable or _model_failed(facts)),
-        *facts.of_models.caps,
+        *(() if _fits_none(facts) else facts.of_models.caps),
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
         *_dense(job, facts.runs, coming),
@@ -345,18 +367,22 @@ def _model_failed(facts: JobFacts) -> list[str]:
     """A warning about a model that could not be called in the last run, unless its connection works or was changed
     since, or another model was chosen. Nothing else is known of models without a connection.
     """
+    job = facts.job
     done = (run for run in facts.runs if run.state in (RunState.SUCCEEDED, RunState.FAILED))
     last = next(done, None)
     if last is None or last.state != RunState.FAILED or last.reason not in UNUSABLE_CODES:
         return []
     well_since = facts.of_models.well_since
-    names = (model.partition(":")[2] or model for model in _models(facts.job).models)
-    if (well_since and well_since > (last.started_at or last.scheduled_for)) or not any(
-        concerns(last.error, name) for name in names
-    ):
+    if well_since and well_since > (last.started_at or last.scheduled_for):
         return []
-    cure = CURES.get(last.reason, "")
-    return [f"The model could not be called in the last run: {last.error.rstrip('.')}. {cure}".rstrip()]
+    return [f"The model could not be called in the last run. {cure}"] if (cure := cure_of(job, last)) else []
+
+
+def cure_of(job: Any, run: Any) -> str:
+    """What a person can do about the model that failed in this run; empty: nothing is known, or it is another now."""
+    models = models_of(job.agent, job.model, job.fallback_model)
+    is_of_these = any(concerns(run.error, each.partition(":")[2] or each) for each in models if each)
+    return CURES.get(run.reason, "") if is_of_these else ""
 
 
 def gate_failed(runs: Iterable[Any]) -> list[str]:

@@ -128,6 +128,10 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         """SKIPPED → SKIPPED, with the slots up to `to`. `count` is their number in all, None above 1,000."""
         return self.filter(pk=run_id, state=RunState.SKIPPED).update(slots_to=to, slots_count=count)
 
+    def take_back(self) -> None:
+        """SKIPPED → nothing: the slots are to come again."""
+        self.filter(state=RunState.SKIPPED).delete()
+
     def queue_in(self, turn: Turn, **session: Any) -> int:
         """QUEUED → QUEUED, with the turn of its next attempt."""
         return self.filter(state=RunState.QUEUED).update(turn=turn, not_before=None, **session)

@@ -235,7 +235,7 @@ def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:
     """
     reason, why = result.error_code or "", result.error_text or ""
     is_stopped = reason == CapReached.code
-    columns = {"duration_ms": _MILLISECONDS, "error": why if is_stopped else ""} | _seen(turn)
+    columns = {"duration_ms": _MILLISECONDS, "error": why[:LONGEST_ERROR] if is_stopped else ""} | _seen(turn)
     done = runs.skip(reason, response_summary=first_line(why), **columns)
     if done and turn.input.pings and not is_stopped:
         _ping(turn, failed=False)

@@ -91,12 +91,14 @@ def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: boo
     asked = describe_call(call.name, call.arguments, f"/api/sessions/{turn.session_id}/messages/")
     own = None if session.type in BACKGROUND else turn.session_id
     target = session_for(own or turn.input.home_id, session.agent_id)
-    how = "ask for it in a message of your own."
+    how, words = "ask for it in a message of your own.", ""
     if target is not None and stranger_of(turn) is None:
         question = unattended.ask(turn, call, spec, target, has_read=has_read)
         when = unattended.until(question, session.agent)
         how = f"a question on the conversation's page can allow it until {when}."
+        words = question.calls[0].get("words", "")
     text = f"A scheduled turn wanted to use {asked}, which needs your consent: {how}"
+    text = f"A scheduled turn asks: {words} {text}" if words else text
     if has_read or has_read_in(turn):
         text = f"{text} {OUTSIDE_TEXT}"
     whose = turn.input.automation_id or session.key

@@ -1,103 +1,163 @@
-"""The tool `cron`: add, list and remove automations of the conversation (rule 4.2).
+"""The tool `cron`: the appointments of the conversation, as the person speaks of them (rule 4.2).
 
 The schema requires `action` only. The other parameters are checked here, with error texts that the model can act on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import Q
+from django.db.models.functions import Now
 
 from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
-from agent_core.tools import Effect, Tool
+from agent_core.tools import CallInWords, Effect, Tool
+from agent_core.turn.consent import quoted
+from automations.appointments.jobs import MOST_JOBS
 from automations.exceptions import BadJob
-from automations.jobs.edit import NewJob, create_job, delete_job
-from automations.jobs.explain import undeliverable, why_paused
+from automations.jobs.edit import NewJob, create_job, delete_job, update_job
+from automations.jobs.explain import undeliverable
 from automations.jobs.provenance import record_provenance
-from automations.jobs.validate import choices_of
-from automations.models import CronJob, JobKind, RunRecord, RunState, ScheduleKind, Source
-from automations.models.job import RESERVED_IDS
-from automations.schedules.describe import describe_job, instant_text
-from automations.selectors import held_until, paused_until, problems_of, with_runs
+from automations.jobs.skip import skip_slots, unskip
+from automations.models import CronJob, ScheduleKind, Source
+from automations.schedules.describe import describe_job
+from automations.selectors import automations
+from automations.tools.cron_reads import (
+    ALL,
+    at_text,
+    explain_automation,
+    is_everywhere,
+    list_automations,
+    list_upcoming,
+    one_job,
+    reached,
+    text_of,
+)
 from automations.tools.refusals import advice, failed, refuse_unknown
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
-from sessions_app.spending.caps import caps_text
 from sessions_app.tools.clock import HINT
 from sessions_app.turns.tool_calls import ToolContext
+
+Action = Callable[[ToolContext, dict[str, Any]], str]
+READS = ("list", "upcoming", "explain")
+WRITES = ("add", "change", "pause", "resume", "skip", "unskip")
+NAMES = ("add", *READS, *WRITES[1:], "remove")
+VERBS = {name: name.capitalize() for name in NAMES}
+VERBS |= {"skip": "Skip runs of", "unskip": "Take back the skipped runs of"}
+_ONLY_PEOPLE = "an automation cannot create or change automations; only a person's message can"
+_NO_ACTION = f"action must be one of {', '.join(NAMES)}"
 
 DESCRIPTION = f"""\
 Automations of this conversation: at its time each runs as a turn of it, knows what was said here, may use tools, and
 answers here. Use it for reminders and work that belong to this conversation; for a text that is fixed now,
 schedule_private_message; for background work that needs nothing of this conversation, add_routine.
-Actions: add (needs message and exactly one of every_seconds, cron_expr, at; in a person's turn only), list, remove
-(needs job_id, and the person's yes).
+Actions: add (needs message and exactly one of every_seconds, cron_expr, at), list, upcoming (what is due from since to
+until), explain (why it ran or did not), change (only what is given: name, message, or a new schedule), pause (without
+until: until it is resumed), resume, skip (the next run), unskip (takes that back), remove (for good, with the person's
+yes). From explain on they need job_id. To move one run of a series, skip it and add a single one.
 {HINT}"""
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "action": {"type": "string", "enum": ["add", "list", "remove"]},
-        "message": {"type": "string", "description": "add: what is to be done then, in the person's words"},
-        "name": {"type": "string", "description": "add: a short title; default: the start of the message"},
-        "every_seconds": {"type": "integer", "description": "add: repeat at this interval, at least 1"},
-        "cron_expr": {"type": "string", "description": "add: five cron fields, such as '0 9 * * *'"},
-        "tz": {"type": "string", "description": "add, with cron_expr: an IANA zone; default: the agent's"},
-        "at": {
-            "type": "string",
-            "description": "add: once, ISO time; without offset it is in the agent's zone",
-        },
+        "action": {"type": "string", "enum": list(NAMES)},
+        "message": {"type": "string", "description": "what is to be done then, in the person's words"},
+        "name": {"type": "string", "description": "a short title; default: the start of the message"},
+        "every_seconds": {"type": "integer", "description": "repeat at this interval, at least 1"},
+        "cron_expr": {"type": "string", "description": "five cron fields, such as '0 9 * * *'"},
+        "tz": {"type": "string", "description": "with cron_expr: an IANA zone; default: the agent's"},
+        "at": {"type": "string", "description": "once, ISO time; without offset it is in the agent's zone"},
         "allow_duplicate": {
             "type": "boolean",
             "description": "add: true only if the person wants a second one with the same message and schedule",
         },
-        "job_id": {"type": "string", "description": "remove: the id that list shows"},
+        "job_id": {"type": "string", "description": "the id that list shows, in brackets"},
+        "since": {"type": "string", "description": "upcoming: ISO time; default: now"},
+        "until": {
+            "type": "string",
+            "description": "upcoming (default: a week), pause, skip: ISO time, not included",
+        },
+        "slots": {"type": "integer", "description": "skip: how many of the next runs; default: 1"},
+        "scope": {
+            "type": "string",
+            "enum": ["conversation", ALL],
+            "description": "all: also the person's other conversations, such as for 'what do I have next week?'. pause,"
+            " resume: in place of job_id, for all automations of the scope",
+        },
     },
     "required": ["action"],
 }
 IN_AUTOMATIONS = """\
-Automations of this conversation: lists them, or removes one (needs job_id). Unless your owner allows it by name, a
-remove is refused in an automation's turn, and the person is told that you asked for it."""
-_IN_AUTOMATIONS = ("action", "job_id")  # parameters in an automation's turn
+Automations of this conversation: list, upcoming (what is due from since to until), explain (why it ran or did not,
+needs job_id), remove (needs job_id). Unless your owner allows it by name, a remove is refused in an automation's turn,
+and the person is told that you asked for it."""
+_IN_AUTOMATIONS = ("action", "job_id", "since", "until")  # parameters in an automation's turn
 IGNORED = frozenset({"deliver"})  # older prompts pass it
 SCHEDULES = ("every_seconds", "cron_expr", "at")  # one parameter for each ScheduleKind
-EFFECTS = {"list": Effect.READ, "add": Effect.WRITE}
 PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
 PREFIXES = {"bad_interval": "every_seconds: ", "bad_cron": "cron_expr: ", "never_fires": "cron_expr: "}
-
-
-Action = Callable[[ToolContext, dict[str, Any]], str]
-_OF_LAST_RUN = ("scheduled_for", "attention")
+_SAID = frozenset({"action", "job_id", "scope"})  # parameters that the words of a call say
 
 
 def effect_of(arguments: dict[str, Any]) -> Effect:
-    """The effect of an action: `list` reads, `add` writes, `remove` deletes an automation with its runs."""
-    return EFFECTS.get(str(arguments.get("action")), Effect.DANGEROUS)
+    """The effect of an action. What is lost needs a yes: an automation with its runs, and by a change elsewhere a
+    message that another conversation has written.
+    """
+    action = str(arguments.get("action"))
+    if action in READS:
+        return Effect.READ
+    is_elsewhere = action == "change" and is_everywhere(arguments)
+    return Effect.WRITE if action in WRITES and not is_elsewhere else Effect.DANGEROUS
 
 
 def told(context: ToolContext, spec: ToolSpec) -> ToolSpec:
-    """The tool as a turn is shown it: without `add` in an automation's turn."""
+    """The tool as a turn is shown it: an automation's turn is told what it may do."""
     if context.interactive:
         return spec
     properties = {name: PARAMETERS["properties"][name] for name in _IN_AUTOMATIONS}
-    properties["action"] = {"type": "string", "description": "list or remove"}
+    properties["action"] = {"type": "string", "description": "list, upcoming, explain or remove"}
     return replace(spec, description=IN_AUTOMATIONS, parameters=PARAMETERS | {"properties": properties})
+
+
+def in_words(context: ToolContext, arguments: dict[str, Any]) -> CallInWords:
+    """A call about automations that exist, with the name and the schedule that are stored (rule 3.5)."""
+    action = str(arguments.get("action"))
+    if action not in NAMES:
+        return CallInWords(problem=_NO_ACTION)
+    if action == "add" or action in READS:
+        return CallInWords()
+    if action in WRITES and not context.interactive:
+        return CallInWords(problem=_ONLY_PEOPLE)
+    says_all = not any(value for name, value in arguments.items() if name not in _SAID | IGNORED)
+    try:
+        if _is_of_several(arguments):
+            reached(context, arguments)
+            where = "all conversations" if is_everywhere(arguments) else "this conversation"
+            return CallInWords(words=f"{VERBS[action]} every automation of {where}?", says_all=says_all)
+        job = one_job(context, arguments)
+    except ToolFailed as problem:
+        return CallInWords(problem=str(problem))
+    schedule, _, zone = describe_job(job, job.timezone).rstrip(")").partition(" (")
+    there = f", {zone}" if zone not in ("", context.agent.timezone) else ""
+    words = f"{VERBS[action]} {quoted(job.name)} ({schedule}{there})?"
+    return CallInWords(words=words, says_all=says_all, state=str(job.revision))
 
 
 def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
     """Do one action. ToolFailed with a text for the model."""
-    actions: dict[str, Action] = {"add": _add, "list": list_automations, "remove": _remove}
     action = arguments.get("action")
-    if not isinstance(action, str) or action not in actions:
-        raise ToolFailed("action must be one of add, list, remove")
+    if not isinstance(action, str) or action not in ACTIONS:
+        raise ToolFailed(_NO_ACTION)
     refuse_unknown(arguments, PARAMETERS["properties"], ignored=IGNORED)
     if context.session.type not in PEOPLES:
         raise ToolFailed("automations belong to a person's conversation; this session is not one")
+    if action in WRITES and not context.interactive:
+        raise ToolFailed(_ONLY_PEOPLE)
     try:
-        return actions[action](context, arguments)
+        return ACTIONS[action](context, arguments)
     except SessionsError as error:
         prefix = PREFIXES.get(error.code, "") if isinstance(error, BadJob) else ""
         text = prefix + advice(error, context.agent.timezone, zone_parameter="tz")
@@ -105,8 +165,6 @@ def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
 
 
 def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
-    if not context.interactive:
-        raise ToolFailed("an automation cannot create automations; only a person's message can")
     message = arguments.get("message")
     if not isinstance(message, str) or not message.strip():
         raise ToolFailed("message is missing: say what is to be done when the time comes")
@@ -115,28 +173,21 @@ def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
             session_id=context.session.pk,
             message=message,
             schedule=_schedule(arguments),
-            name=_text(arguments, "name"),
+            name=text_of(arguments, "name"),
             allow_duplicate=arguments.get("allow_duplicate") is True,
             source=Source.CHAT,
             turn_id=context.turn.pk,
         )
     )
     record_provenance(job.pk, context)
-    next_run = instant_text(job.clock.next_run_at, job.timezone)
-    added = (
-        f"Added automation {job.pk} {job.name!r}: {describe_job(job, job.timezone)}. Next run: {next_run}."
-    )
-    return " ".join((added, *(f"Warning: {each}" for each in undeliverable(job.session))))
+    return _done("Added", job, *(f"Warning: {each}" for each in undeliverable(job.session)))
 
 
-def _text(arguments: dict[str, Any], name: str) -> str:
-    """An optional text parameter; empty when it was not given."""
-    value = arguments.get(name) or ""
-    if not isinstance(value, str):
-        raise ToolFailed(f"{name} must be text")
-    if "\x00" in value:
-        raise ToolFailed(f"{name} holds a NUL character")
-    return value.strip()
+def _done(what: str, job: CronJob, *more: str) -> str:
+    """What was done with an automation, and its schedule and next run as they are now."""
+    next_run = at_text(job.clock.next_run_at, job.timezone)
+    said = f"{what} {quoted(job.name)}: {describe_job(job, job.timezone)}. Next run: {next_run}."
+    return " ".join((said, *more, f"[{job.pk}]"))
 
 
 def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +196,7 @@ def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
     if len(given) != 1:
         got = f"; got {', '.join(given)}" if given else ""
         raise ToolFailed(f"give exactly one of {', '.join(SCHEDULES)}{got}")
-    zone = _text(arguments, "tz")
+    zone = text_of(arguments, "tz")
     if zone and given != ["cron_expr"]:
         raise ToolFailed("tz can only be given with cron_expr; give at with an offset instead")
     value = arguments[given[0]]
@@ -157,74 +208,92 @@ def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"kind": ScheduleKind.CRON, "expr": value} | ({"timezone": zone} if zone else {})
 
 
-def _jobs(context: ToolContext) -> QuerySet[Any]:
-    """This conversation's jobs, the oldest first, each with its last slot that ran."""
-    runs = RunRecord.objects.filter(job=OuterRef("pk")).exclude(state=RunState.SKIPPED)
-    last = {name: Subquery(runs.order_by("-scheduled_for").values(name)[:1]) for name in _OF_LAST_RUN}
-    jobs = with_runs(CronJob.objects.filter(session=context.session))
-    rows: QuerySet[Any] = jobs.annotate(last_slot=last["scheduled_for"], lacks=last["attention"])
-    return rows.order_by("created_at", "id")
+def _change(context: ToolContext, arguments: dict[str, Any]) -> str:
+    job = one_job(context, arguments)
+    changes: dict[str, Any] = {
+        name: text for name in ("name", "message") if (text := text_of(arguments, name))
+    }
+    if any(arguments.get(name) not in (None, "") for name in (*SCHEDULES, "tz")):
+        changes["schedule"] = _schedule(arguments)
+    if not changes:
+        raise ToolFailed(f"give what to change: name, message or one of {', '.join(SCHEDULES)}")
+    changed = update_job(job.pk, changes)
+    record_provenance(job.pk, context)
+    return _done("Changed", changed, *([] if changed.enabled else ["It is paused."]))
 
 
-def list_automations(context: ToolContext, _arguments: object = None) -> str:
-    """The automations of the conversation, one line each."""
-    return "\n".join(_line(job) for job in _jobs(context)) or "This conversation has no automations."
+def _pause_or_resume(context: ToolContext, arguments: dict[str, Any]) -> str:
+    # a resume also ends a pause of a time, and that a failing one is slowed down
+    changes: dict[str, Any] = {"enabled": True}
+    if arguments["action"] == "pause":
+        until = text_of(arguments, "until")
+        changes = {"paused_until": until} if until else {"enabled": False}
+    if _is_of_several(arguments):
+        return _change_several(context, arguments, changes)
+    return _done(f"{VERBS[arguments['action']]}d", update_job(one_job(context, arguments).pk, changes))
 
 
-def _line(job: Any) -> str:
-    ran = "not run yet"
-    if job.last_status:
-        became = f"{job.last_status}, {job.lacks}" if job.lacks else job.last_status
-        ran = f"last run {instant_text(job.last_slot, job.timezone)} ({became})"
-    more = "".join(f"; {each}" for each in (*_of_its_own(job), *(each["text"] for each in problems_of(job))))
-    return f"- {job.pk} {job.name!r}: {describe_job(job, job.timezone)}; {ran}; {_following(job)}{more}"
+def _is_of_several(arguments: dict[str, Any]) -> bool:
+    """Whether the call pauses or resumes all automations of a scope."""
+    has_scope = bool(arguments.get("scope")) and not arguments.get("job_id")
+    return has_scope and arguments.get("action") in ("pause", "resume")
 
 
-def _of_its_own(job: Any) -> Iterator[str]:
-    """What people have set for this automation alone. Of a gate only its kind: its address may hold a secret."""
-    for name, value in choices_of(job).items():
-        shown = value.get("kind") if isinstance(value, dict) else value
-        yield f"{name} {(', '.join(shown) or 'none') if isinstance(shown, list) else shown}"
-    if job.limits:
-        yield f"limits {caps_text(job.limits)}"
+def _change_several(context: ToolContext, arguments: dict[str, Any], changes: dict[str, Any]) -> str:
+    """Pause or resume those that can be; the answer names the others with the reason."""
+    running = Q(enabled=True, fault="", clock__next_run_at__isnull=False)
+    paused = Q(enabled=False, fault="") | Q(clock__paused_until__gt=Now())
+    which = running if arguments["action"] == "pause" else paused
+    jobs = automations(reached(context, arguments)).filter(which).order_by("pk")[:MOST_JOBS]
+    done, left = [], []
+    for job in jobs:
+        try:
+            update_job(job.pk, changes)
+        except SessionsError as error:
+            left.append(f"{quoted(job.name)} was left as it is: {error}")
+        else:
+            done.append(f"{quoted(job.name)} [{job.pk}]")
+    if left and not done:
+        raise ToolFailed(" ".join(left))
+    if len(done) + len(left) == MOST_JOBS:
+        left.append(f"These are the first {MOST_JOBS}; there may be more.")
+    names = ", ".join(sorted(done)) or "none, there was nothing to do"
+    return " ".join((f"{VERBS[arguments['action']]}d: {names}.", *left))
 
 
-def _following(job: Any) -> str:
-    if job.fault:
-        return "set aside after a fault"
-    if not job.enabled:
-        return f"paused{why_paused(job)}"
-    if until := paused_until(job):
-        return f"paused until {instant_text(until, job.timezone)}"
-    if job.clock.next_run_at is not None:
-        held = held_until(job)
-        if held is None or held <= job.clock.next_run_at:
-            return f"next run {instant_text(job.clock.next_run_at, job.timezone)}"
-        why = "stopped by a cap" if held == job.stopped_until else "slowed down, its runs keep failing"
-        return f"{why}: no run before {instant_text(held, job.timezone)}"
-    is_open = job.runs_now or job.pending
-    return "no further run" if is_open else str(job.state)
+def _skip(context: ToolContext, arguments: dict[str, Any]) -> str:
+    job, until, slots = one_job(context, arguments), text_of(arguments, "until"), arguments.get("slots")
+    if slots is not None and (not isinstance(slots, int) or isinstance(slots, bool)):
+        raise ToolFailed("slots must be a whole number")
+    if slots is None and not until:
+        slots = 1
+    gap = skip_slots(job.pk, slots=slots, until=until or None)
+    to = f"Skipped to {at_text(gap.slots_to, job.timezone)}."
+    return _done("Skipped runs of", one_job(context, arguments), to)
+
+
+def _unskip(context: ToolContext, arguments: dict[str, Any]) -> str:
+    return _done("Took the skip back of", unskip(one_job(context, arguments).pk))
 
 
 def _remove(context: ToolContext, arguments: dict[str, Any]) -> str:
-    job_id = _text(arguments, "job_id")
-    if not job_id:
-        raise ToolFailed("job_id is missing: list shows the ids")
-    if _is_protected(context, job_id):
-        raise ToolFailed(f"{job_id!r} is a system job; it is protected and cannot be removed")
-    job = _jobs(context).filter(pk=job_id).first()
-    if job is None:
-        raise ToolFailed(f"this conversation has no automation {job_id!r}; list shows the ids")
+    job = one_job(context, arguments)
     delete_job(job.pk)
-    return f"Removed automation {job.pk} {job.name!r}."
+    return f"Removed {quoted(job.name)}."
 
 
-def _is_protected(context: ToolContext, job_id: str) -> bool:
-    """Whether the id is reserved or of a system job of this agent. Such ids are no secret."""
-    own = CronJob.objects.filter(pk=job_id, agent=context.agent, kind=JobKind.SYSTEM_EVENT)
-    return job_id in RESERVED_IDS or own.exists()
-
-
+ACTIONS: dict[str, Action] = {
+    "add": _add,
+    "list": list_automations,
+    "upcoming": list_upcoming,
+    "explain": explain_automation,
+    "change": _change,
+    "pause": _pause_or_resume,
+    "resume": _pause_or_resume,
+    "skip": _skip,
+    "unskip": _unskip,
+    "remove": _remove,
+}
 CRON = Tool(
     name="cron",
     description=DESCRIPTION,
@@ -235,4 +304,5 @@ CRON = Tool(
     run=run_cron,
     offered=lambda context: context.session.type in PEOPLES,
     told=told,
+    says=in_words,
 )

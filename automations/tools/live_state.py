@@ -7,7 +7,7 @@ from django.db.models import Exists
 from agent_core.planner.live import LiveState
 from automations.models import CronJob, ExecutionMode, ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING, cancellable_messages, local_iso, unclaimed_turns
-from automations.tools import cron
+from automations.tools import cron_reads
 from automations.tools import routines as routine_tools
 from sessions_app.models import Agent
 from sessions_app.single_line import one_line
@@ -66,7 +66,7 @@ KINDS = (
             *("automation", "automations", "cron", "cron job", "cron jobs", "reminder", "reminders"),
             *("自动化", "定时任务", "提醒"),
         ),
-        read=cron.list_automations,
+        read=cron_reads.list_automations,
     ),
     LiveState(
         name=ROUTINES,

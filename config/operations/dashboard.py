@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.apps import apps
@@ -42,7 +42,6 @@ SHOWN = 10  # rows of a table
 MOST_COUNTED = 10_000  # rows of a list that are counted
 LONG_WAIT = 60.0  # seconds that a turn may wait
 LATE = 60_000.0  # milliseconds of lateness that are worth a look
-HOURS = 24
 OPEN = (RunState.QUEUED, RunState.RUNNING)
 OUTCOMES = (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED)
 
@@ -235,15 +234,13 @@ def recent_runs() -> Iterator[Part]:
             tone="warn" if found.lateness[2] > LATE else "good",
         )
     most = max((sum(counts.values()) for counts in found.hours.values()), default=0)
-    this_hour = timezone.now().astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    hours = [this_hour - timedelta(hours=n) for n in range(HOURS + 1)]
     cut = (
         f"Only the newest {runs.NEWEST:,} are counted, since {found.since:%H:%M} UTC." if found.since else ""
     )
     yield Panel(
         title="Runs per hour",
         headers=["hour (UTC)", "share", *OUTCOMES, "open"],
-        rows=[_hour(hour, found.hours.get(hour, {}), most) for hour in hours],
+        rows=[_hour(hour, counts, most) for hour, counts in sorted(found.hours.items(), reverse=True)],
         more=list_url(RunRecord),
         note=cut,
         wide=True,

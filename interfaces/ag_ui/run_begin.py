@@ -21,6 +21,7 @@ from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions.history import some_messages
 from sessions_app.sessions.open import open_session
+from sessions_app.tokens.reach import limit_of
 
 LONGEST_ID = 150  # characters of a thread's, message's or interrupt's id
 BACKGROUND_ROLES = frozenset({"system", "developer", "activity", "reasoning"})
@@ -172,12 +173,13 @@ def start_turn(user: User, session: Any, run: Run) -> Turn | None:
     if run.said is None:
         return None
     _compare(user, session, run)
-    return receive(session.pk, _message(run.said), user.pk)
+    return receive(session.pk, _message(user, run.said), user.pk)
 
 
-def _message(said: Said) -> MessageInput:
+def _message(user: User, said: Said) -> MessageInput:
     text = with_note(said.text, len(said.images))
-    message = program_message(text, f"ag-ui:{said.id}", message={CLIENT_ID: said.id})
+    about = {"message": {CLIENT_ID: said.id}, "limited": bool(limit_of(user))}
+    message = program_message(text, f"ag-ui:{said.id}", **about)
     return replace(message, images=said.images)
 
 
@@ -211,7 +213,8 @@ def _answer(user: User, session: Any, run: Run, answered: ResumeEntry) -> Turn |
         questions.cancel_question(execution)
         return None
     text = _checked(PlanAnswer, answered.payload).answer
-    return questions.answer_question(execution, text, key, question_id)
+    limited = bool(limit_of(user))
+    return questions.answer_question(execution, text, key, question_id, limited=limited)
 
 
 def _must_be_here(session: Any, asked_in: uuid.UUID) -> None:

@@ -41,6 +41,7 @@ class Revised(Output):  # what people change: edits are checked against its revi
 class AskedCallOut(Output):
     name = serializers.CharField()
     arguments = serializers.DictField()
+    words = serializers.CharField(default="", help_text="The call in the server's words; empty: it has none.")
 
 
 class SentOut(Output):  # a delivery, shown with what is delivered

@@ -9,8 +9,9 @@ from automations import selectors
 from automations.appointments.panel import appointments_of, why
 from automations.exceptions import BadJob
 from automations.jobs import explain as explanations
-from automations.jobs.edit import NewJob, bind_job, delete_job, skip_slots, update_job
+from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
 from automations.jobs.failing import try_again, try_last_again
+from automations.jobs.skip import skip_slots
 from automations.jobs.validate import CHOICES
 from automations.models import ScheduleKind
 from automations.routines import reads

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, SkipJsonSchema
 
-from automations.jobs.edit import MOST_SKIPPED
+from automations.jobs.skip import MOST_SKIPPED
 from sessions_app.permits import MOST_ALLOWED
 from sessions_app.queue.receive import LONGEST_MESSAGE
 

@@ -78,7 +78,8 @@ def session_of(caller: Caller, place: arguments.Place) -> uuid.UUID:
 def send(caller: Caller, given: arguments.Ask) -> Any:
     """Store the message as a turn of its own, which is the handle of the request. What `receive` raises."""
     key = None if given.idempotency_key is None else f"mcp:{given.idempotency_key}"
-    return receive(session_of(caller, given), program_message(given.message, key), caller.user.pk)
+    message = program_message(given.message, key, limited=bool(limit_of(caller.user)))
+    return receive(session_of(caller, given), message, caller.user.pk)
 
 
 @tool(READ, READS)

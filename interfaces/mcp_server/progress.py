@@ -43,6 +43,7 @@ from sessions_app.questions import questions
 from sessions_app.questions.question_reads import OpenQuestion, question, question_after, turn_after
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.reads import selectors
+from sessions_app.tokens.reach import limit_of
 
 MOST_ROUNDS = 50  # answered questions of one request that are followed
 ENDED = frozenset({"succeeded", "merged", "failed", "cancelled"})
@@ -174,7 +175,8 @@ def _answer(caller: Caller, found: Progress, asked: OpenQuestion, words: str) ->
         questions.answer_consent(question(caller.user, asked.id), words, _key_after(found.last))
     else:
         execution = selectors.execution(caller.user, asked.execution)
-        questions.answer_question(execution, words, _key_after(found.last), asked.id)
+        limited = bool(limit_of(caller.user))
+        questions.answer_question(execution, words, _key_after(found.last), asked.id, limited=limited)
 
 
 def answer_by_program(caller: Caller, found: Progress, question_id: str, words: str) -> None:

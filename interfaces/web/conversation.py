@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
 
 from agent_core.execution import AT_WORK, WAITING
 from agent_core.turn.consent import shown_value
+from automations.appointments.panel import appointments_made
 from interfaces.http.headers import is_fragment
 from interfaces.web import transcript
+from interfaces.web.conversation_calls import DOING
 from interfaces.web.pages import (
     Listing,
     back_to_upcoming,
@@ -83,7 +87,7 @@ def conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     turns, found = transcript.open_turns(user, session.target_id), transcript.newest(user, session_id)
     committed = {entry.turn for entry in found.entries}  # a turn may end between the two reads
     waiting = [turn for turn in turns if turn.id not in committed]
-    context = _state(session, waiting) | {"cursor": cursor, "page": found}
+    context = _state(session, waiting) | {"cursor": cursor, "page": found, "doing": json.dumps(DOING)}
     return page(request, "conversation.html", **context)
 
 
@@ -110,6 +114,16 @@ def updates(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     state = _state(session, transcript.open_turns(user, session.target_id))
     return fragment(request, "parts/updates.html", **state, page=found)
+
+
+@person_page("GET")
+def made(request: HttpRequest, session_id: uuid.UUID, turn_id: int) -> HttpResponse:
+    """The cards of the appointments that a turn made, as they are now."""
+    user = person(request)
+    turn = selectors.turn(user, turn_id)
+    found = appointments_made(user, [turn.pk]).get(turn.pk, ())
+    shown = {"session_id": selectors.session(user, session_id).pk, "turn": turn.pk}
+    return fragment(request, "parts/made.html", made=found, **shown)
 
 
 @person_page("GET")
@@ -165,7 +179,7 @@ def _state(session: Any, turns: list[Turn]) -> dict[str, Any]:
         "can_write": can_write(session),
         "turns": turns,
         "running": next((turn for turn in turns if turn.state == "running"), None),
-        "waiting": _questions(waiting.shown),
+        "waiting": _questions(waiting.shown, session.shown_seq),
         "more_waiting": waiting.is_more,
         # that the session works on or that waits for an answer
         "plan": of_session.filter(status__in=[*AT_WORK, *WAITING]).order_by("-updated_at").first(),
@@ -173,12 +187,16 @@ def _state(session: Any, turns: list[Turn]) -> dict[str, Any]:
     }
 
 
-def _questions(shown: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _questions(shown: Iterable[dict[str, Any]], last_seq: int) -> list[dict[str, Any]]:
     """The questions with their calls as they show them themselves: names and values to the letter, as pairs.
 
-    Those of scheduled turns also with who asked, and until when they can be answered.
+    Those of scheduled turns also with who asked, and until when they can be answered. `is_said`: its message is the
+    last one.
     """
-    found = [asked | {"calls": to_the_letter(asked["calls"] or ())} for asked in shown]
+    found = [
+        asked | {"calls": to_the_letter(asked["calls"] or ()), "is_said": asked["asked_seq"] == last_seq}
+        for asked in shown
+    ]
     ids = [asked["question_id"] for asked in found if asked["calls"] and not asked["execution"]]
     scheduled = question_reads.scheduled(ids)
     return [asked | scheduled.get(asked["question_id"], {}) for asked in found]
@@ -288,6 +306,8 @@ def rename(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 def archive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Archive the conversation: it can be read, and takes no messages."""
     archive_session(selectors.session(person(request), session_id))
+    undo = reverse("unarchive", args=[session_id])
+    messages.success(request, "The conversation is archived. Its automations do not run.", extra_tags=undo)
     return leave_to(request, reverse("conversation", args=[session_id]))
 
 
@@ -295,6 +315,9 @@ def archive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 def unarchive(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Open an archived conversation again."""
     unarchive_session(selectors.session(person(request), session_id))
+    messages.success(
+        request, "The conversation is open again.", extra_tags=reverse("archive", args=[session_id])
+    )
     return leave_to(request, reverse("conversation", args=[session_id]))
 
 
@@ -312,11 +335,13 @@ def delete_conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResp
     deletion = delete_session(session.pk, with_dependents=request.POST.get("delete_automations") == "yes")
     if not deletion.deleted:
         return _deletion_page(request, session, status=409)
+    messages.success(request, f"“{title_of(session)}” is deleted.")
     return leave_to(request, reverse("home"))
 
 
 def _deletion_page(request: HttpRequest, session: Any, status: int = 200) -> HttpResponse:
     """The page that asks before a conversation is deleted. BadInput for a conversation that cannot be."""
     must_be_deletable(session)
-    along = {"blockers": blockers_of(session.pk), "messages": companions_of(session.pk)}
-    return page(request, "delete.html", status=status, session=session, title=title_of(session), **along)
+    along = {"blockers": blockers_of(session.pk), "scheduled": companions_of(session.pk)}
+    about = {"title": title_of(session), "can_write": can_write(session)}
+    return page(request, "delete.html", status=status, session=session, **about, **along)

@@ -24,6 +24,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from interfaces.http.headers import is_fragment
+from interfaces.web.rendering import plain
 from sessions_app.models import Message, ReadMark, Session, SessionState, SessionType
 from sessions_app.reads import selectors
 from sessions_app.reads.session_reads import shown_sessions
@@ -134,6 +135,7 @@ SEARCHED_MESSAGES = 200  # of each of them, the newest
 LONGEST_SEARCHED = 20_000  # characters of each message
 LONGEST_QUERY = 100  # characters
 LONGEST_PREVIEW = 90  # characters
+LOOKED_AT = 300  # characters of a message whose words without Markdown are shown
 PEOPLE = (SessionType.PRIMARY, SessionType.SUB)
 
 
@@ -223,7 +225,8 @@ def _shown(user: User, ids: list[uuid.UUID], texts: dict[uuid.UUID, str] | None 
     read = dict(ReadMark.objects.filter(pk__in=targets).values_list("pk", "seq"))
     for pk, row in rows.items():
         row.name, row.is_primary = title_of(row), row.type == SessionType.PRIMARY
-        row.preview = (texts or {}).get(pk) or one_line(row.last_words or "", LONGEST_PREVIEW)
+        said = plain((row.last_words or "")[:LOOKED_AT])
+        row.preview = (texts or {}).get(pk) or one_line(said, LONGEST_PREVIEW)
         row.is_waiting = row.waiting_size > 0  # it has a question for the person
         row.is_unread = (row.shown_seq or 0) > read.get(row.target_id, 0)
     return [rows[each] for each in ids if each in rows]

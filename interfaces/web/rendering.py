@@ -1,7 +1,7 @@
 """Markdown to HTML that is safe to show, whoever wrote it.
 
 The parser escapes HTML in the text; the sanitiser then removes all but the listed tags, whatever the parser did.
-Pictures become links: a page loads nothing from outside.
+Pictures and bare addresses become links: a page loads nothing from outside.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
 from pygments import format as format_tokens
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
@@ -36,7 +37,12 @@ _LINE_END = re.compile(r"\r\n?|\n")  # as the parser counts lines
 _TAGS = set(
     "p br hr em strong s code pre blockquote ul ol li a span div h1 h2 h3 h4 h5 h6 table thead tbody tr th td".split()  # noqa: SIM905
 )
-_ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}, "code": {"class"}, "span": {"class"}}
+_ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}, "table": {"tabindex"}} | {
+    tag: {"class"} for tag in ("code", "span", "li", "th", "td")
+}
+# with pairs of parentheses, without the punctuation of the sentence around it
+_ADDRESS = re.compile(r"\bhttps?://(?:[^\s<>\"()]|\([^\s<>\"()]*\))+(?<![.,:;!?'*_~\]])", re.IGNORECASE)
+_TICKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 
 
 def _highlighted(code: str, language: str, _attributes: str) -> str:
@@ -58,10 +64,8 @@ def _in_time(tokens: Iterable[Any]) -> Iterator[Any]:
         yield token
 
 
-_MARKDOWN = (
-    MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": _highlighted})
-    .enable(["table", "strikethrough"])
-    .disable("image")
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True, "highlight": _highlighted}).enable(
+    ["table", "strikethrough"]
 )
 _WITHOUT_HIGHLIGHTING = MarkdownIt("commonmark", {"html": False, "breaks": True})
 
@@ -73,7 +77,68 @@ def _lower_headings(state: StateCore) -> None:
             token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"
 
 
-_MARKDOWN.core.ruler.push("lower_headings", _lower_headings)
+def _align_cells(state: StateCore) -> None:
+    """Align cells by classes: the pages' policy allows no inline styles. A wide table can be scrolled by keyboard."""
+    for token in state.tokens:
+        if token.type == "table_open":
+            token.attrSet("tabindex", "0")
+        if style := token.attrs.pop("style", ""):
+            token.attrSet("class", str(style).partition(":")[2])
+
+
+def _tick_tasks(state: StateCore) -> None:
+    """Show `[x]` at the beginning of a list's item as a ticked box."""
+    for item, _paragraph, inline in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        first = inline.children[0] if item.type == "list_item_open" and inline.children else None
+        if first and (box := _TICKS.get(first.content[:4])):
+            first.content = box + first.content[4:]
+            item.attrSet("class", "task")
+
+
+def _add_links(state: StateCore) -> None:
+    """Make links of pictures and of bare addresses, except in a link."""
+    for token in state.tokens:
+        found: list[Token] = []
+        depth = 0
+        for each in token.children or ():
+            depth += each.nesting if each.type in {"link_open", "link_close"} else 0
+            if each.type == "image":
+                text = "".join(part.content for part in each.children or ()) or "Picture"
+                found += [_text(text)] if depth else _link(str(each.attrs["src"]), text)
+            else:
+                found += [each] if depth or each.type != "text" else _linked(state, each.content)
+        if token.children:
+            token.children = found
+
+
+def _linked(state: StateCore, text: str) -> Iterator[Token]:
+    end = 0
+    for match in _ADDRESS.finditer(text):
+        yield _text(text[end : match.start()])
+        yield from _link(state.md.normalizeLink(match[0]), match[0])
+        end = match.end()
+    yield _text(text[end:])
+
+
+def _link(address: str, text: str) -> list[Token]:
+    return [Token("link_open", "a", 1, attrs={"href": address}), _text(text), Token("link_close", "a", -1)]
+
+
+def _text(content: str) -> Token:
+    return Token("text", "", 0, content=content)
+
+
+for rule in (_lower_headings, _align_cells, _tick_tasks, _add_links):
+    _MARKDOWN.core.ruler.push(rule.__name__, rule)
+
+
+@lru_cache(maxsize=1_000)
+def plain(text: str) -> str:
+    """The words of a text without its Markdown, for a line of a list."""
+    if _is_too_much(text):
+        return text
+    leaves = [each for token in _MARKDOWN.parse(text) for each in [*(token.children or [token]), _text(" ")]]
+    return "".join(each.content or " " * (each.tag == "br") for each in leaves)
 
 
 @lru_cache(maxsize=1_000)

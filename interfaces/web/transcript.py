@@ -5,34 +5,39 @@ Everything here is data for the templates. Only `content` is shown: what the mod
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.utils.safestring import SafeString
-from django.utils.text import Truncator
 
+from agent_core.execution import ENDED as PLANS_ENDED
 from agent_core.text.formats import has_visible
-from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
-from automations.appointments.messages import appointments_made
-from automations.tools.refusals import AlreadyScheduled
+from automations.appointments.panel import Appointment, appointments_made
+from interfaces.web.conversation_calls import ShownCall, ShownPlan, in_one_line, shown_call, shown_plan
 from interfaces.web.rendering import render
 from sessions_app.connections.prices import used_text
-from sessions_app.models import ConsentQuestion, ConsentState, MailboxEvent, Turn, TurnKind, TurnState
+from sessions_app.models import (
+    ConsentQuestion,
+    ConsentState,
+    ExecutionState,
+    MailboxEvent,
+    Turn,
+    TurnKind,
+    TurnState,
+)
 from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT, ENDED_KEY
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.reads.selectors import owned
 from sessions_app.sessions.history import some_messages
-from sessions_app.single_line import one_line
+from sessions_app.single_line import shortened
 
 PAGE = 50  # messages that are shown at a time
-LONGEST_OUTPUT = 4_000  # characters of a tool's arguments or result
 MOST_OPEN = 101  # turns of a session that wait or run
 RENDERED = 60_000  # characters of a page that are rendered; the oldest beyond that are shown as they are
 MOST_UPDATES = 500  # background updates that are read for a page
@@ -51,21 +56,7 @@ SETTLED: dict[str, str] = {
 }
 _QUESTION_ID = re.compile(r"\(#(\w+)\)")
 MARKS = {"scheduled_message_id": "Scheduled message", BY_CLIENT: "By the client", "injected": "Taken along"}
-# by error class: what the page says of calls that did nothing for a reason
-_IN_WORDS = {NEEDED: "asked", AlreadyScheduled.__name__: "already"}
 STOPPED = "Stopped."  # the closure of a turn that a person stopped
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownCall:
-    """A call of a tool. `outcome` is empty while there is no result, `asked` if it needed the person's consent, and
-    `already` if it was to schedule what is scheduled.
-    """
-
-    name: str
-    arguments: str
-    outcome: str = ""
-    output: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +65,7 @@ class ShownMessage:
 
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
     below it, is always shown so. `chips` are labels that say where the message comes from or what became of it.
-    `run` is the run of an automation; `used` says what its turn used.
+    `run` is the run of an automation; `used` says what its turn used, `made` the appointments that it made.
     """
 
     id: int
@@ -93,6 +84,13 @@ class ShownMessage:
     is_failure: bool = False
     provider_message: str = ""
     used: str = ""
+    made: tuple[Appointment, ...] = ()
+    plans: tuple[ShownPlan, ...] = ()
+
+    @property
+    def done(self) -> str:
+        """What its calls did, in one line."""
+        return in_one_line(self.calls)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +107,13 @@ def newest(user: User, session_id: uuid.UUID, before: str = "") -> MessagePage:
     found, more = some_messages(user, session_id, PAGE, before=before)
     while more and len(found) > 1 and found[-1].role == Role.TOOL:
         found.pop()  # it is shown with its call, on the page before
-    return _page(found[::-1], str(found[-1].place) if more else None)
+    return _page(user, found[::-1], str(found[-1].place) if more else None)
 
 
 def after(user: User, session_id: uuid.UUID, place: str) -> MessagePage | None:
     """The messages after a place; None if there are more than a page. NotFound; ValueError."""
     found, more = some_messages(user, session_id, PAGE, after=place or "0")
-    return None if more else _page(found)
+    return None if more else _page(user, found)
 
 
 def open_turns(user: User, session_id: uuid.UUID) -> list[Turn]:
@@ -137,22 +135,31 @@ def _note(turn: Turn) -> str:
     return "Taken along by the running turn" if turn.host_id else "Queued"
 
 
-def _page(rows: Sequence[Any], before: str | None = None) -> MessagePage:
+def _page(user: User, rows: Sequence[Any], before: str | None = None) -> MessagePage:
     results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
-    told, turns, made, settled = _updates(rows), _turns(rows), _made(rows), _settled(rows)
+    told, turns, settled = _updates(rows), _turns(rows), _settled(rows)
+    made, plans = appointments_made(user, turns.keys()), _plans(turns)
+    # what other entries of the turn say: the closure that it was cut off, the line above which automation it is of
+    closed = {row.turn_id for row in rows if "closure" in row.metadata}
+    named = {row.turn_id for row in rows if row.role == Role.USER and row.metadata.get(BY_AUTOMATION)}
     left, entries = RENDERED, []
     for row in reversed(rows):
-        # the updates of a turn, what it scheduled and what it used stand at its last answer
+        # the updates of a turn, what it planned, did and used stand at its last answer
         is_last = row.role == Role.ASSISTANT and has_visible(row.content)
-        more = [*told.pop(row.turn_id, []), *made.pop(row.turn_id, [])] if is_last else []
-        more += settled.get(row.pk, [])
+        more = [*_chips(row.metadata, is_named=row.turn_id in named, is_closed=row.turn_id in closed)]
+        more += [*(told.pop(row.turn_id, []) if is_last else []), *settled.get(row.pk, [])]
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
         if is_last and (turn := turns.pop(row.turn_id, None)):
-            said = turn.provider_message if entry.is_failure else ""
-            entry = replace(entry, provider_message=said, used=used_text(turn.usage))
+            entry = replace(
+                entry,
+                provider_message=turn.provider_message if entry.is_failure else "",
+                used=used_text(turn.usage),
+                made=tuple(made.get(turn.pk, ())),
+                plans=tuple(plans.get(turn.pk, ())),
+            )
         left -= len(row.content)
-        if entry.text or entry.asked or entry.calls or entry.chips:
+        if entry.text or entry.asked or entry.calls or entry.chips or entry.made or entry.plans:
             entries.append(entry)
     return MessagePage(
         entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else ""
@@ -168,16 +175,12 @@ def _updates(rows: Sequence[Any]) -> dict[int, list[str]]:
     return {turn_id: texts[:MOST_CHIPS] for turn_id, texts in found.items()}
 
 
-def _made(rows: Sequence[Any]) -> dict[int, list[str]]:
-    """By turn: chips for the appointments that it made."""
-    answers = [row for row in rows if row.turn_id and row.role == Role.ASSISTANT]
-    if not answers:
-        return {}
-    made = appointments_made({row.session_id for row in answers}, {row.turn_id for row in answers})
-    return {
-        turn_id: [f"Scheduled: {_short(name)}, {at}" for name, at in found[:MOST_CHIPS]]
-        for turn_id, found in made.items()
-    }
+def _plans(turns: Collection[int]) -> dict[int, list[ShownPlan]]:
+    """By turn: the plans that ended in it."""
+    found: dict[int, list[ShownPlan]] = {}
+    for each in ExecutionState.objects.filter(turn__in=turns, status__in=PLANS_ENDED).exclude(steps=[]):
+        found.setdefault(each.turn_id or 0, []).insert(0, shown_plan(each))
+    return found
 
 
 def _settled(rows: Sequence[Any]) -> dict[int, list[str]]:
@@ -195,7 +198,7 @@ def _settled(rows: Sequence[Any]) -> dict[int, list[str]]:
 
 
 def _short(text: str) -> str:
-    return Truncator(one_line(text, LONGEST_CHIP + 1)).chars(LONGEST_CHIP)
+    return shortened(text, LONGEST_CHIP)
 
 
 def _turns(rows: Sequence[Any]) -> dict[int, Turn]:
@@ -208,25 +211,26 @@ def _entry(
     row: Any,
     results: Mapping[str, Any],
     with_call: Iterable[str],
-    more: Iterable[str] = (),
+    chips: Iterable[str],
     *,
     is_rendered: bool,
 ) -> ShownMessage:
     about = row.metadata
     who, text = _who(row), row.content
-    if about.get("closure") == "cancelled" and text == STOPPED:
-        text = ""  # its chip says it
-    if who == "agent" and not has_visible(text):
+    is_in_chip = about.get("closure") == "cancelled" and text == STOPPED
+    if is_in_chip or (who == "agent" and not has_visible(text)):
         text = ""
     if who == "automation" and text.startswith(TRIGGER):
         text = text.partition("\n\n")[2]
     asked = ""
     if who == "agent" and ASKED_FROM in about:
         text, asked = text[: about[ASKED_FROM]].rstrip(), text[about[ASKED_FROM] :]
-    calls = [_call(each, results.get(each["id"])) for each in row.parts.get("calls", ())]
+    calls = [shown_call(each, results.get(each["id"])) for each in row.parts.get("calls", ())]
     if row.role == Role.TOOL:
         text = ""
-        calls = [_call(each, each) for each in row.parts.get("results", ()) if each["id"] not in with_call]
+        calls = [
+            shown_call(each, each) for each in row.parts.get("results", ()) if each["id"] not in with_call
+        ]
     return ShownMessage(
         id=row.pk,
         place=str(row.place),
@@ -236,7 +240,7 @@ def _entry(
         asked=asked,
         at=row.created_at,
         turn=row.turn_id,
-        chips=(*_chips(about), *more),
+        chips=tuple(chips),
         calls=tuple(calls),
         deliveries=tuple(row.shown_deliveries),
         name=about.get("automation_name") or about.get("source", {}).get("name", ""),
@@ -251,24 +255,15 @@ def _who(row: Any) -> str:
     return "tool" if row.role == Role.TOOL else "agent"
 
 
-def _chips(about: Mapping[str, Any]) -> Iterable[str]:
+def _chips(about: Mapping[str, Any], *, is_named: bool, is_closed: bool) -> Iterable[str]:
     source = about.get("source") or {}
-    if source.get("kind") == "automation":
+    if source.get("kind") == "automation" and not is_named:
         yield f"Automation: {source.get('name', '')}"
     yield from (chip for name, chip in MARKS.items() if about.get(name))
-    if chip := CLOSED.get(about.get("closure", "")) or (about.get("partial") and "Cut off"):
+    is_cut = about.get("partial") and not is_closed
+    if chip := CLOSED.get(about.get("closure", "")) or (is_cut and "Cut off"):
         yield chip
     if chip := ENDED.get(about.get(ENDED_KEY, "")):
         yield chip
     if via := about.get("via"):
         yield f"From {via.get('name') or via.get('hook') or 'another system'}"
-
-
-def _call(asked: Mapping[str, Any], result: Mapping[str, Any] | None) -> ShownCall:
-    arguments = asked.get("arguments")
-    shown = json.dumps(arguments, indent=2, ensure_ascii=False)[:LONGEST_OUTPUT] if arguments else ""
-    call = ShownCall(name=str(asked["name"]), arguments=shown)
-    if result is None:
-        return call
-    outcome = _IN_WORDS.get(result.get("error_class", ""), str(result["outcome"]))
-    return replace(call, outcome=outcome, output=str(result["output"])[:LONGEST_OUTPUT])

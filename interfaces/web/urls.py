@@ -24,6 +24,7 @@ of_conversation = [
     path("messages/", conversation.send_message, name="send"),
     path("older/", conversation.older, name="older"),
     path("updates/", conversation.updates, name="updates"),
+    path("made/<int:turn_id>/", conversation.made, name="made"),
     path("read/", conversation.read, name="read"),
     path("title/", conversation.rename, name="rename"),
     path("archive/", conversation.archive, name="archive"),
@@ -41,6 +42,8 @@ of_conversation = [
     path("automations/<key:job_id>/", panel.change, name="change-automation"),
     path("routines/<key:job_id>/", panel.change_routine, name="change-routine"),
     path("automations/<key:job_id>/skip/", panel.skip_next, name="skip-slot"),
+    path("automations/<key:job_id>/unskip/", panel.take_skip_back, name="unskip"),
+    path("automations/<key:job_id>/pause/", panel.pause, name="pause"),
     path("messages/later/", panel.later, name="later"),
     path("messages/<key:message_id>/withdraw/", panel.withdraw, name="withdraw-message"),
 ]

@@ -16,7 +16,7 @@ from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.turn.exchange import TimedOut, Watch, ask_once
 from agent_core.types import TurnRequest
-from sessions_app.connections.edit import tell_mended
+from sessions_app.connections.edit import tell_changed
 from sessions_app.connections.usable import is_model_name, usable
 from sessions_app.exceptions import BadInput
 from sessions_app.limits.request_rate import Rate, take_allowance
@@ -51,7 +51,7 @@ def call_once(row: Connection, model: str = "") -> Tested:
     error, said, is_kept = _ask(known, model)
     took = round((time.monotonic() - began) * 1000)
     if is_kept and (error or connections.concerns(row.last_error, model)):
-        _store(Connection.objects.filter(pk=row.pk, revision=row.revision), error)
+        _store(row.pk, Connection.objects.filter(revision=row.revision), error)
     error += f" It said: {said}" if said else ""
     return Tested(model=model, error=error, milliseconds=took)
 
@@ -98,13 +98,11 @@ def _admit(known: Usable) -> float:
 
 def _report(known: Usable, error: str) -> None:
     try:
-        _store(Connection.objects.filter(pk=known.id).exclude(last_error=error[:LONGEST_ERROR]), error)
+        _store(known.id, Connection.objects.exclude(last_error=error[:LONGEST_ERROR]), error)
     finally:
         release_connection()
 
 
-def _store(rows: QuerySet[Connection], error: str) -> None:
-    mended = [] if error else list(rows.values_list("pk", flat=True))
-    if rows.update(last_error=error[:LONGEST_ERROR], state_since=Now()):
-        for pk in mended:
-            tell_mended(pk)
+def _store(known: int, rows: QuerySet[Connection], error: str) -> None:
+    if rows.filter(pk=known).update(last_error=error[:LONGEST_ERROR], state_since=Now()):
+        tell_changed(known)

@@ -37,7 +37,7 @@ SHORTEST_SECRET = 6  # characters; a shorter one could not be removed from error
 MOST_REQUESTS = 100_000  # per minute
 MOST_NAMED = 10  # agents
 _MODELS_OF_AGENTS: list[Callable[[], QuerySet[Any]]] = []
-_ON_MENDED: list[Callable[[int], None]] = []
+_ON_CHANGED: list[Callable[[int], None]] = []
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _SECRET = re.compile(r"[!-~]+")
 _AZURE = re.compile(r".*/openai/v1/?")
@@ -69,7 +69,7 @@ def add_connection(owner: AbstractBaseUser | None, name: str, given: Mapping[str
             row.save(force_insert=True)
     except IntegrityError as error:
         raise ConnectionExists(f"there is already a connection named {name!r}") from error
-    tell_mended(row.pk)
+    tell_changed(row.pk)
     return row
 
 
@@ -92,7 +92,7 @@ def update_connection(pk: int, changes: Mapping[str, Any], *, revision: int | No
         row.revision += 1
         row.save()
         forget_stopped(row.owner_id)
-        tell_mended(pk)
+        tell_changed(pk)
         if "limits" in changes:
             tell_anew("connection", pk)
     return row
@@ -114,14 +114,14 @@ def register_models_of(rows: Callable[[], QuerySet[Any]]) -> None:
     _MODELS_OF_AGENTS.append(rows)
 
 
-def on_mended(look_again: Callable[[int], None]) -> None:
-    """Call `look_again` with the id of a connection that was added or changed, or of which a call succeeds again."""
-    _ON_MENDED.append(look_again)
+def on_changed(look_again: Callable[[int], None]) -> None:
+    """Call `look_again` with the id of a connection that was added or changed, or whose calls end in another way."""
+    _ON_CHANGED.append(look_again)
 
 
-def tell_mended(pk: int) -> None:
+def tell_changed(pk: int) -> None:
     """What was known against this connection may not be true any more."""
-    for look_again in _ON_MENDED:
+    for look_again in _ON_CHANGED:
         look_again(pk)
 
 

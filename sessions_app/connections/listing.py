@@ -53,8 +53,10 @@ class ModelLists:
         if connection is None or (why := connection.refusal(name)):
             return why if connection else ""
         said, last = self._said(connection, name), connection.error
-        if said or REJECTED not in last or not concerns(last, name):
+        if said or not last or not concerns(last, name):
             return said
+        if REJECTED not in last:  # an outage
+            return None
         # a key or a name that the list accepts is mended; a bill may be unpaid all the same
         return last if said is None or USED_UP in last else ""
 

@@ -46,6 +46,7 @@ class TurnInput:
     question: str = ""  # the question it answers
     named: bool = False  # the answer names its question, so other messages in between do not matter
     by_program: bool = False  # a program wrote it for its user, so it is never consent
+    limited: bool = False  # a token limited to an agent or a session brought it
     in_group: bool = False  # a hook's message comes from a group, whatever session takes it
     written_at: int | None = None  # by its sender's clock, in seconds
     number_at_channel: int | None = None  # its place among the messages of its channel's chat

@@ -61,6 +61,8 @@ class Publisher:
         self._changed = threading.Condition()
         self._plain: dict[tuple[str, str], None] = {}
         self._live: dict[tuple[Try, str], list[str] | dict[str, Any]] = {}
+        self._texts: dict[int, dict[Try, str]] = {}  # by running turn: what was sent of its answer
+        self._ended: set[int] = set()
         self._thread: threading.Thread | None = None
         self._connection: psycopg.Connection[Any] | None = None
         self._busy = False
@@ -75,6 +77,9 @@ class Publisher:
     def delta(self, of: Try, text: str, kind: str = TEXT) -> None:
         """Send a piece of the running answer, or of its reasoning; waiting pieces of the same try are joined."""
         with self._changed:
+            if kind == TEXT:
+                texts = self._texts.setdefault(of.turn, {})
+                texts[of] = texts.get(of, "") + text
             pieces = self._live.setdefault((of, kind), [])
             if isinstance(pieces, list):
                 pieces.append(text)
@@ -85,6 +90,24 @@ class Publisher:
         with self._changed:
             self._live[of, "retrying"] = content
             self._wake()
+
+    def repeat(self, turn: int) -> None:
+        """Send the whole text of a running answer again, for processes that lack a part of it."""
+        with self._changed:
+            if texts := self._texts.get(turn):
+                later = {
+                    key: said for key, said in self._live.items() if key[0] not in texts or key[1] != TEXT
+                }
+                self._live = {(of, TEXT): [text] for of, text in texts.items()}
+                self._live |= later
+                self._wake()
+
+    def forget(self, turn: int) -> None:
+        """The turn has ended: once its last pieces are sent, its text is not repeated any more."""
+        with self._changed:
+            if turn in self._texts:
+                self._ended.add(turn)
+                self._wake()
 
     def flush(self, timeout: float) -> None:
         """Wait until everything was sent, for at most `timeout` seconds."""
@@ -108,18 +131,23 @@ class Publisher:
         with self._changed:
             self._busy = False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._plain or self._live)
+            self._changed.wait_for(lambda: self._plain or self._live or self._ended)
             self._busy = True
             plain, self._plain = list(self._plain), {}
             live, self._live = self._live, {}
+            lengths = {of: len(text) for texts in self._texts.values() for of, text in texts.items()}
+            self._texts = {turn: texts for turn, texts in self._texts.items() if turn not in self._ended}
+            self._ended = set()
         pieces = []
         for (of, kind), said in live.items():
             if isinstance(said, dict):
                 pieces.append((EVENTS, json.dumps(of._asdict() | {kind: said})))
                 continue
-            # numbered, because PostgreSQL sends equal notifications of one statement only once
-            for number, piece in enumerate(_pieces("".join(said))):
-                pieces.append((EVENTS, json.dumps(of._asdict() | {"n": number, kind: piece})))
+            # with its place in the text: PostgreSQL sends equal notifications of one statement only once
+            text = "".join(said)
+            at = lengths[of] - len(text) if kind == TEXT else 0
+            for place, piece in _pieces(text):
+                pieces.append((EVENTS, json.dumps(of._asdict() | {"at": at + place, kind: piece})))
         return pieces, plain
 
     def _run(self) -> None:
@@ -150,10 +178,10 @@ class Publisher:
         return True
 
 
-def _pieces(text: str) -> list[str]:
+def _pieces(text: str) -> list[tuple[int, str]]:
     # JSON may need 12 bytes for one character (an escaped surrogate pair)
     size = PAYLOAD_LIMIT // 12
-    return [text[start : start + size] for start in range(0, len(text), size)]
+    return [(start, text[start : start + size]) for start in range(0, len(text), size)]
 
 
 _publisher: PerProcess[Publisher] = PerProcess()

@@ -32,35 +32,43 @@ Rows = ExecutionTransitions | ConsentTransitions  # the row of one question
 
 
 def answer_question(
-    execution: ExecutionState, content: str, key: str | None = None, question: str = ""
+    execution: ExecutionState,
+    content: str,
+    key: str | None = None,
+    question: str = "",
+    *,
+    limited: bool = False,
 ) -> Turn:
     """Queue the answer to the question of an execution. `key` is its idempotency key.
 
-    `question`: the id of the question that was read. NotWaiting; QuestionTaken while another answer to it is queued or
-    being processed; and what `receive` raises.
+    `question`: the id of the question that was read. `limited`: as in `TurnInput`. NotWaiting; QuestionTaken while
+    another answer to it is queued or being processed; and what `receive` raises.
     """
-    return _queue(ExecutionState.objects.filter(pk=execution.pk), content, key, question)
+    rows = ExecutionState.objects.filter(pk=execution.pk)
+    return _queue(rows, content, key, question, limited=limited)
 
 
-def answer_consent(question: ConsentQuestion, content: str, key: str | None = None) -> Turn:
+def answer_consent(
+    question: ConsentQuestion, content: str, key: str | None = None, *, limited: bool = False
+) -> Turn:
     """Queue the answer to a question for consent, of a plan or of a chat. It raises what `answer_question` raises."""
     if question.execution:
         execution = ExecutionState.objects.filter(pk=question.execution).first()
         if execution is None:
             raise NotWaiting
-        return answer_question(execution, content, key, question.pk)
-    return _queue(ConsentQuestion.objects.filter(pk=question.pk), content, key, "")
+        return answer_question(execution, content, key, question.pk, limited=limited)
+    return _queue(ConsentQuestion.objects.filter(pk=question.pk), content, key, "", limited=limited)
 
 
-def _queue(rows: Rows, content: str, key: str | None, question: str) -> Turn:
+def _queue(rows: Rows, content: str, key: str | None, question: str, *, limited: bool) -> Turn:
     try:
-        return retry_deadlocks(lambda: _answer(rows.all(), content, key, question))
+        return retry_deadlocks(lambda: _answer(rows.all(), content, key, question, limited=limited))
     except IntegrityError as error:  # the session was deleted meanwhile
         raise NotFound("there is no such session") from error
 
 
 @transaction.atomic
-def _answer(rows: Rows, content: str, key: str | None, question: str) -> Turn:
+def _answer(rows: Rows, content: str, key: str | None, question: str, *, limited: bool) -> Turn:
     # locked, so that the second of two concurrent answers sees the first
     row = rows.select_for_update(no_key=True).first()
     if row is None:
@@ -74,6 +82,7 @@ def _answer(rows: Rows, content: str, key: str | None, question: str) -> Turn:
         about = request = TurnInput(question=row.pk)
         waits = row.state == ConsentState.OPEN and not is_late(row)
         engines, answered_by = {Engine.CHAT} if row.expires_at is None else set(Engine), row.answered_by_id
+    about = replace(about, limited=limited)
     given = MessageInput(content=content, on_busy=OnBusy.ENQUEUE, about=about, idempotency_key=key)
     if _came_before(row.session_id, key, request):
         return receive(row.session_id, given)  # a repeated request; it takes the question from nobody

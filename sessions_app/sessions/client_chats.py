@@ -25,6 +25,7 @@ from sessions_app.reads import selectors
 from sessions_app.sessions import client_places
 from sessions_app.sessions.client_answers import collect_news
 from sessions_app.sessions.client_places import ClientHistory, hashed
+from sessions_app.tokens.reach import limit_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,8 @@ def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> Accep
         chat, position = client_places.place(user, agent, given, scope, paths)
     else:
         chat, position = client_places.place_in(only, given, scope, paths)
-    message = replace(program_message(with_note(given.text, len(given.images))), images=given.images)
+    written = program_message(with_note(given.text, len(given.images)), limited=bool(limit_of(user)))
+    message = replace(written, images=given.images)
     news = collect_news(user, chat)
     turn = receive(chat.session_id, message, agent.owner_id)
     row = ClientMessage.objects.create(

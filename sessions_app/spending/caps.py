@@ -31,7 +31,7 @@ MOST_TOKENS = 10**12
 MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
 _CURE = 'shorten "Longest reply in tokens" or raise the cap'
-TOO_SMALL = f"Such a call does not fit into the whole cap: {_CURE}."
+TOO_SMALL = "Such a call does not fit into the whole cap"
 GO_ON = "To go on before that, raise the cap."
 
 
@@ -281,7 +281,7 @@ def way_out(cap: Mapping[str, Any], needs: Amount | None) -> str:
     """Say when a cap begins anew and what to do before, first if the refused call does not fit into the whole cap."""
     if needs is None or not _exceeds(cap, needs):
         return f"{anew(cap)} {GO_ON}"
-    return f"{TOO_SMALL} {anew(cap)}" if cap["ends_at"] else TOO_SMALL
+    return f"{TOO_SMALL}: {_CURE} to that. {anew(cap)}"
 
 
 def anew(cap: Mapping[str, Any]) -> str:

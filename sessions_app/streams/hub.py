@@ -21,7 +21,7 @@ from django.db import Error, connection
 from agent_core.process import PerProcess
 from sessions_app.events import Cursor
 from sessions_app.models import EventType
-from sessions_app.postgres.notify import EVENTS, Listener
+from sessions_app.postgres.notify import CONTROL, EVENTS, Listener, publisher
 from sessions_app.queue.threads import target_ids
 from sessions_app.streams.event_log import (
     LARGEST_PAGE,
@@ -119,7 +119,7 @@ class Hub:
         self._stopped = threading.Event()
         self._listening = threading.Event()
         self._listener = Listener([EVENTS], self._hear, self._connected)
-        self._answers = LiveAnswers()  # used by the reading thread only
+        self._answers = LiveAnswers(_ask_again)  # used by the reading thread only
 
     def start(self) -> None:
         """Start the threads, if they do not run: running answers are remembered from the first LISTEN on."""
@@ -300,6 +300,11 @@ class Hub:
             if so_far := self._answers.snapshot(reader.position.session_id):
                 reader.put(so_far)
         return page.more or page.hidden or is_held
+
+
+def _ask_again(turn: int) -> None:
+    """Have the worker of a turn send all of its text again."""
+    publisher().notify(CONTROL, {"repeat": turn})
 
 
 def _put_pieces(reader: Subscription, pieces: Iterable[list[Item]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from sessions_app.models import Event, EventType
 
 REMEMBERED = 1_000  # turns whose text, or whose end, is remembered
 LONGEST_ANSWER = 100_000  # characters
+ASKED_AGAIN = 1.0  # seconds until a worker is asked once more to repeat the text of an answer
 UNANNOUNCED = 1.0  # seconds that the end of a turn waits for its announcement, which may be lost
 
 Topic = uuid.UUID | int  # what a window shows: a session or an agent
@@ -51,6 +53,8 @@ class _Answer:
     about: dict[str, Any] = field(default_factory=dict)  # its session and origin, as in an item
     ended: bool = False
     held_until: float = 0.0  # when its end is told even without an announcement, by the monotonic clock
+    asked_at: float = 0.0  # when its worker was asked to repeat its text, by the monotonic clock
+    asked_for: Place = (0, 0, 0)
 
     def add(self, place: Place, text: str) -> None:
         """Add a piece of this model call or of a later one. Another try replaces the text of its call, another attempt
@@ -67,9 +71,13 @@ class _Answer:
 
 
 class LiveAnswers:
-    """The running answers as far as this process has heard them, and which turns have ended."""
+    """The running answers as far as this process has heard them, and which turns have ended.
 
-    def __init__(self) -> None:
+    `ask` is called with a turn of whose answer a part is missing: it has its worker send all of it again.
+    """
+
+    def __init__(self, ask: Callable[[int], None]) -> None:
+        self._ask = ask
         self._answers: OrderedDict[int, _Answer] = OrderedDict()
 
     def knows(self, turn: int) -> bool:
@@ -77,7 +85,7 @@ class LiveAnswers:
         return turn in self._answers
 
     def hear(self, message: dict[str, Any]) -> Item | None:
-        """Take a piece of an answer; None if it comes too late: of an earlier try, or after the end."""
+        """Take a piece of an answer; None if it is known, of an earlier try, after the end, or text before it lacks."""
         turn, place = message["turn"], (message["attempt"], message.get("step", 1), message.get("number", 1))
         answer = self._answer(turn)
         if answer.ended or place < answer.place:
@@ -85,6 +93,14 @@ class LiveAnswers:
         answer.about = {name: message.get(name, "") for name in ("source_type", "run_id")} | {
             "about": message["s"]
         }
+        known, text = len(answer.text) if place == answer.place else 0, message.get("text")
+        at = known if text is None else message.get("at", known)
+        if self._lacks(turn, answer, place, at > known):
+            return None
+        if text is not None:
+            message["text"] = text[known - at :] if at < known else text
+            if not message["text"]:
+                return None
         answer.add(place, message.get("text", ""))
         kind = next(name for name in ("retrying", "thought", "text") if name in message)
         said = message[kind] if kind == "retrying" else {"text": message[kind]}
@@ -94,6 +110,19 @@ class LiveAnswers:
             size=len(said.get("text", "")),
             **answer.about,
         )
+
+    def _lacks(self, turn: int, answer: _Answer, place: Place, is_later: bool) -> bool:
+        """Whether text before a piece is missing, as after a restart of this process; then it is asked for.
+
+        A call of the model that was not heard may have said nothing: its piece is taken once the worker was asked.
+        """
+        is_later |= place[1] > answer.place[1] + 1 and answer.asked_for != place
+        if not is_later or len(answer.earlier) + len(answer.text) >= LONGEST_ANSWER:
+            return False
+        if time.monotonic() > answer.asked_at + ASKED_AGAIN:
+            answer.asked_at, answer.asked_for = time.monotonic(), place
+            self._ask(turn)
+        return True
 
     def end(self, turn: int) -> None:
         """The turn has ended: later pieces are discarded."""

@@ -45,7 +45,7 @@ from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.questions import consent, executions
 from sessions_app.queue.kinds import closure_text, is_persons
-from sessions_app.single_line import one_line
+from sessions_app.single_line import shortened
 from sessions_app.turns.commit_statements import end_turn
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
@@ -178,7 +178,7 @@ def _end_turn(end: _End) -> uuid.UUID | None:
         response=response,
         messages=end.messages,
         stored=stored,
-        title=one_line(turn.content, TITLE_LENGTH) if is_persons(turn) and not _answers(turn) else None,
+        title=shortened(turn.content, TITLE_LENGTH) if is_persons(turn) and not _answers(turn) else None,
         route=end.route if is_persons(turn) else None,
         events=_new_events(end),
     )

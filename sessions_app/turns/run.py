@@ -93,6 +93,8 @@ def _run(runner: Runner, handle: Handle, turn: Turn) -> None:
         except (OperationalError, InterfaceError):
             log.exception("turn_left")  # it stays RUNNING and claimed by this worker: the sweep hints again
             connection.close()  # the search for the next turn gets another one
+        finally:
+            publisher().forget(turn.pk)
 
 
 def _finish(handle: Handle, turn: Turn) -> None:

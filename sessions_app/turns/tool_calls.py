@@ -98,9 +98,11 @@ class JournalPorts:
             tool = self.more.get(call.name) or tools.get(call.name)
         except UnknownTool as error:
             return self._settle(self._failed(call, error))
-        spec = tool.spec()
+        spec = tool.spec(self._now(call))
         refusal = self._refusal(call, spec.effect_with(call.arguments))
         if refusal is not None:
+            if refusal is not permits.STRANGERS and (problem := spec.in_words(call.arguments).problem):
+                return self._settle(self._failed(call, ToolFailed(problem)))
             return self._refuse(call, spec, refusal)
         return self._call_in_transaction(tool, call) if tool.transactional else self._call_outside(tool, call)
 
@@ -215,10 +217,13 @@ class JournalPorts:
         return self._settle(replace(result, foreign=tool.foreign))
 
     def _run(self, tool: tools.Tool, call: ToolCall) -> str:
-        context = replace(
+        return tool.run(self._now(call), call.arguments)
+
+    def _now(self, call: ToolCall) -> ToolContext:
+        """The context of this call."""
+        return replace(
             self.context, call_id=call.id, has_read=self.permit.has_read, stranger=self.permit.stranger
         )
-        return tool.run(context, call.arguments)
 
     def _succeeded(self, call: ToolCall, output: str) -> ToolResult:
         return ToolResult(id=call.id, name=call.name, output=_storable(output), outcome=ToolOutcome.OK)

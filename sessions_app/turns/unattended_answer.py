@@ -12,8 +12,8 @@ from agent_core import tools
 from agent_core.exceptions import UnknownTool
 from agent_core.execution import WAITING, ConsentRequest, new_id
 from agent_core.planner.decide import plain_answer
-from agent_core.tool_spec import ToolSpec, version_of
-from agent_core.turn.consent import NEEDED
+from agent_core.tool_spec import ToolSpec
+from agent_core.turn.consent import NEEDED, version_of_call
 from agent_core.turn.control import TurnControl
 from agent_core.turn.run import run_turn
 from agent_core.types import (
@@ -45,7 +45,7 @@ ONLY_THIS = (
 NOT_MADE = "The call is not made: {why}."
 REFUSED = "The call is not made."
 _OVER = "the question is closed, because it was answered, replaced by a newer one or its time was over"
-_CHANGED = "the tool has changed since it was asked for"
+_CHANGED = "the tool, or what the call is about, has changed since it was asked for"
 _TAKEN_BACK = "you wrote something else after the yes; say yes to the question again to have it made"
 _GONE = "the agent does not have this tool any more"
 
@@ -104,12 +104,12 @@ def _spec_now(
     """Return the tool of the call as it is now, and why the call may not be made any more; empty: it may be."""
     [asked] = question.calls
     try:
-        spec = (given["more"].get(asked["name"]) or tools.get(asked["name"])).spec()
+        spec = (given["more"].get(asked["name"]) or tools.get(asked["name"])).spec(given["context"])
     except UnknownTool:
         return None, _GONE
     if all(each.name != spec.name for each in prepared.request.offered):
         return None, _GONE
-    if asked["version"] != version_of([spec]):
+    if asked["version"] != version_of_call(spec, asked["arguments"]):
         return None, _CHANGED
     turn = Turn.objects.filter(pk=question.turn_id).first()
     why = "its run is not stored any more" if turn is None else kind_of(turn).why_outdated(turn, spec.name)

@@ -128,6 +128,8 @@ class WorkerProcess:
         for handle in self.locks.held():
             if handle.turn_id is not None and handle.turn_id == message.get("cancel"):
                 handle.control.cancel()
+        if isinstance(turn := message.get("repeat"), int):
+            publisher().repeat(turn)
 
     def _run_heartbeat(self) -> None:
         next_beat = 0.0

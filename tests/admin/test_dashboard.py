@@ -143,7 +143,7 @@ def test_every_number_leads_to_a_list_that_answers(
         answer = staff.get(link.replace("&amp;", "&"))
         assert answer.status_code == 200, link  # a filter that is not offered would redirect
     of_hours = [row[3] for row in panel(request_of_root, "Runs per hour").rows]
-    (link,) = re.findall(r'href="([^"]+)">1</a>', "".join(of_hours[2:]))
+    (link,) = re.findall(r'href="([^"]+)">1</a>', of_hours[-1])
     listed = staff.get(link.replace("&amp;", "&")).context["cl"].result_list
     assert [run.pk for run in listed] == [before.pk], "an hour leads to its runs"
 

@@ -116,8 +116,9 @@ def problem(response: Any, status: int, code: str) -> Any:
 
 def for_each(rows: Iterable[Any], check: Callable[..., object]) -> None:
     """Call `check` with each row (a tuple: its values) and fail once, with all the rows that failed."""
-    faults = []
-    for row in rows:
+    faults, given = [], list(rows)
+    assert given
+    for row in given:
         try:
             check(*row) if isinstance(row, tuple) else check(row)
         except (AssertionError, LookupError, pytest.fail.Exception) as fault:

@@ -12,7 +12,6 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from agent_core.memory.task_state import LONGEST_ITEM, MOST_ITEMS
 from automations.models import CronJob
 from automations.routines.heartbeat_document import MOST_CHANGED
 from automations.routines.reflection import find_intents
@@ -99,28 +98,6 @@ def test_one_heartbeat_document_changes_a_bounded_number_of_routines(ada: Caller
     problem(put(), 413, "too_large")
 
 
-def test_what_a_task_state_holds_at_most_is_read_cheaply(ada: Caller) -> None:
-    address = f"/api/sessions/{ada.session()}/memory/"
-    full = "ü" * LONGEST_ITEM
-    lists = {name: [full] * MOST_ITEMS for name in ("open_loops", "important_facts")}
-    texts = dict.fromkeys(("current_goal", "active_flow", "last_decision"), full)
-    assert ada.patch(address, lists | texts).status_code == 200
-    assert not faults("GET", partial(ada.get, address))
-
-
-def test_half_a_million_numbers_are_refused_before_they_are_built(ada: Caller) -> None:
-    body = b'{"open_loops":[' + b",".join([b"1"] * 500_000) + b"]}"
-    address = f"/api/sessions/{ada.session()}/memory/"
-    tracemalloc.start()
-    try:
-        refused = problem(ada.patch(address, body), 413, "too_large")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert "10,000 values" in refused["detail"]
-    assert peak < 12 * len(body)
-
-
 def test_a_list_tells_of_its_first_errors_alone(ada: Caller) -> None:
     address = f"/api/sessions/{ada.session()}/memory/"
     told = problem(ada.patch(address, {"open_loops": [1] * 900}), 400, "bad_input")
@@ -177,7 +154,7 @@ def test_json_that_is_not_read() -> None:
         ("NaN", "not a number"),
         ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice"),
         ('"\\ud800"', "surrogate"),
-        ("[" + "0," * 9_999 + "0]", "10,000 values"),
+        ("[" + "0," * 9_999 + "NaN]", "10,000 values"),  # counted before they are built
         ("[" + "{}," * 5_000 + "0]", "10,000 values"),
     ]
     for_each(rows, check)

@@ -177,7 +177,10 @@ def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, 
     hear(2, 2, text="The answer ")
     hear(2, 1, text="late")
     hear(2, 2, text="is 4")
+    hear(2, 2, text="is 4", at=11)  # it is known
+    hear(2, 2, text="lost", at=99)  # what is before it is not
     until(lambda: reader.ids() is not None and len(reader.items) == 5)
+    assert hub._answers._answers[turn.pk].asked_for == (1, 2, 2)
     assert [item.type for item in reader.items] == ["delta", "delta", "status", "delta", "delta"]
     assert "late" not in [item.content.get("text") for item in reader.items]
     told = reader.items[2].content
@@ -186,6 +189,10 @@ def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, 
     until(lambda: late.ids() is not None and late.items)
     said = {"step": 2, "try": 2, "text": "Let me look. The answer is 4", "earlier": "Let me look. "}
     assert late.items[0].content == {"turn": turn.pk, "attempt": 1} | said
+    hear(1, 1, text="Let me look. ", at=0)  # its worker sends all of it again
+    hear(2, 2, text="The answer is 42.", at=0)
+    until(lambda: late.ids() is not None and len(late.items) == 2)
+    assert late.items[1].content["text"] == "2."
 
 
 def test_a_reader_hears_of_events_that_nobody_announced(quick_polls: None, hub: Hub, person: Person) -> None:

@@ -41,7 +41,7 @@ def test_a_question_that_waits_is_visible_with_its_session(ada: Caller) -> None:
     assert [each.pop("asked_at") for each in found] == sorted(
         [each["asked_at"] for each in ada.get(f"/api/sessions/{session.pk}/").json()["waiting"]], reverse=True
     )
-    call = {"name": "erase", "arguments": {"name": "disk"}}
+    call = {"name": "erase", "arguments": {"name": "disk"}, "words": ""}
     names = ("execution", "question_id", "question", "status", "calls")
     assert [tuple(each[name] for name in names) for each in found] == [  # asked last, not begun last
         (None, chats.pk, "May I?", "waiting_confirmation", [call]),
@@ -57,7 +57,7 @@ def test_consent_questions_are_shown_in_full_and_answered_by_id(ada: Caller, bob
     address = f"/api/questions/{asked.pk}/"
     shown = ada.get(address).json()
     assert (shown["question"], shown["state"], shown["session"]) == ("May I?", "open", str(session.pk))
-    assert shown["calls"] == [{"name": "erase", "arguments": {"name": "disk"}}]
+    assert shown["calls"] == [{"name": "erase", "arguments": {"name": "disk"}, "words": ""}]
     assert (
         bob.get(address).status_code == bob.post(f"{address}answer/", {"content": "yes"}).status_code == 404
     )

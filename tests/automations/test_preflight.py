@@ -219,6 +219,10 @@ def test_a_refusal_is_gone_when_a_call_succeeds_and_is_told_anew_if_it_comes_bac
     for told in (1, 2):
         hooks.report(known, denied)
         assert stage.check() == ["bad_model"]
+        hooks.report(known, "The model provider failed (500).")
+        assert JobPreflight.objects.filter(requested=True).exists()
+        assert stage.check() == ["bad_model"]
+        assert "Before that" in explain(stage.person.user, stage.job.pk).now, "an outage hides it"
         assert MailboxEvent.objects.filter(event_type="preflight").count() == told
         update_agent(stage.person.agent.pk, {"model": "offline"})
         assert explain(stage.person.user, stage.job.pk).now.startswith("Next run"), "of another model"
@@ -305,7 +309,7 @@ def test_what_was_found_of_a_job_that_was_changed_meanwhile_is_not_stored(
 ) -> None:
     def changes(job: CronJob, _lists: Any) -> list[preflight.Problem]:
         update_job(job.pk, {"name": "Else"})
-        return [("bad_model", "An old one.")]
+        return [preflight.Problem("bad_model", "An old one.")]
 
     monkeypatch.setattr(preflight, "CHECKS", [changes])
     assert stage.check() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,15 +11,13 @@ from django.db import connection, transaction
 from django.db.models import Min
 
 from automations.models import RunRecord
-from sessions_app.hints import ask_for_maintenance, flush_hints
 from sessions_app.models import Event, Message, Pruning, Session, Turn, TurnState, TurnStep
 from sessions_app.retention import walk
 from sessions_app.retention.maintenance_round import run_maintenance
 from sessions_app.retention.walk import BATCH, walks
 from sessions_app.sessions.delete import delete_session
-from tests.chaos.test_beats import batches_under_way
 from tests.conftest import Person
-from tests.fleet import Fleet, Process, until
+from tests.fleet import Fleet, until
 from tests.past import ago, past_run, past_turn, prune_all, ticking
 from tests.queries import queries
 from tests.races import in_thread
@@ -46,11 +43,6 @@ def removed() -> int:
     return sum(Pruning.objects.values_list("removed", flat=True))
 
 
-def ask() -> None:
-    ask_for_maintenance()
-    flush_hints(5)
-
-
 @pytest.mark.full
 def test_beat_has_a_worker_prune_all_that_is_old_again_and_again(fleet: Fleet, person: Person) -> None:
     session = person.session()
@@ -65,33 +57,6 @@ def test_beat_has_a_worker_prune_all_that_is_old_again_and_again(fleet: Fleet, p
     assert Message.objects.filter(session=session, turn=None).count() == 600
     first = until(lambda: Pruning.objects.aggregate(at=Min("completed_at"))["at"])
     until(lambda: Pruning.objects.aggregate(at=Min("completed_at"))["at"] > first)
-
-
-@pytest.mark.full
-def test_a_killed_or_stopped_worker_leaves_whole_batches_and_another_continues(
-    fleet: Fleet, person: Person
-) -> None:
-    session = person.session()
-    backlog(session, 4000)
-    ends: tuple[tuple[int, Callable[[Process], object]], ...]
-    ends = ((1, Process.kill), (3000, Process.stop), (6000, Process.kill))
-    for goal, end in ends:
-        worker = fleet.worker()
-        ask()
-        until(lambda goal=goal: removed() >= goal)  # type: ignore[misc]
-        end(worker)
-        gone = 12_000 - old_rows()
-        # what was counted is what is gone: a batch counts in its own transaction
-        until(lambda: not batches_under_way())
-        assert removed() == 12_000 - old_rows() >= gone
-        assert not TurnStep.objects.filter(turn=None).exists()
-    assert old_rows() > 0, "it was killed in the middle"
-    fleet.worker()
-    ask()
-    until(lambda: old_rows() == 0)
-    assert removed() == 12_000
-    seqs = Message.objects.filter(session=session).order_by("seq").values_list("seq", flat=True)
-    assert list(seqs) == list(range(1, 4001))
 
 
 def test_two_at_once_are_one_and_the_other_leaves(person: Person) -> None:

@@ -1,4 +1,4 @@
-"""`make evals`: twenty conversations and phrasings with a real model, judged by their rows. It costs tokens.
+"""`make evals`: 24 conversations and 20 phrasings with a real model, judged by their rows. It costs tokens.
 
 RONDO_EVAL_MODEL names the model, such as openai-chat:NAME, whose provider's key is in the environment
 (OPENAI_API_KEY, and OPENAI_BASE_URL of a compatible server). `--renew` asks no model: it writes the pages of

@@ -1,4 +1,4 @@
-"""Ten conversations of an agent that chats. Each says what a good agent leaves behind, in rows."""
+"""Fourteen conversations of an agent that chats. Each says what a good agent leaves behind, in rows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 from agent_core import tools
 from agent_core.tools import Effect, Tool
-from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
+from automations.models import CronJob, JobClock, RunRecord, RunState, ScheduledMessage
 from sessions_app.agents.documents import put_document
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.memory.task_state import remember
 from sessions_app.models import MailboxEvent, Message, TaskState, TurnState
+from sessions_app.sessions.open import open_session
 from tests.agent_core.planner.plans import says
+from tests.automations.jobs.made import new, past_run
 from tests.conversations.stage import Stage, calls
 
 HISTORY = (
@@ -100,6 +102,51 @@ def removed_after_a_yes(stage: Stage) -> None:
     assert not CronJob.objects.filter(pk=job.pk).exists()
 
 
+def moved_to_wednesday(stage: Stage) -> None:
+    """An appointment is moved, and stays the same one."""
+    job = new(stage.chat, message="Remind me of the bins.", name="Bins", schedule=TUESDAYS)
+    stage.jobs.append(job.pk)
+    change = calls("cron", action="change", job_id=job.pk, cron_expr="0 9 * * 3")
+    stage.script(calls("cron", action="list"), change, says("The bins are on Wednesdays at nine now."))
+    stage.say("My reminder of the bins: move it to Wednesday.")
+    moved = CronJob.objects.get(session=stage.chat)
+    assert (moved.pk, moved.expr.split()[:2]) == (job.pk, ["0", "9"])
+    assert moved.expr.split()[4].lower() in {"3", "wed"}
+
+
+def everything_paused_until_january(stage: Stage) -> None:
+    """All appointments of the person pause until a day, also those of another conversation."""
+    here = stage.automation("Remind me to drink water.", "Drink water")
+    there = new(open_session(stage.agent, key="web:another"), message="Remind me to walk.", name="Walk")
+    stage.script(calls("cron", action="pause", scope="all", until="2040-01-03T00:00:00"), says("Paused."))
+    stage.jobs.append(there.pk)
+    stage.say("Pause everything, in all my conversations, until 3 January 2040.")
+    ends = set(JobClock.objects.filter(job__in=[here, there]).values_list("paused_until", flat=True))
+    assert ends == {datetime(2040, 1, 2, 23, tzinfo=UTC)}
+
+
+def why_not_this_morning(stage: Stage) -> None:
+    """Why a run did not happen is read, and not guessed."""
+    job = stage.automation("Remind me to drink water.", "Drink water")
+    past_run(job, 0, RunState.SKIPPED, reason="missed")
+    explain = calls("cron", action="explain", job_id=job.pk)
+    stage.script(calls("cron", action="list"), explain, says("The server was down at that time."))
+    stage.say("My reminder to drink water: why didn't it run this morning?")
+    assert "server" in stage.answer().lower()
+
+
+def next_week(stage: Stage) -> None:
+    """What is due in a week is read, over all conversations of the person."""
+    there = new(open_session(stage.agent, key="web:another"), message="Remind me to walk.", name="Walk")
+    stage.jobs.append(there.pk)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    monday = today + timedelta(days=7 - today.weekday())
+    due = calls("cron", action="upcoming", scope="all", since=monday.isoformat())
+    stage.script(calls("current_time"), due, says("A walk, each day at nine."))
+    stage.say("What do I have next week?")
+    assert "walk" in stage.answer().lower()
+
+
 def an_automation_runs(stage: Stage) -> None:
     """An automation answers in its conversation, with what was said there, and makes no new one."""
     stage.script(says("Noted: oolong."))
@@ -178,6 +225,7 @@ def a_page_gives_no_orders(stage: Stage) -> None:
     assert Message.objects.filter(session=stage.chat, role="user").count() == 3
 
 
+TUESDAYS = {"kind": "cron", "expr": "0 9 * * 2"}
 SMALL_WINDOW: dict[str, Any] = {"RONDO_WINDOW_MESSAGES": 6, "RONDO_CONTEXT_TOKENS": 100}
 SETTINGS = {an_automation_remembers_what_was_compressed.__name__: SMALL_WINDOW}
 CHATS = (
@@ -187,6 +235,10 @@ CHATS = (
     in_ten_minutes,
     a_text_word_for_word,
     removed_after_a_yes,
+    moved_to_wednesday,
+    everything_paused_until_january,
+    why_not_this_morning,
+    next_week,
     an_automation_runs,
     an_automation_remembers_what_was_compressed,
     told_of_what_happened,

@@ -1,4 +1,4 @@
-"""Twenty conversations and twenty phrasings with a real model: `make evals`. Not collected by `make test`."""
+"""24 conversations and twenty phrasings with a real model: `make evals`. Not collected by `make test`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twenty conversations against a scripted server: judged by rows, and their very requests kept as pages to read.
+"""24 conversations against a scripted server: judged by rows, and their very requests kept as pages to read.
 
 `make evals ARGS=--renew` writes the pages anew; a change of a prompt then shows in review. The same conversations
 are run with a real model by `make evals`.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from django.test import Client
 
 from agent_core.llm.protocol import ModelReply
-from automations.appointments.messages import appointments_made
+from automations.appointments.panel import appointments_made
 from automations.models import CronJob, ScheduledMessage
 from sessions_app.worker.process import WorkerProcess
 from tests.agent_core.planner.plans import says
@@ -20,7 +18,6 @@ from tests.model_server import ModelServer
 pytestmark = pytest.mark.rule("11.8")
 
 HALF_AN_HOUR = PHRASINGS[0]
-LATER = (datetime.now(UTC) + timedelta(minutes=30)).isoformat(timespec="seconds")
 
 
 @pytest.fixture
@@ -56,26 +53,26 @@ def test_a_promise_alone_a_repetition_and_haste_are_found(
         judge(stage, HALF_AN_HOUR)
 
 
-def test_what_a_turn_scheduled_stands_at_its_answer_and_a_promise_alone_has_no_chip(stage: Stage) -> None:
+def test_what_a_turn_scheduled_stands_at_its_answer_and_a_promise_alone_has_no_card(stage: Stage) -> None:
     """Complaint 15."""
     browser = Client()
     browser.force_login(stage.chat.owner)
     stage.script(says("I will remind you in half an hour."))
     stage.say(HALF_AN_HOUR.said)
     address = f"/sessions/{stage.chat.pk}/"
-    assert "Scheduled:" not in browser.get(address).content.decode()
+    assert 'class="made"' not in browser.get(address).content.decode()
     stage.script(*good_replies(HALF_AN_HOUR))
     first = stage.say(HALF_AN_HOUR.said)
     again = calls("cron", action="add", name="Look", message="Look.", cron_expr="0 9 * * *")
     stage.script(again, says("Every day at nine."))
     second = stage.say("Look every day at nine.")
     shown = browser.get(address).content.decode()
-    assert shown.count("Scheduled:") == 2
-    assert "Scheduled: Look, " in shown
-    assert appointments_made({stage.chat.pk}, {first.pk, second.pk}).keys() == {first.pk, second.pk}
+    assert shown.count('class="made"') == 2
+    assert 'aria-label="Look"' in shown
+    assert appointments_made(stage.chat.owner, [first.pk, second.pk]).keys() == {first.pk, second.pk}
     stage.script(again, says("It exists."))
     stage.say("Look every day at nine.")
     assert CronJob.objects.filter(session=stage.chat).count() == 1, "the tool refuses an equal one"
     CronJob.objects.filter(session=stage.chat).delete()
     ScheduledMessage.objects.update(status="cancelled")
-    assert "Scheduled:" not in browser.get(address).content.decode(), "it shows what exists"
+    assert 'class="made"' not in browser.get(address).content.decode(), "it shows what exists"

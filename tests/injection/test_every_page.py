@@ -86,7 +86,7 @@ def pages_of_people(world: World) -> Iterator[str]:
     yield f"{here}/appointments/automation/{job.pk}/"
     yield f"{here}/appointments/automation/{job.pk}/delete/"
     yield f"{here}/appointments/message/{message.pk}/"
-    yield f"{here}/automations/{job.pk}/"
+    yield from (f"{here}/automations/{job.pk}/{part}" for part in ("", "pause/"))
     yield f"{here}/routines/{routine.pk}/"
     yield f"{here}/appointments/routine/{routine.pk}/"
     yield f"{here}/appointments/routine/{routine.pk}/delete/"

@@ -43,7 +43,7 @@ def due(session: Session, message: str, seconds: float = 1, **more: Any) -> Cron
     return job
 
 
-@pytest.mark.long("a beat and a worker")
+@pytest.mark.long("a beat and a worker start, and a slot of the next second comes")
 @pytest.mark.rule("4.1")
 def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: Person) -> None:
     fleet.worker()

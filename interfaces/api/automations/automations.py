@@ -14,16 +14,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from automations import selectors
-from automations.jobs.edit import (
-    MOST_SKIPPED,
-    NewJob,
-    bind_job,
-    delete_job,
-    parse_api_schedule,
-    skip_slots,
-    update_job,
-)
+from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain
+from automations.jobs.skip import MOST_SKIPPED, skip_slots
 from automations.models import CatchUp, ExecutionMode, Overlap, RunState, ScheduleKind, Source
 from automations.models.health import PAUSED_AFTER, SLOWED_AFTER
 from automations.schedules.describe import preview

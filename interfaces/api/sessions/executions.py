@@ -24,6 +24,7 @@ from sessions_app.models import ConsentState, TurnKind
 from sessions_app.questions import question_reads, questions
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.reads import selectors
+from sessions_app.tokens.reach import limit_of
 
 
 class StepOut(Output):
@@ -217,9 +218,8 @@ class ExecutionAnswer(ApiView):
         found = selectors.execution(self.user, execution_id)
         given = self.read(AnswerIn)
         key = headers.turn_key(self.request)
-        return turn_response(
-            self, questions.answer_question(found, given["content"], key, given.get("question", ""))
-        )
+        about = {"question": given.get("question", ""), "limited": bool(limit_of(self.user))}
+        return turn_response(self, questions.answer_question(found, given["content"], key, **about))
 
 
 class QuestionsOfUser(ApiView):
@@ -252,7 +252,8 @@ class QuestionAnswer(ApiView):
         found = question_reads.question(self.user, question_id)
         key = headers.turn_key(self.request)
         content = self.read(QuestionAnswerIn)["content"]
-        return turn_response(self, questions.answer_consent(found, content, key))
+        limited = bool(limit_of(self.user))
+        return turn_response(self, questions.answer_consent(found, content, key, limited=limited))
 
 
 class Memory(ApiView):

@@ -24,7 +24,7 @@ from interfaces.http.base import KEY, ApiView
 from interfaces.http.fields import Input, NonBlankText, OneOf, Output, TextOrNull
 from interfaces.http.query import SESSION, Parameter, agent_parameter, search_parameter, time_parameters
 from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
-from sessions_app.models import OnBusy, Turn, TurnKind, TurnState
+from sessions_app.models import OnBusy, Turn, TurnInput, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.kinds import ERROR_CODES
@@ -136,6 +136,7 @@ class SessionMessages(ApiView):
             given = self.read(MessageIn)
             message = MessageInput(
                 content=given["content"],
+                about=TurnInput(limited=bool(limit_of(self.user))),
                 on_busy=OnBusy(given.get("on_busy", OnBusy.INJECT)),
                 idempotency_key=headers.turn_key(self.request),
             )

@@ -129,7 +129,7 @@ def _open_questions(agent: Agent, opened: Session | None) -> Iterator[str]:
     """What scheduled turns ask the owner, and where to answer."""
     asked = questions_of(agent.owner, ConsentState.OPEN).filter(session__agent=agent, expires_at__gt=Now())
     for each in asked.filter(session=opened) if opened else asked:
-        tools = ", ".join(call["name"] for call in each.calls)
+        tools = ", ".join(call.get("words") or call["name"] for call in each.calls)
         where = f"{settings.RONDO_COMMAND} chat --session {each.session_id}"
         yield f"Question #{each.pk}: may it use {tools}? Until {until(each, agent)}; answer it by `{where}`"
 

@@ -12,6 +12,8 @@ const TYPES = ["turn_queued", "turn_start", "tool_call", "tool_output", "plannin
   "step_complete", "waiting", "done", "message", "delivery", "turn_end", "delta", "snapshot", "status"];
 
 const OFFLINE = "You are offline";
+const DOING = JSON.parse(updater.dataset.doing);
+const newest = document.getElementById("newest");
 
 let cursor = updater.dataset.cursor;
 let source = null;
@@ -43,13 +45,18 @@ function hear(event) {
   }
   if (content.shows || content.events_missed || content.status === "unarchived") return location.reload();
   if (data.type === "delivery") deliveries.set(content.delivery, content);
-  if (data.type === "tool_call") live.doing(`Using ${content.name ?? content.call?.name ?? "a tool"}…`);
+  if (data.type === "tool_call") live.doing(doing(content.call ?? content));
   if (data.type === "tool_output") live.doing("");
   if (content.has_unread_background_updates) refresh();
   if (data.scope === "agent") return listChanged();
   if (data.type === "turn_end") live.end(content.turn);
   if (["turn_queued", "turn_end", "waiting", "message"].includes(data.type) || content.status === "archived") listChanged();
   refresh();
+}
+
+function doing({ name = "a tool", arguments: given }) {
+  const words = DOING[`${name} ${given?.action}`] ?? DOING[name] ?? `using ${name}`;
+  return `${words[0].toUpperCase()}${words.slice(1)}…`;
 }
 
 // the state of a delivery changes after its message was shown; the message may come after the event
@@ -79,7 +86,7 @@ function connect() {
   if (isGone) return;
   source?.close();
   source = new EventSource(`${updater.dataset.events}?last_event_id=${encodeURIComponent(cursor)}`);
-  source.onopen = () => { connection(navigator.onLine ? "" : OFFLINE); retryIn = 1000; };
+  source.onopen = () => { live.begin(); connection(navigator.onLine ? "" : OFFLINE); retryIn = 1000; };
   source.onerror = () => {
     connection(navigator.onLine ? "Reconnecting…" : OFFLINE);
     if (source.readyState !== EventSource.CLOSED) return; // the browser connects again by itself
@@ -93,6 +100,16 @@ function connect() {
 
 function stayAtEnd() { if (atEnd) scroll.scrollTop = scroll.scrollHeight; }
 
+function showNewest() {
+  newest.hidden = atEnd;
+  if (atEnd) newest.classList.remove("primary");
+}
+newest.addEventListener("click", () => {
+  scroll.scrollTop = scroll.scrollHeight;
+  (document.getElementById("box") ?? scroll).focus({ preventScroll: true });
+});
+
+let last = document.getElementById("place").value;
 let seen = "";
 function markRead() {
   const place = document.getElementById("place").value;
@@ -103,11 +120,15 @@ function markRead() {
 
 scroll.addEventListener("scroll", () => {
   atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
+  showNewest();
 }, { passive: true });
 document.addEventListener("htmx:afterRequest", (event) => {
   if (event.detail.elt !== updater) return;
   if (document.querySelector(".entry")) document.querySelector(".empty")?.remove();
   dropRepeated();
+  const place = document.getElementById("place").value;
+  if (place !== last) newest.classList.toggle("primary", !atEnd);
+  last = place;
   showDeliveries();
   live.show();
   addCodeButtons();
@@ -119,6 +140,12 @@ document.addEventListener("htmx:responseError", (event) => {
 });
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.target?.classList.contains("older")) keepPlace();
+});
+// the cards of appointments show what the panel or their own buttons changed
+document.addEventListener("htmx:afterRequest", ({ detail }) => {
+  if (!detail.successful || detail.requestConfig.verb !== "post" || !detail.target.closest("#panel, .made")) return;
+  for (const each of document.querySelectorAll(".made")) htmx.trigger(each, "again");
+  if (detail.target.closest(".made")) refresh();
 });
 document.addEventListener("visibilitychange", markRead);
 addEventListener("online", connect);

@@ -20,7 +20,7 @@ function openForm(kind) {
   const part = document.querySelector(".part");
   if (!part) return;
   htmx.ajax("GET", part.href, "#panel-body").then(() => {
-    openPanel(part);
+    openPanel();
     const link = document.querySelector(`#panel-body [data-new=${kind}]`);
     if (link) htmx.ajax("GET", link.href, "#panel-body"); // a click would come before htmx knows the link
   });

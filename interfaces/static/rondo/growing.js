@@ -4,7 +4,7 @@
 const LONGEST = 20000; // characters of an unfinished block, as on the server
 const PAUSE = 200; // ms at least between two requests
 const SHARE = 4; // the pause is at least so many times as long as the last request took
-const BLOCKS = "P, LI, UL, OL, BLOCKQUOTE, PRE, CODE, H3, H4, H5, H6, TABLE, TBODY, TR, TD, EM, STRONG, A";
+const BLOCKS = "P, LI, UL, OL, BLOCKQUOTE, PRE, PRE > CODE, H3, H4, H5, H6, TABLE, TBODY, TR, TD"; // others are complete
 
 export class GrowingText {
   #source = ""; // of the closed blocks
@@ -52,11 +52,14 @@ export class GrowingText {
     const rest = this.#text.slice(this.#source.length);
     const known = rest.startsWith(this.#growing.source) ? this.#growing : { source: "", html: "" };
     const tail = growing.querySelector(".tail");
-    if (tail && growing.dataset.of === known.source) tail.textContent = rest.slice(known.source.length);
+    const added = rest.slice(known.source.length);
+    const gap = known.html.includes("<pre") ? "" : known.source.slice(known.source.trimEnd().length); // rendering drops it
+    const textContent = added && gap + added;
+    if (tail && growing.dataset.of === known.source) tail.textContent = textContent;
     else {
       growing.dataset.of = known.source;
       growing.innerHTML = known.html; // sanitised by the server
-      const piece = Object.assign(document.createElement("span"), { className: "tail", textContent: rest.slice(known.source.length) });
+      const piece = Object.assign(document.createElement("span"), { className: "tail", textContent });
       let end = growing;
       while (end.lastElementChild?.matches(BLOCKS) && !end.lastElementChild.nextSibling?.textContent.trim()) end = end.lastElementChild;
       end.append(piece);

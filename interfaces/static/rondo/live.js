@@ -40,6 +40,9 @@ export class LiveAnswer {
     this.show();
   }
 
+  // a stream begins with the text so far, or with its first piece
+  begin() { this.attempt = 0; }
+
   doing(action) {
     this.action = action;
     this.show();

@@ -2,6 +2,7 @@
 
 import "./press.js";
 import "./reading.js";
+import "./toast.js";
 
 const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FIELDS = { weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "longOffset" };
@@ -41,19 +42,22 @@ export function showTimes(root = document) {
   }
 }
 
-let hiding;
+// shown until something that the person does succeeds
 export function alertPerson(text) {
   const place = document.getElementById("alert");
   place.textContent = text;
   place.hidden = !text;
-  clearTimeout(hiding);
-  hiding = setTimeout(() => { place.hidden = true; }, 8000);
 }
 
-export function openPanel(link) {
-  const panel = document.getElementById("panel");
-  panel.hidden = false;
-  link?.setAttribute("aria-expanded", "true");
+const isByItself = (elt) => elt.getAttribute?.("hx-trigger")?.endsWith("again");
+function sayAway({ detail: { elt } }, what) {
+  const kept = elt.querySelector?.("textarea") ? " Your text is kept; try again." : " Try again.";
+  if (!isByItself(elt)) alertPerson(`The server ${what}.${kept}`);
+}
+
+export function openPanel() {
+  document.getElementById("panel").hidden = false;
+  document.querySelector("[aria-controls=panel]")?.setAttribute("aria-expanded", "true");
 }
 
 export function closePanel() {
@@ -66,8 +70,9 @@ export function closePanel() {
 }
 
 document.addEventListener("htmx:afterRequest", (event) => {
-  const link = event.detail.elt;
-  if (event.detail.successful && link?.matches?.("[aria-controls=panel]")) openPanel(link);
+  const { elt, successful } = event.detail;
+  if (successful && elt.matches?.("[aria-controls=panel], [data-opens-panel]")) openPanel();
+  if (successful && !isByItself(elt)) alertPerson("");
 });
 document.addEventListener("htmx:beforeRequest", (event) => {
   const link = event.detail.elt;
@@ -97,12 +102,13 @@ document.addEventListener("htmx:responseError", (event) => {
   const isText = event.detail.xhr.getResponseHeader("Content-Type")?.startsWith("text/plain");
   alertPerson(isText && responseText ? responseText.slice(0, 300) : `The server answered ${status}. Try again.`);
 });
-document.addEventListener("htmx:sendError", () => alertPerson("The server cannot be reached. Your text is kept; try again."));
-document.addEventListener("htmx:timeout", () => alertPerson("The server does not answer. Your text is kept; try again."));
+document.addEventListener("htmx:sendError", (event) => sayAway(event, "cannot be reached"));
+document.addEventListener("htmx:timeout", (event) => sayAway(event, "does not answer"));
 document.addEventListener("click", (event) => { if (event.target.closest("[data-close-panel]")) closePanel(); });
+const hasFields = (form) => form?.querySelector("input:not([type=hidden]), select, textarea"); // what was typed is not thrown away
 document.addEventListener("keydown", (event) => {
   const { target } = event;
-  if (event.key === "Escape" && (target === document.body || target.closest("#panel")) && !target.closest("form")) closePanel();
+  if (event.key === "Escape" && (target === document.body || target.closest("#panel")) && !hasFields(target.closest("form"))) closePanel();
 });
 document.querySelector(".search")?.addEventListener("submit", (event) => event.preventDefault()); // the list shows what is found
 

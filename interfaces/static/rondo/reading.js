@@ -24,3 +24,16 @@ export async function markAsRead(url, seq) {
 
 // a person who leaves at once may be shown the next page before the mark is stored
 for (const [url, seq] of Object.entries(kept())) markAsRead(url, seq).catch(() => {}); // the next page tries again
+
+// the title counts the conversations with something new or a question, the navigation those with a question
+function showCounts() {
+  const list = document.getElementById("conversations");
+  if (!list || document.getElementById("search").value) return;
+  const [asking, all] = [".ask", ":is(.ask, .new)"].map((each) => list.querySelectorAll(`.dot${each}`).length);
+  const place = document.getElementById("asking");
+  place.hidden = !asking;
+  place.firstChild.textContent = asking;
+  document.title = (all ? `(${all}) ` : "") + document.title.replace(/^\(\d+\) /, "");
+}
+document.addEventListener("htmx:afterSettle", (event) => { if (event.target.closest("#conversations")) showCounts(); });
+showCounts();

@@ -27,7 +27,6 @@ from automations.jobs.validate import (
 from automations.models import CatchUp, CronJob, ExecutionMode, Overlap, ScheduleKind
 from automations.scheduled_messages import LONGEST_TEXT
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until
 from sessions_app.agents.edit import LONGEST_MODEL
 from sessions_app.spending.caps import MOST_TOKENS as MOST_CAPPED
 from sessions_app.spending.caps import PERIODS, WORDS
@@ -68,7 +67,7 @@ SAME = (  # fields of an automation that are stored as they are in the form
 )
 WHEN_EMPTY = {"overlap": Overlap.SKIP, "catch_up": CatchUp.ONE, "max_retry": 0, "jitter_seconds": 0}
 USUALLY_EMPTY = {  # fields under "More"; a name is not among them, as each automation has one
-    *("instructions", "ends_at", "paused_until", "max_runs", "timeout_seconds", "ping_url"),
+    *("instructions", "ends_at", "max_runs", "timeout_seconds", "ping_url"),
     *("model", "fallback_model", "max_output_tokens", "allow_tools", "gate", "gate_pointer"),
     *(f"{amount}_{period}" for amount in ("usd", "tokens") for period in PERIODS),
 }
@@ -358,26 +357,27 @@ def own_settings(job: CronJob) -> list[tuple[str, str]]:
     return found
 
 
-class ChangeForm(AutomationForm):
-    """An automation that exists: its runs can pause until a time."""
+class PauseForm(forms.Form):
+    """Until when an automation pauses."""
 
-    paused_until = MomentField(required=False, label="Pause until")
+    paused_until = MomentField(label="Pause until")
+
+
+class ChangeForm(AutomationForm):
+    """An automation that exists."""
 
     @staticmethod
     def stored(job: CronJob) -> dict[str, Any]:
         """The values of the fields for an automation."""
         found = {name: getattr(job, name) for name in SAME}
-        for name, at in (("ends_at", job.ends_at), ("paused_until", paused_until(job))):
-            found[name] = at and local_time(at, job.agent.timezone)
+        found["ends_at"] = job.ends_at and local_time(job.ends_at, job.agent.timezone)
         found["allow_tools"] = ", ".join(job.allow_tools or ())
         return found | schedule_fields(job) | CappedForm.stored_shared(job)
 
     def changes(self) -> dict[str, Any]:
         """The values that differ from the stored ones, so that nothing else is replaced."""
-        until = self.cleaned_data["paused_until"]
-        values = self.values() | {"paused_until": wall_time(until) if until else None}
         changed = self.changed_names()
-        return {name: value for name, value in values.items() if name in changed}
+        return {name: value for name, value in self.values().items() if name in changed}
 
 
 class RoutineForm(CappedForm):

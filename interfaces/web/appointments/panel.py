@@ -18,41 +18,41 @@ from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, is_of_session, why
 from automations.exceptions import BadJob, DuplicateJob
-from automations.jobs.edit import (
-    MOST_SKIPPED,
-    NewJob,
-    bind_job,
-    delete_job,
-    parse_api_schedule,
-    skip_slots,
-    update_job,
-)
+from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.failing import try_again
+from automations.jobs.skip import MOST_SKIPPED, skip_slots, unskip
 from automations.models import CronJob, RunRecord
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
-from automations.runs.describe import slot_of
+from automations.runs.describe import Slot, slot_of
+from automations.runs.skips import TICK, GapReason
 from automations.scheduled_messages import cancel_message, schedule_in_thread
 from automations.schedules.describe import preview
+from automations.schedules.plan import schedule_of
+from automations.schedules.schedule import Schedule
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import usage_of_runs
+from automations.selectors import paused_until, usage_of_runs
 from interfaces.http.headers import is_fragment
 from interfaces.web.appointments.forms import (
     AutomationForm,
     ChangeForm,
     LaterForm,
+    PauseForm,
     RoutineForm,
     ScheduleForm,
     beside_field,
     in_words,
+    local_time,
     own_settings,
     wall_time,
 )
+from interfaces.web.appointments.toasts import OFF, ON, Done, done, planned, skipped, standing, switched
 from interfaces.web.conversation import can_write
 from interfaces.web.pages import (
     back_to_upcoming,
     fragment,
     given_revision,
+    leave_to,
     page,
     person,
     person_page,
@@ -83,23 +83,39 @@ def show_part(
     """A part of the panel, or a page with that part for a browser without scripts."""
     shown = context | {"session": session, "title": title_of(session), "part": f"web/appointments/{part}"}
     if is_fragment(request):
-        return fragment(request, f"appointments/{part}", status=status, **shown)
+        return fragment(request, f"appointments/{part}", status=status, is_fragment=True, **shown)
     return page(request, "appointments/page.html", status=status, **shown)
 
 
-def changed(request: HttpRequest, session: Session, said: str = "") -> HttpResponse:
-    """The list after a change, or the page of all conversations if its form was sent. `said`: see there."""
-    if answer := back_to_upcoming(request, said):
+def changed(request: HttpRequest, session: Session, done: Done, said: str = "") -> HttpResponse:
+    """What was done, with the list after it; for a script elsewhere than in the panel: which then loads it again.
+
+    A form of the page of all conversations gets `said` in its place, or that page.
+    """
+    answer = back_to_upcoming(request, said)
+    if answer is None or answer.status_code != 200:
+        done.say(request)
+    if answer is not None:
         return answer
-    if is_fragment(request):
+    if not is_fragment(request):
+        card = f"#appointment-{done.card}" if done.card else ""
+        return leave_to(request, reverse("appointments", args=[session.pk]) + card)
+    if request.headers.get("HX-Target") == "panel-body":
         return panel_of(request, session)
-    return HttpResponse(status=303, headers={"Location": reverse("appointments", args=[session.pk])})
+    answer = fragment(request, "parts/toast_beside.html")
+    answer["HX-Trigger"] = "appointments-due"
+    return answer
 
 
 def panel_of(request: HttpRequest, session: Session) -> HttpResponse:
-    """The list of the session's appointments."""
+    """The list of the session's appointments, each with the section that cures its last trouble."""
     found = appointments_of(person(request), session.pk)
-    return show_part(request, session, "panel.html", appointments=found, can_add=can_write(session))
+    cards = [(each, _cured_in(each.trouble)) for each in found]
+    return show_part(request, session, "panel.html", cards=cards, can_add=can_write(session))
+
+
+def _cured_in(slot: Slot | None) -> str:
+    return CURED_IN.get(slot.reason or slot.attention, "") if slot else ""
 
 
 @person_page("GET", "HEAD")
@@ -115,6 +131,13 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     found = why(person(request), kind, key)
     used = usage_of_runs(key)
     about: dict[str, Any] = {"explanation": found, "key": key, "most_skipped": MOST_SKIPPED}
+    now = datetime.now(UTC)
+    left_out = [slot for slot in found.last if _is_left_out(slot, now)]
+    about |= {
+        "left_out": left_out,
+        "last": [slot for slot in found.last if slot not in left_out],
+        "kind": kind,
+    }
     about |= {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "can_retry": kind in _RETRIED}
     if kind in _RETRIED:
         job = CronJob.objects.select_related("agent", "clock").get(pk=key)
@@ -122,6 +145,20 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
         caps = caps_in_words(budget, is_partial=used.cost.is_partial).values()
         about |= {"settings": own_settings(job), "caps": caps}
     return show_part(request, session, "why.html", used=used, **about)
+
+
+def _instant(text: str) -> datetime | None:
+    """The instant of an ISO time with an offset; None if it is none."""
+    try:
+        at = datetime.fromisoformat(text)
+        return at.astimezone(UTC) if at.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _is_left_out(slot: Slot, now: datetime) -> bool:
+    """Whether a person has skipped the slot, or several of which at least one is still to come."""
+    return slot.reason == GapReason.SKIPPED_BY_USER and (slot.until or slot.at) > now
 
 
 @person_page("GET", "HEAD")
@@ -168,25 +205,64 @@ def _check_ownership(request: HttpRequest, kind: str, key: str) -> None:
 
 @person_page("POST")
 def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
-    """Pause or resume."""
+    """Pause (`to=off`), until an instant (`to=<ISO time>`), or resume (`to=on`). A toast takes it back: its address has
+    `to`, and the `revision` as which the change was stored. RevisionConflict.
+    """
     session = session_with(request, session_id, kind, key)
     _check_ownership(request, kind, key)
+    to = request.POST.get("to") or request.GET.get("to") or OFF
+    until = {} if to in (ON, OFF) else {"paused_until": to}
+    seen = whole_number(request.GET.get("revision", ""))
+    before = standing(_job(key))
     update = update_routine if kind == Kind.ROUTINE else update_job
-    update(key, {"enabled": request.POST.get("to") == "on"})
-    return changed(request, session)
+    job = update(key, {"enabled": to != OFF, **until}, revision=seen)
+    return changed(request, session, switched(session.pk, kind, job, before))
 
 
 @person_page("POST")
 def skip_next(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
-    """Do not run the next slot, or so many as `slots` says; if `at` (epoch seconds) is given, that one only. BadJob."""
+    """Do not run the next slot, or so many as `slots` says; if `at` (epoch seconds) is given, that one only. BadJob,
+    NothingToSkip.
+    """
     session = session_with(request, session_id, Kind.AUTOMATION, job_id)
-    job = selectors.automation_to_change(person(request), job_id)
-    given = request.POST.get("at")
+    job, given = selectors.automation_to_change(person(request), job_id), request.POST.get("at")
     if given is None:
-        skip_slots(job.id, slots=whole_number(request.POST.get("slots", "1")) or 0)
-    elif job.next_run_at and given == str(int(job.next_run_at.timestamp())):  # else it was skipped or begun
-        skip_slots(job.id, slots=1, revision=job.revision)
-    return changed(request, session)
+        gap = skip_slots(job_id, slots=whole_number(request.POST.get("slots", "1")) or 0)
+    elif job.next_run_at and given == str(int(job.next_run_at.timestamp())):
+        gap = skip_slots(job_id, slots=1, revision=job.revision)
+    else:  # that one was skipped or has begun
+        return back_to_upcoming(request) or panel_of(request, session)
+    return changed(request, session, skipped(session.pk, _job(job_id), gap))
+
+
+@person_page("POST")
+def take_skip_back(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
+    """Run the skipped slots that are to come after all, or those from `since` on. NothingToSkip."""
+    session = session_with(request, session_id, Kind.AUTOMATION, job_id)
+    selectors.automation_to_change(person(request), job_id)
+    job = unskip(job_id, since=_instant(request.GET.get("since", "")))
+    return changed(request, session, planned(job, "runs as planned again."))
+
+
+@person_page("GET", "HEAD", "POST")
+def pause(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
+    """Pause an automation until a time. `?preview`: the times that remain, while one types; nothing is stored."""
+    session = session_with(request, session_id, Kind.AUTOMATION, job_id)
+    job = _job(selectors.automation_to_change(person(request), job_id).id)
+    zone, until = job.agent.timezone, paused_until(job)
+    shown = local_time(until, zone) if until else _next_hour(zone).replace(hour=0) + timedelta(days=1)
+    form = PauseForm(_sent(request), initial={"paused_until": shown})
+    if "preview" in request.GET:
+        given = form.cleaned_data["paused_until"] if form.is_valid() else None
+        text = given.replace(tzinfo=zone_or_utc(zone)).isoformat() if given else ""
+        return _coming(request, schedule_of(job), zone, after=_instant(text))
+
+    def store() -> Done:
+        until = wall_time(form.cleaned_data["paused_until"])
+        found = update_job(job.pk, {"enabled": True, "paused_until": until})
+        return switched(session.pk, Kind.AUTOMATION, found, standing(job))
+
+    return _answer(request, session, form, store, "pause.html", job)
 
 
 @person_page("POST")
@@ -195,8 +271,8 @@ def retry_run(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpR
     found = selectors.run_record(person(request), run_id)
     kind = appointment_kind(found.job).value if found.job else Kind.MESSAGE.value
     session = session_with(request, session_id, kind, str(found.job_id or found.scheduled_message_id))
-    try_again(found.pk)
-    return changed(request, session, "It is tried again.")
+    run = try_again(found.pk)
+    return changed(request, session, done(run.of_job, "gets another attempt."), "It is tried again.")
 
 
 @person_page("GET", "HEAD", "POST")
@@ -204,15 +280,15 @@ def delete_appointment(request: HttpRequest, session_id: uuid.UUID, kind: str, k
     """Ask, then delete an automation or a routine with its runs."""
     session = session_with(request, session_id, kind, key)
     _check_ownership(request, kind, key)
+    job = _job(key)
     if request.method == "POST":
         if kind == Kind.ROUTINE:
             remove_routine(key, hard=True)
         else:
             delete_job(key)
-        return changed(request, session)
-    name = CronJob.objects.values_list("name", flat=True).get(pk=key)
+        return changed(request, session, Done(text=f"“{job.name}” is deleted.", zone=job.timezone))
     runs = RunRecord.objects.filter(job_id=key).count()
-    return show_part(request, session, "deleting.html", name=name, kind=kind, key=key, runs=runs)
+    return show_part(request, session, "deleting.html", name=job.name, kind=kind, key=key, runs=runs)
 
 
 @person_page("POST")
@@ -220,7 +296,8 @@ def withdraw(request: HttpRequest, session_id: uuid.UUID, message_id: str) -> Ht
     """Cancel a scheduled message."""
     session = session_with(request, session_id, Kind.MESSAGE, message_id)
     cancel_message(selectors.scheduled_message(person(request), message_id).pk)
-    return changed(request, session)
+    text = "The message is not sent."
+    return changed(request, session, Done(text=text, zone=session.agent.timezone, card=message_id))
 
 
 CONFLICT = "It was changed meanwhile. Save again to replace that by what stands here, or cancel to see it."
@@ -239,8 +316,9 @@ def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     form = AutomationForm(_sent(request), initial=start)
     is_meant = request.POST.get("allow_duplicate") == "yes"
 
-    def store() -> object:
-        return bind_job(NewJob(session_id=session_id, allow_duplicate=is_meant, **form.values()))
+    def store() -> Done:
+        job = bind_job(NewJob(session_id=session_id, allow_duplicate=is_meant, **form.values()))
+        return planned(job, "is planned.")
 
     return _answer(request, session, form, store, "form.html")
 
@@ -257,7 +335,7 @@ def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResp
         request,
         session,
         form,
-        lambda: update_job(job.pk, form.changes(), revision=seen),
+        lambda: planned(update_job(job.pk, form.changes(), revision=seen), "is changed."),
         "form.html",
         job,
     )
@@ -275,7 +353,7 @@ def change_routine(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> 
         request,
         session,
         form,
-        lambda: update_routine(job.pk, form.changes(), revision=seen),
+        lambda: planned(update_routine(job.pk, form.changes(), revision=seen), "is changed."),
         "routine.html",
         job,
     )
@@ -287,10 +365,12 @@ def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     session = session_of(person(request), session_id)
     form = LaterForm(_sent(request), initial={"send_at": _next_hour(session.agent.timezone)})
 
-    def store() -> object:
+    def store() -> Done:
         text = form.cleaned_data["message_text"].replace("\r\n", "\n")
-        at = wall_time(form.cleaned_data["send_at"])
-        return schedule_in_thread(session_id, send_at=at, message_text=text)
+        at = form.cleaned_data["send_at"]
+        made = schedule_in_thread(session_id, send_at=wall_time(at), message_text=text)
+        zone = session.agent.timezone
+        return Done(text=f"The message is sent at {at:%Y-%m-%d %H:%M}.", zone=zone, card=made.message.pk)
 
     return _answer(request, session, form, store, "later.html")
 
@@ -299,16 +379,29 @@ def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 def coming(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """The schedule in words and the next times, while one types. Nothing is stored."""
     session = session_of(person(request), session_id)
-    form = ScheduleForm(request.POST)
-    found, error, zone, now = None, "", session.agent.timezone, datetime.now(UTC)
-    if form.is_valid():
-        try:
-            schedule = parse_api_schedule(form.cleaned_data["schedule"], zone, now)
-            found = preview(schedule, now, COMING, zone=zone)
-        except BadJob as refused:
-            error = str(refused)
-    else:
+    form, zone = ScheduleForm(request.POST), session.agent.timezone
+    if not form.is_valid():
         error = " ".join(str(text) for texts in form.errors.values() for text in texts)
+        return _coming(request, None, zone, error=error)
+    try:
+        schedule = parse_api_schedule(form.cleaned_data["schedule"], zone, datetime.now(UTC))
+    except BadJob as refused:
+        return _coming(request, None, zone, error=str(refused))
+    return _coming(request, schedule, zone, after=_instant(request.POST.get("paused_until", "")))
+
+
+def _coming(
+    request: HttpRequest,
+    schedule: Schedule | None,
+    zone: str,
+    *,
+    after: datetime | None = None,
+    error: str = "",
+) -> HttpResponse:
+    """The schedule in words and its next times, of those from `after` on."""
+    now = datetime.now(UTC)
+    begin = after - TICK if after and after > now else now
+    found = preview(schedule, begin, COMING, zone=zone) if schedule else None
     return fragment(request, "appointments/coming.html", preview=found, error=error, zone=zone)
 
 
@@ -325,19 +418,20 @@ def _answer(
     request: HttpRequest,
     session: Session,
     form: forms.Form,
-    store: Callable[[], object],
+    store: Callable[[], Done],
     part: str,
     job: CronJob | None = None,
 ) -> HttpResponse:
     """Store what the form has. Unless it is stored, the form is shown, and says why not."""
-    if form.is_valid() and _stored(form, store):
-        return changed(request, session)
+    if form.is_valid() and (done := _stored(form, store)):
+        return changed(request, session, done)
     context: dict[str, Any] = {
         "form": form,
         "job": job,
         "zone": session.agent.timezone,
         "zones": sorted(known_zones()),
         "is_duplicate": form.has_error(NON_FIELD_ERRORS, DuplicateJob.code),
+        "paused_until": paused_until(job) if job else None,
     }
     if job:
         # what the person has seen: the stored values, also when told that these were changed meanwhile
@@ -346,13 +440,12 @@ def _answer(
     return show_part(request, session, part, status=422 if form.is_bound else 200, **context)
 
 
-def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
-    """Store the form. Returns whether it was stored; if not, the form says why."""
+def _stored(form: forms.Form, store: Callable[[], Done]) -> Done | None:
+    """Store the form. Returns what was done; None: the form says why not."""
     try:
-        store()
+        return store()
     except RevisionConflict as error:
         form.add_error(None, ValidationError(CONFLICT, code=error.code))
-        return False
     except SessionsError as error:
         name, text = error.code.removeprefix("bad_"), str(error)
         field = name
@@ -362,8 +455,7 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
             form.add_error(field, ValidationError(beside_field(text, name), code=error.code))
         else:
             form.add_error(None, ValidationError(in_words(text), code=error.code))
-        return False
-    return True
+    return None
 
 
 def _next_hour(zone: str) -> datetime:

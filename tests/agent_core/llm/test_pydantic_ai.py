@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-import time
 import traceback
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,11 +12,9 @@ from agent_core.exceptions import ModelNotConfigured, ModelRefused
 from agent_core.llm import protocol
 from agent_core.llm.protocol import ModelCall
 from agent_core.text import fence
-from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, ToolOutcome
 from tests.agent_core.conftest import KEY
 from tests.agent_core.fakes import Ports, assistant, drive, request, result_of, returned, spec, user
-from tests.fleet import until
 from tests.model_server import ModelServer
 
 NETWORK = "openai-chat:local-model"
@@ -195,41 +189,3 @@ def test_a_model_of_groq_needs_its_key_and_no_package(monkeypatch: pytest.Monkey
         models.resolve("groq:llama")
     monkeypatch.setenv("GROQ_API_KEY", KEY)
     assert models.resolve("groq:llama") is models.resolve("groq:llama")
-
-
-@pytest.fixture
-def _many_files() -> Iterator[None]:
-    """500 clients and their server in one process need more files than some systems allow at first."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("_many_files")
-def test_five_hundred_turns_wait_at_once_and_all_end(server: ModelServer) -> None:
-    count = 500
-    controls = [TurnControl() for _ in range(count)]
-
-    def turn(number: int) -> Ending:
-        given = request(f"[[hold:many]] hello {number}", model=NETWORK)
-        return drive(given, control=controls[number]).result.ending
-
-    with ThreadPoolExecutor(count) as pool:
-        endings = [pool.submit(turn, number) for number in range(count)]
-        try:
-            until(lambda: server.held.get("many") == count, seconds=40)
-            begun = time.monotonic()
-            for control in controls[: count // 2]:
-                control.stop()
-            for ending in endings[: count // 2]:
-                assert ending.result(20) is Ending.HANDED_BACK
-            stopped = time.monotonic() - begun
-            server.release("many")
-            for ending in endings[count // 2 :]:
-                assert ending.result(30) is Ending.SUCCEEDED
-        finally:  # else a failure would wait for ever for the turns that are held
-            for control in controls:
-                control.stop()
-    assert stopped < 5

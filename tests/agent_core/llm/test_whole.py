@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from itertools import repeat
 
 import pytest
@@ -22,6 +21,7 @@ from tests.agent_core.llm.test_pydantic_ai import NETWORK, reply_of
 from tests.fleet import until
 from tests.model_server import ModelServer, oddities
 from tests.model_server.oddities import Odd, anthropic, call_piece, chat, google, plain, responses
+from tests.yardstick import within
 
 HALF = "half an ans"
 WRITE = call_piece(0, "a", "write", '{"n": 1}')
@@ -266,11 +266,11 @@ def test_reasoning_between_tags_is_no_part_of_the_answer(server: ModelServer, ki
 
 
 def test_a_long_run_of_spaces_takes_no_time_by_its_square() -> None:
-    split, began = ThinkingFilter(), time.process_time()
-    for _ in range(50_000):
-        assert list(split.feed(" ")) == []
-    assert (list(split.feed("Hello")), list(split.end())) == ([f"{' ' * 50_000}Hello"], [])
-    assert time.process_time() - began < 2
+    split = ThinkingFilter()
+    with within(40):
+        for _ in range(50_000):
+            assert list(split.feed(" ")) == []
+        assert (list(split.feed("Hello")), list(split.end())) == ([f"{' ' * 50_000}Hello"], [])
 
 
 @pytest.mark.rule("5.4")
@@ -330,8 +330,8 @@ def test_text_and_reasoning_cannot_take_turns_for_ever(server: ModelServer) -> N
 def test_thousands_of_calls_in_one_answer_are_neither_made_nor_kept(server: ModelServer) -> None:
     many = [call_piece(n, f"c{n}", "write", f'{{"n": {n}}}') for n in range(4000)]
     server.answer_with(chat(*many, reason="tool_calls"), chat("Done."))
-    ports, began = Ports(), time.monotonic()
-    run = drive(request("go", model=NETWORK), ports)
+    ports = Ports()
+    with within(100):
+        run = drive(request("go", model=NETWORK), ports)
     assert (run.result.ending, run.result.reply, ports.ran) == (Ending.SUCCEEDED, "Done.", [])
     assert len(run.result.entries[0].calls) == protocol.MOST_CALLS
-    assert time.monotonic() - began < 5

@@ -39,6 +39,7 @@ from tests.mcp_servers import (
     strange,
     tls_of_tests,
 )
+from tests.yardstick import within
 
 pytestmark = pytest.mark.rule("3.5")
 
@@ -269,9 +270,8 @@ def test_parameters_are_what_every_provider_takes() -> None:
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
     for given in STRANGE:
-        begun = time.process_time()
-        found = usable_parameters({"type": "object", "$defs": DEFS, **given})
-        assert time.process_time() - begun < 1.0
+        with within(20):
+            found = usable_parameters({"type": "object", "$defs": DEFS, **given})
         Draft202012Validator.check_schema(found.schema)
         assert list(provider_faults(found.schema)) == [], given
         assert found.schema["type"] == "object"
@@ -412,13 +412,8 @@ def test_a_hanging_server_delays_only_one_turn_for_bounded_time(monkeypatch: pyt
     monkeypatch.setattr(mcp_tools, "LIST_SECONDS", 1.0)
     over = threading.Event()
     with strange(lambda _it: over.wait(30)) as (url, asked):
-        begun = time.monotonic()
-        assert reason(url) == "it did not answer within 1 s"
-        assert time.monotonic() - begun < 3
-        begun = time.monotonic()
-        reason(url)
-        assert time.monotonic() - begun < 0.5
-        assert len(asked) == 1
+        assert reason(url) == reason(url) == "it did not answer within 1 s"
+        assert len(asked) == 1, "the second one does not wait again"
         over.set()
 
 
@@ -541,7 +536,7 @@ def test_a_call_times_out_also_at_the_turns_deadline_and_reports_an_unknown_effe
     tool = offered(server, seconds=60.0)["docs__wait"]
     context.control.tool_deadline = time.monotonic() + 0.3
     assert "no answer within" in refusal(tool, context)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 def test_a_cancelled_turn_does_not_wait_for_the_call_but_a_stopping_worker_lets_it_finish(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import tomllib
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
@@ -22,6 +21,7 @@ from agent_core.turn.control import TurnControl
 from tests.agent_core.fakes import assistant, request, result_of, says, tool_call
 from tests.model_server import ModelServer
 from tests.up import ROOT
+from tests.yardstick import within
 
 pytestmark = pytest.mark.rule("7.6")
 
@@ -316,11 +316,11 @@ ON = date(2026, 11, 23)
 @pytest.mark.rule("1.12")
 def test_a_long_line_of_spaces_is_read_at_once() -> None:
     long = f"a{' ' * 100_000}b"
-    begun = time.process_time()
-    assert task_state.without_source(long) == long
-    assert task_state.mark_new_lines("", long, ON) == f"{long} [outside 2026-11-23]"
-    assert task_state.restore_marks(long, f"{long} [outside 2026-11-23]") == f"{long} [outside 2026-11-23]"
-    assert time.process_time() - begun < 1.0
+    with within(20):
+        assert task_state.without_source(long) == long
+        assert task_state.mark_new_lines("", long, ON) == f"{long} [outside 2026-11-23]"
+        marked = f"{long} [outside 2026-11-23]"
+        assert task_state.restore_marks(long, marked) == marked
 
 
 def test_marks_go_with_the_spaces_before_them() -> None:

@@ -148,5 +148,7 @@ def test_only_what_a_tool_returned_is_fenced_as_data(outcome: ToolOutcome, forei
 
 def test_no_prompt_has_a_tag_of_its_own() -> None:
     """One mechanism: a tag without a mark could be ended by the text that stands in it."""
-    for path in sorted(prompts.ROOT.rglob("*.txt")):
+    paths = sorted(prompts.ROOT.rglob("*.txt"))
+    assert paths
+    for path in paths:
         assert not re.search(r"^</?[\w-]+>", path.read_text(), re.MULTILINE), path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import unicodedata
 from collections.abc import Callable
 
@@ -13,6 +12,7 @@ from agent_core.planner.decide import decide_message, is_clear, plain_answer
 from agent_core.text import fence, phrases
 from agent_core.text.formats import one_width
 from agent_core.text.redact import redact
+from tests.yardstick import within
 
 MARKS = "\u0315\u0300\u05ae\u0300"  # in another order than the one that Unicode wants
 
@@ -30,9 +30,8 @@ MARKS = "\u0315\u0300\u05ae\u0300"  # in another order than the one that Unicode
     ],
 )
 def test_marks_in_disorder_hold_up_no_process(read: Callable[[str], object]) -> None:
-    begun = time.process_time()
-    read("yes" + MARKS * 12_000)
-    assert time.process_time() - begun < 1.0
+    with within(20):
+        read("yes" + MARKS * 12_000)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +44,8 @@ def test_marks_in_disorder_hold_up_no_process(read: Callable[[str], object]) -> 
     ],
 )
 def test_what_seems_to_begin_often_takes_no_longer(read: Callable[[str], object], text: str) -> None:
-    begun = time.process_time()
-    read(text)
-    assert time.process_time() - begun < 1.0
+    with within(20):
+        read(text)
 
 
 def test_the_form_does_not_depend_on_where_a_text_is_cut() -> None:

@@ -247,7 +247,7 @@ def test_a_slow_server_is_cut_off_whatever_it_sends(site: Site) -> None:
 
     def drip(handler: Handler, begin: bytes) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + begin)
-        while not over.wait(0.05):
+        while not over.wait(0.01):
             handler.wfile.write(b"x")
 
     site.pages["/body"] = lambda handler: drip(handler, b"Content-Type: text/plain\r\n\r\n")
@@ -257,7 +257,7 @@ def test_a_slow_server_is_cut_off_whatever_it_sends(site: Site) -> None:
     for path in ("/body", "/head", "/silent"):
         began = time.monotonic()
         assert "took longer" in refusal(f"{site.url}{path}", hasty)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
     over.set()
 
 

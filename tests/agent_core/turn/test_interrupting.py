@@ -27,7 +27,7 @@ from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.rule("2.1")
 
-AT_ONCE_SECONDS = 0.5
+AT_ONCE_SECONDS = 5.0  # what waits otherwise does so for ever, or for 20 s
 SIGNALS = [("cancel", Ending.CANCELLED), ("stop", Ending.HANDED_BACK)]
 
 
@@ -86,7 +86,7 @@ def test_a_back_off_is_cut_short(verb: str, ending: Ending) -> None:
 
     begun = time.monotonic()
     run = drive(request(policy=QUICK.merged({"backoff_seconds": 20})), control=control, on_event=on_event)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < AT_ONCE_SECONDS
     assert run.result.ending is ending
 
 
@@ -121,7 +121,7 @@ def test_a_model_that_never_answers_times_the_turn_out(server: ModelServer) -> N
     begun = time.monotonic()
     hasty = QUICK.merged({"timeout_seconds": 0.5})
     result = drive(request("[[pause:x]] a long story", model="openai-chat:m", policy=hasty)).result
-    assert 0.4 < time.monotonic() - begun < 2
+    assert time.monotonic() - begun > 0.4
     assert (result.ending, result.error_code) == (Ending.FAILED, "timeout")
     assert result.error_text == "The time limit was reached."
     assert result.entries[0].partial
@@ -131,13 +131,15 @@ def test_a_model_that_never_answers_times_the_turn_out(server: ModelServer) -> N
 
 def test_a_turn_timed_out_by_a_tool_keeps_its_result() -> None:
     script(calls(tool_call(n=1)), says("never"))
+    control = TurnControl()
 
     def on_call(call: ToolCall) -> str:
-        time.sleep(0.2)
+        ends_at = control.tool_deadline
+        assert ends_at is not None
+        until(lambda: time.monotonic() > ends_at)
         return "late"
 
-    ports = Ports(on_call=on_call)
-    run = drive(request(policy=QUICK.merged({"timeout_seconds": 0.1})), ports)
+    run = drive(request(policy=QUICK.merged({"timeout_seconds": 0.3})), Ports(on_call=on_call), control)
     assert run.result.error_code == "timeout"
     assert run.outputs()[0].output == "late"
 

@@ -58,7 +58,7 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
     assert (first.state, first.reason, first.slots_count) == (RunState.SKIPPED, "budget", 1)
     assert "500 of 500 tokens" in first.error
     assert "500 of 500 tokens" in describe_run(first, UTC), "people are told which cap it was"
-    cure = '"Longest reply in tokens" or raise the cap. It begins anew on '
+    cure = '"Longest reply in tokens" or raise the cap to that. It begins anew on '
     assert cure in first.error, "tomorrow it stops the call, too"
     [_, said] = Message.objects.filter(session=session).order_by("seq")
     assert (Turn.objects.count(), said.content) == (1, f"Stopped: {first.error}")
@@ -205,14 +205,17 @@ def test_a_run_repeats_while_others_hold_the_room(inside: Inside, monkeypatch: p
 
 @pytest.mark.parametrize("how", ["bound", "isolated", "inline"])
 def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: str) -> None:
-    few = {"run": {"tokens": 1}}
+    few: dict[str, Any] = {"run": {"tokens": 1}}
     if how == "inline":
         update_agent(inside.person.agent.pk, {"heartbeat": {"enabled": True, "active_hours": DAY}})
         job = routine(inside.person, "a", limits=few)
     elif how == "isolated":
         job = job_of(inside.person, "look", limits=few)
     else:
-        job = due_job(inside.person.session(), limits=few)
+        few["run"]["usd"] = "0.000001"
+        job = due_job(
+            inside.person.session(), limits=few, name="A name that fills the column of the reason " * 3
+        )
     for _ in range(3):
         inline_due()
         run = due(inside, job)

@@ -264,7 +264,7 @@ def test_a_model_that_failed_in_the_last_run_is_warned_of(person: Person) -> Non
             run_of(job, scheduled_for=slot, state=state, reason=reason, **more).save()
         said = [each for each in of(person, job).warnings if "model" in each]
         cure = f" {CURES[last[1]]}" if warned else ""
-        assert said == [f"The model could not be called in the last run: {error}{cure}"] * warned, last
+        assert said == [f"The model could not be called in the last run.{cure}"] * warned, last
 
 
 @pytest.mark.rule("4.9")

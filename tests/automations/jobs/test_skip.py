@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from automations.exceptions import JobNotFound, NothingToSkip, ProtectedJob
+from automations.exceptions import JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import MOST_SKIPPED, skip_slots, update_job
+from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
+from automations.jobs.skip import MOST_SKIPPED, skip_slots, unskip
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.retention.zones import ZoneWalk
 from automations.schedules.describe import preview
@@ -33,9 +34,9 @@ def coming(job: CronJob, number: int) -> tuple[datetime, ...]:
 
 def test_a_skipped_slot_is_recorded_and_the_next_one_runs(person: Person, job: CronJob) -> None:
     first, second = coming(job, 2)
-    skipped = skip_slots(job.pk, slots=1)
+    skip_slots(job.pk, slots=1)
     assert clock_of(job).next_run_at == second
-    assert skipped.revision == job.revision + 1
+    assert CronJob.objects.get(pk=job.pk).revision == job.revision + 1
     run = RunRecord.objects.get(job=job)
     assert (run.state, run.reason, run.scheduled_for) == ("skipped", "skipped_by_user", first)
     assert (run.slots_from, run.slots_to, run.slots_count) == (first, first, 1)
@@ -52,6 +53,43 @@ def test_several_slots_are_one_gap_that_later_skips_extend(job: CronJob) -> None
     run = RunRecord.objects.get(job=job)
     assert (run.slots_from, run.slots_to, run.slots_count) == (slots[0], slots[4], 5)
     assert clock_of(job).next_run_at == slots[5]
+
+
+def test_a_skip_is_taken_back_as_long_as_its_slot_is_to_come(person: Person) -> None:
+    job = new(person.session(), max_runs=3)
+    slots = coming(job, 4)
+    skip_slots(job.pk, slots=3)
+    back = unskip(job.pk, since=slots[1])
+    run = RunRecord.objects.get(job=job)
+    assert (run.slots_from, run.slots_to, run.slots_count) == (slots[0], slots[0], 1)
+    assert (back.clock.skipped_to, clock_of(job).next_run_at) == (slots[0], slots[1])
+    update_job(job.pk, {"paused_until": slots[2].isoformat()})
+    unskip(job.pk)
+    assert not RunRecord.objects.filter(job=job).exists()
+    assert clock_of(job).next_run_at == slots[2], "a pause goes on"
+    update_job(job.pk, {"enabled": True})
+    assert clock_of(job).next_run_at == slots[0]
+    first = overdue(job)
+    skip_slots(job.pk, slots=1)  # a slot that has come
+    for each in (None, first):
+        with pytest.raises(NothingToSkip):
+            unskip(job.pk, since=each)
+    assert RunRecord.objects.get(job=job).slots_from == first
+
+
+def test_a_job_that_runs_again_after_an_unskip_counts_among_the_enabled(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = person.session()
+    job = new(session, schedule={"kind": "at", "at": "2099-01-01T09:00:00Z"})
+    skip_slots(job.pk, slots=1)
+    monkeypatch.setattr("automations.jobs.edit.MOST_ENABLED", 1)
+    other = new(session)
+    with pytest.raises(TooManyJobs):
+        unskip(job.pk)
+    update_job(other.pk, {"enabled": False})
+    unskip(job.pk)
+    assert explain(person.user, job.pk).state == "scheduled"
 
 
 def test_slots_before_a_time_are_skipped(person: Person) -> None:

@@ -77,7 +77,7 @@ class TasksOfClient(ClientExtension):
         return await self.poll(context.session, task.task_id)
 
     async def poll(self, session: Any, task_id: str) -> CallToolResult:
-        for _ in range(300):
+        for _ in range(3000):
             task = await task_request(session, "get", task_id)
             if task.status == "completed":
                 return CallToolResult.model_validate(task.result)
@@ -88,7 +88,7 @@ class TasksOfClient(ClientExtension):
                 for key, each in task.input_requests.items():
                     plain[key] = (await self.human(None, each.params)).model_dump(by_alias=True, mode="json")
                 await task_request(session, "update", task_id, EmptyResult, input_responses=plain)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.01)
         raise AssertionError("the task does not end")
 
 

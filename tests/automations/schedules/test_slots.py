@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import product
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import strategies as st
@@ -22,12 +21,6 @@ MILLISECOND = timedelta(milliseconds=1)
 
 def every(seconds: int, anchor: datetime = NOW) -> EverySchedule:
     return EverySchedule(seconds=seconds, anchor=anchor)
-
-
-def test_every_ignores_changes_of_the_clocks() -> None:
-    anchor = datetime(2027, 3, 27, 12, 0, tzinfo=ZoneInfo("Europe/Berlin"))
-    slot = every(86_400, anchor).next(anchor)
-    assert slot == datetime(2027, 3, 28, 11, 0, tzinfo=UTC)  # 13:00 in Berlin by then
 
 
 def test_every_begins_at_its_anchor() -> None:

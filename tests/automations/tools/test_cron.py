@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,15 +15,22 @@ from agent_core.exceptions import ToolFailed
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, JobHealth, JobKind, JobPreflight, RunRecord, RunState
 from automations.models.health import SLOW_INTERVAL, SLOWED_AFTER
-from automations.schedules.describe import instant_text
+from automations.tools.cron import NAMES, READS
+from automations.tools.cron_reads import at_text
 from interfaces.web.transcript import _call
-from sessions_app.models import Session, SessionType, Turn, TurnKind
+from sessions_app.models import Agent, ConsentQuestion, Session, SessionType, Turn, TurnInput, TurnKind
+from sessions_app.models.turn_input import HookSender
 from sessions_app.queue.kinds import kind_of
+from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.spending.accounts import mark_stopped
 from sessions_app.turns.tool_calls import ToolContext
-from tests.automations.jobs.made import new, past_run
+from tests.agent_core.planner.plans import RESPOND, plan, revision, says
+from tests.agent_core.planner.plans import tool as step
+from tests.automations.jobs.made import DAILY, new, past_run, planned_for
 from tests.automations.tools.test_routines import context
 from tests.conftest import Person, new_person
+from tests.inside import Inside, call, makes
+from tests.talk import last_said
 
 pytestmark = pytest.mark.rule("4.2")
 
@@ -33,8 +42,8 @@ def cron(where: ToolContext, /, **arguments: Any) -> str:
 ADD, FIVE, NINE = {"action": "add", "message": "m"}, {"every_seconds": 5}, {"cron_expr": "0 9 * * *"}
 ONE_OF = "give exactly one of every_seconds, cron_expr, at"
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no action": ({}, "action must be one of add, list, remove"),
-    "an action that is no text": ({"action": ["add"]}, "action must be one of add, list, remove"),
+    "no action": ({}, "action must be one of add, list, upcoming, explain"),
+    "an action that is no text": ({"action": ["add"]}, "action must be one of add, list, upcoming, explain"),
     "unknown keyword": (
         ADD | FIVE | {"channel": "x"},
         "unknown parameter 'channel'; the parameters are action,",
@@ -92,10 +101,10 @@ def test_a_list_says_what_keeps_automations_from_running(session: Session) -> No
             (slowed, stopped, troubled, well), cron(context(session), action="list").splitlines(), strict=True
         )
     )
-    assert instant_text(slot + SLOW_INTERVAL, slowed.timezone) in lines[slowed]
-    assert instant_text(end, stopped.timezone) in lines[stopped]
+    assert at_text(slot + SLOW_INTERVAL, slowed.timezone) in lines[slowed]
+    assert at_text(end, stopped.timezone) in lines[stopped]
     assert problem["text"] in lines[troubled]
-    assert instant_text(slot + timedelta(minutes=5), well.timezone) in lines[well]
+    assert at_text(slot + timedelta(minutes=5), well.timezone) in lines[well]
 
 
 @pytest.mark.rule("11.1", "11.3", "11.6", "11.7")
@@ -139,7 +148,8 @@ def test_add_binds_to_the_session_and_every_action_ignores_deliver(session: Sess
     assert (job.session_id, job.name, job.source) == (session.pk, name, "chat")
     assert (job.deliver, job.channel, job.to, job.channel_meta) == (None, "", "", None)
     assert job.created_by_turn_id == at.turn.pk
-    assert f"Added automation {job.pk} '{name}': every 5 seconds. Next run: 20" in said
+    assert said.startswith(f"Added “{name}”: every 5 seconds. Next run: ")
+    assert said.endswith(f"[{job.pk}]")
     assert "every 5 seconds" in cron(at, action="list", deliver=None)
     assert cron(at, action="remove", job_id=job.pk, deliver=False).startswith("Removed")
 
@@ -168,7 +178,7 @@ def test_times_without_a_zone_are_in_the_agents(person: Person) -> None:
     assert CronJob.objects.get().at == datetime(2027, 1, 1, tzinfo=UTC)
     said = cron(where, **ADD, cron_expr="0 9 * * *")
     assert "every day at 09:00 (Asia/Tokyo)" in said
-    assert " 09:00:00+09:00." in said
+    assert " 09:00. [" in said
 
 
 def test_list_describes_this_sessions_automations_with_last_and_next_run(person: Person) -> None:
@@ -179,15 +189,14 @@ def test_list_describes_this_sessions_automations_with_last_and_next_run(person:
     cron(at, action="add", message="morning", cron_expr="0 9 * * *", tz="Asia/Shanghai")
     job = CronJob.objects.get(session=mine)
     (line,) = cron(at, action="list").splitlines()
-    expected = "every day at 09:00 (Asia/Shanghai); not run yet; next run 20"
-    assert line.startswith(f"- {job.pk} 'morning': {expected}")
-    assert line.endswith(" 09:00:00+08:00")
+    assert line.startswith("- “morning”: every day at 09:00 (Asia/Shanghai); not run yet; next run ")
+    assert line.endswith(f" 09:00 [{job.pk}]")
     slot = datetime(2026, 11, 20, 1, tzinfo=UTC)
     ended = {"job": job, "scheduled_for": slot, "finished_at": slot}
     RunRecord.objects.create(run_id="r:1", state=RunState.SUCCEEDED, **ended)
     later = ended | {"scheduled_for": slot + timedelta(days=1)}
     RunRecord.objects.create(run_id="r:2", state=RunState.SKIPPED, reason="overlap", **later)
-    assert "; last run 2026-11-20 09:00:00+08:00 (succeeded); next run 20" in cron(at, action="list")
+    assert "; last run Friday, 2026-11-20 09:00 (succeeded); next run " in cron(at, action="list")
 
 
 def test_list_says_why_there_is_no_next_run(session: Session) -> None:
@@ -196,34 +205,119 @@ def test_list_says_why_there_is_no_next_run(session: Session) -> None:
     job = CronJob.objects.get()
     assert "once at 2099-01-01 09:00 (UTC)" in cron(at, action="list")
     JobClock.objects.update(next_run_at=None)
-    assert cron(at, action="list").endswith("; not run yet; done")
+    assert "; not run yet; done [" in cron(at, action="list")
     run = RunRecord.objects.create(run_id="r:1", job=job, scheduled_for=datetime(2099, 1, 1, 9, tzinfo=UTC))
-    assert cron(at, action="list").endswith("; last run 2099-01-01 09:00:00+00:00 (queued); no further run")
+    assert "; last run Thursday, 2099-01-01 09:00 (queued); no further run [" in cron(at, action="list")
     run.state, run.finished_at = RunState.FAILED, datetime(2099, 1, 1, 9, tzinfo=UTC)
     run.save()
-    assert cron(at, action="list").endswith("; last run 2099-01-01 09:00:00+00:00 (failed); failed")
+    assert "; last run Thursday, 2099-01-01 09:00 (failed); failed [" in cron(at, action="list")
     run.delete()
     update_job(job.pk, {"enabled": False})
-    assert cron(at, action="list").endswith("; paused")
+    assert "; paused [" in cron(at, action="list")
     CronJob.objects.update(fault="There is no time zone 'Mars/X'.", timezone="Mars/X")
-    assert cron(at, action="list").endswith("; set aside after a fault")
+    assert "; set aside after a fault [" in cron(at, action="list")
 
 
-def test_remove_takes_its_own_sessions_jobs_only(person: Person) -> None:
-    mine, other = person.session(), person.session()
-    theirs, at = new(other), context(mine)
-    unknown = "x" * len(theirs.pk)
-    said = []
-    for job_id in (theirs.pk, unknown):
-        with pytest.raises(ToolFailed) as refusal:
-            cron(at, action="remove", job_id=job_id)
-        said.append(str(refusal.value).replace(job_id, "?"))
-    assert said[0] == said[1]
-    cron(at, action="add", message="m", every_seconds=9)
-    own = CronJob.objects.get(session=mine)
-    assert own.pk in cron(at, action="remove", job_id=own.pk)
-    assert list(CronJob.objects.values_list("pk", flat=True)) == [theirs.pk]
-    assert JobClock.objects.count() == 1
+ON_ONE = [
+    each for each in NAMES if each not in {"add", "list", "upcoming"}
+]  # they take the id of an automation
+
+
+def test_no_call_reaches_an_automation_of_another_conversation_or_person(person: Person) -> None:
+    """What is there is refused as what is not."""
+    mine, other, strangers = person.session(), person.session(), new_person("bob").session()
+    elsewhere, theirs, at = new(other), new(strangers), context(mine)
+    before = list(CronJob.objects.order_by("pk").values())
+    for scope, job in (("", elsewhere), ("", theirs), ("all", theirs)):
+        for action in ON_ONE:
+            said = []
+            for job_id in (job.pk, "x" * len(job.pk)):
+                with pytest.raises(ToolFailed) as refusal:
+                    cron(at, action=action, scope=scope, job_id=job_id, name="n")
+                said.append(str(refusal.value).replace(job_id, "?"))
+            assert said[0] == said[1], action
+    assert list(CronJob.objects.order_by("pk").values()) == before
+    assert theirs.pk not in cron(at, action="list", scope="all") + cron(at, action="upcoming", scope="all")
+
+
+@pytest.mark.rule("3.5")
+def test_only_the_owners_own_message_in_a_private_chat_reaches_all(person: Person) -> None:
+    """A group, a hook, a limited token, another one's words that joined the turn, and a scheduled turn do not."""
+    group, home = person.session(chat_type="group"), person.session()
+    job = new(home)
+    slot, post, limited, joined = (
+        context(person.session(), kind) for kind in (TurnKind.AUTOMATION, *[TurnKind.MESSAGE] * 3)
+    )
+    posted = TurnInput.of_post(HookSender(hook="h", name="h", sender="eve", as_person=True))
+    post.turn.metadata, limited.turn.metadata = posted.to_json(), TurnInput(limited=True).to_json()
+    guest = receive(joined.session.pk, MessageInput(content="all of it", about=posted))
+    Turn.objects.filter(pk=guest.pk).update(host=joined.turn)
+    for where in (context(group), slot, post, limited, joined, replace(context(home), stranger="h")):
+        for action in sorted({*NAMES} - {"add"}):
+            asks = tools.get("cron").spec(where).in_words
+            given = {"action": action, "scope": "all", "job_id": job.pk}
+            assert asks(given).problem or action in READS, action
+            with pytest.raises(ToolFailed, match=r"leave scope out|only a person's message can"):
+                cron(where, **given, name="n")
+    assert job.name in cron(context(person.session()), action="list", scope="all")
+
+
+@pytest.mark.rule("3.5")
+def test_a_question_has_the_stored_name_and_a_yes_does_not_outlive_a_change(inside: Inside) -> None:
+    for number, engine in enumerate(("chat", "planner")):
+        Agent.objects.update(engine=engine)
+        session = inside.person.session()
+        job = new(session, name="Stand” (never)? “up\u202e", schedule=DAILY | {"expr": "30 8 * * 1-5"})
+        remove, asks = {"action": "remove", "job_id": job.pk}, says("I would like to.")
+        ask = [makes(call("cron", **remove)), asks] if not number else [plan(step("cron", **remove), RESPOND)]
+        inside.say(session, "Remove it.", *ask)
+        words = "Remove “Stand' (never)? 'up\\u202e” (on weekdays at 08:30, Europe/Berlin)?"
+        [asked] = ConsentQuestion.objects.get(session=session).calls
+        assert (asked["words"], asked["says_all"]) == (words, True)
+        assert f"    {words}\n    cron with {{" in last_said(session)
+        update_job(job.pk, {"message": "other"})
+        inside.say(session, "yes", *(ask if not number else []))
+        assert CronJob.objects.filter(pk=job.pk).exists(), engine
+        inside.say(session, "yes", *(ask if not number else [revision("continue"), says("Gone.")]))
+        assert not CronJob.objects.filter(pk=job.pk).exists(), engine
+        turn = inside.say(
+            session, "Again.", *(ask if not number else [*ask, revision("finish", answer="None.")])
+        )
+        assert not ConsentQuestion.objects.filter(turn=turn).exists(), "nobody is asked for what is not there"
+
+
+def test_appointments_are_changed_paused_skipped_and_explained(person: Person) -> None:
+    mine, other = person.session(), person.session(title="Health")
+    job, far = new(mine, name="Bins", message="bins"), new(other, name="Walk", message="walk")
+    at, one = context(mine), {"job_id": job.pk}
+    assert "every Wednesday at 09:00 (Europe/Berlin)" in cron(
+        at, action="change", **one, cron_expr="0 9 * * 3", tz="Europe/Berlin"
+    )
+    weekly = planned_for(job)
+    assert at_text(weekly, job.timezone) in cron(at, action="skip", **one)
+    assert planned_for(job) > weekly
+    assert "skipped" in cron(at, action="upcoming", until=(weekly + timedelta(days=1)).isoformat())
+    cron(at, action="unskip", **one)
+    assert (planned_for(job), RunRecord.objects.count()) == (weekly, 0)
+    with pytest.raises(ToolFailed, match="still to come"):
+        cron(at, action="unskip", **one)
+    cron(at, action="skip", **one, slots=2)
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    RunRecord.objects.update(scheduled_for=begun, slots_from=begun)
+    cron(at, action="unskip", **one)
+    assert planned_for(job) == weekly
+    assert RunRecord.objects.filter(slots_to__lte=datetime.now(UTC)).exists(), "what has passed stays"
+    new(mine, name="Soon", schedule={"kind": "at", "at": (weekly + timedelta(seconds=30)).isoformat()})
+    until = (weekly + timedelta(minutes=1)).isoformat()
+    assert "“Soon” was left as it is" in cron(at, action="pause", scope="all", until=until)
+    assert min(planned_for(job), planned_for(far)) > weekly
+    assert "Bins" in cron(at, action="resume", scope="conversation")
+    assert planned_for(job) == weekly
+    past_run(far, 1, RunState.FAILED, "model_refused", provider_message="KEY", error="It failed.")
+    said = cron(at, action="explain", scope="all", job_id=far.pk)
+    assert ("Failed" in said, "KEY" in said) == (True, False)
+    assert "“Walk” in “Health”" in cron(at, action="upcoming", scope="all").replace(",", "")
+    assert "Walk" not in cron(at, action="upcoming")
 
 
 def test_a_system_job_is_protected_and_not_listed(person: Person) -> None:
@@ -236,19 +330,22 @@ def test_a_system_job_is_protected_and_not_listed(person: Person) -> None:
     at = context(person.session())
     assert cron(at, action="list") == "This conversation has no automations."
     for job, words in (
-        (own, f"'{own.pk}' is a system job; it is protected and cannot be removed"),
-        (theirs, f"this conversation has no automation '{theirs.pk}'"),
+        (own, f"'{own.pk}' is a system job; it is protected"),
+        (theirs, f"no automation '{theirs.pk}'"),
     ):
-        with pytest.raises(ToolFailed, match=words):
-            cron(at, action="remove", job_id=job.pk)
+        for action, scope in product(ON_ONE, ("", "all")):
+            with pytest.raises(ToolFailed, match=words):
+                cron(at, action=action, scope=scope, job_id=job.pk)
     assert CronJob.objects.count() == 2
 
 
-def test_an_automations_turn_may_list_and_remove_but_not_add(session: Session) -> None:
+def test_an_automations_turn_may_read_and_remove_but_not_write(session: Session) -> None:
     cron(context(session), **ADD, every_seconds=5)
-    at = context(session, TurnKind.AUTOMATION)
-    with pytest.raises(ToolFailed, match="an automation cannot create automations"):
-        cron(at, **ADD, every_seconds=5)
+    at, own = context(session, TurnKind.AUTOMATION), CronJob.objects.get().pk
+    for action in sorted({*NAMES} - {*READS, "remove"}):
+        with pytest.raises(ToolFailed, match="an automation cannot create or change automations"):
+            cron(at, action=action, job_id=own, message="m", scope="conversation")
+    assert own in cron(at, action="explain", job_id=own) + cron(at, action="upcoming")
     assert "every 5 seconds" in cron(at, action="list")
     assert cron(at, action="remove", job_id=CronJob.objects.get().pk)
 

@@ -76,8 +76,8 @@ def test_tool_schemas_omit_what_the_turn_cannot_use(person: Person) -> None:
     assert "at once" not in beats.description
     with pytest.raises(ToolFailed, match="leave allow_duplicate out"):
         call(heartbeat(person), "add_routine", title="x", schedule="1h", allow_duplicate=True)
-    assert cron.spec_for(slot).parameters["properties"].keys() == {"action", "job_id"}
-    with pytest.raises(ToolFailed, match="an automation cannot create automations"):
+    assert cron.spec_for(slot).parameters["properties"].keys() == {"action", "job_id", "since", "until"}
+    with pytest.raises(ToolFailed, match="an automation cannot create"):
         call(slot, "cron", action="add", message="x", every_seconds=60)
 
 

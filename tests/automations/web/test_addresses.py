@@ -45,6 +45,7 @@ class World:
         shown = [f"{each}/{verb}" for each in kinds for verb in ("", "switch/", "delete/")]
         shown += ["", f"message/{self.message.pk}/"]
         others = [f"automations/{job}/", f"automations/{job}/skip/", f"runs/{self.run.run_id}/"]
+        others += [f"automations/{job}/{verb}/" for verb in ("unskip", "pause")]
         others += [f"messages/{self.message.pk}/withdraw/"]
         return [f"{here}/{each}" for each in (*(f"appointments/{each}" for each in shown), *others)]
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.models import CronJob, JobClock, RunState
+from automations.jobs.edit import update_job
+from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Message, Session
 from sessions_app.models.message import BY_AUTOMATION
 from tests.admin.conftest import make_turn
 from tests.automations.jobs.made import new, past_run
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.fleet import until
-from tests.plugins import calls
 from tests.stories.test_main_job import due
 
 pytestmark = IN_BROWSER
@@ -50,7 +50,7 @@ def panel(visitor: Visitor, **options: Any) -> tuple[Page, CronJob]:
     return page, job
 
 
-@pytest.mark.long("a browser, a beat and a worker")
+@pytest.mark.long("slots of an automation come, one a second, in an open page")
 def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) -> None:
     page = visitor.conversation()
     open_panel(page)
@@ -71,22 +71,29 @@ def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) 
 @pytest.mark.long("a worker that runs two turns")
 @pytest.mark.rule("11.4")
 def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) -> None:
-    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "archive"}),))
-    visitor.model.answer_with(asked, ModelReply(text="I may not."))
     session = visitor.person.session()
+    bins = new(session, message="bins", name="Bins")
+    remove = {"action": "remove", "job_id": bins.pk}
+    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="cron", arguments=remove),))
+    visitor.model.answer_with(asked, ModelReply(text="I may not."))
     job = due(session, "Tidy up.", name="Tidy the archive")
     fire_due_jobs()
     page = visitor.conversation(session)
     question = page.get_by_role("region", name="A question for you")
     expect(question).to_contain_text(job.name)
-    assert calls(visitor.site.fleet.folder, "archive") == 0
+    expect(page.locator(".dot.ask")).to_be_visible()
+    expect(page.locator("#asking")).to_have_text("1 waiting for your answer")
+    assert serious(page) == []
+    expect(question.get_by_text("Remove “Bins” (every day at 09:00")).to_be_visible()
+    expect(question.get_by_text(bins.pk)).to_be_hidden()
     page.goto("/upcoming/")
+    expect(page.locator(".notices").get_by_text("Remove “Bins”")).to_be_visible()
     page.locator(".notices a").first.click()
     visitor.model.answer_with(ModelReply(text="It is gone."))
-    question.get_by_role("button", name="Allow erase").click()
+    question.get_by_role("button", name="Allow cron").click()
     expect(question).to_have_count(0)
     expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
-    assert calls(visitor.site.fleet.folder, "archive") == 1
+    assert not CronJob.objects.filter(pk=bins.pk).exists()
 
 
 @pytest.mark.full
@@ -113,24 +120,73 @@ def test_an_automation_is_edited_and_paused(visitor: Visitor) -> None:
     expect(page.get_by_label("Time", exact=True)).to_have_value("09:00")
     page.get_by_label("Time", exact=True).fill("10:15")
     page.locator(".schedule summary").click()
-    page.get_by_label("Pause until").fill("2099-01-01T00:00")
     page.get_by_label("Call this address").fill("ftp://pings.example.com/")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".field-ping_url .error")).to_contain_text("It ")
     page.get_by_label("Call this address").fill("https://pings.example.com/1")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".appointment")).to_contain_text("every day at 10:15 (Europe/Berlin)")
+    page.get_by_role("link", name="Pause Morning news until").click()
+    page.get_by_label("Pause until").fill("2099-01-01T00:00")
+    expect(page.locator("#coming time").first).to_have_attribute("datetime", "2099-01-01T10:15:00+01:00")
+    page.get_by_role("button", name="Pause until").click()
     expect(page.locator(".appointment .chip")).to_have_text("paused")
     job.refresh_from_db()
     assert (job.expr, job.message, job.name) == ("15 10 * * *", "news", "Morning news")
     assert job.ping_url == "https://pings.example.com/1"
     expect(page.get_by_role("button", name="Skip the next run")).to_have_count(0)
     page.get_by_role("link", name="Edit Morning news").click()
-    expect(page.get_by_label("Pause until")).to_have_value("2099-01-01T00:00")
+    expect(page.locator("#coming time").first).to_have_attribute("datetime", "2099-01-01T10:15:00+01:00")
     page.get_by_role("link", name="Cancel").click()
     page.get_by_role("button", name="Resume Morning news").click()
     expect(page.locator(".appointment .chip")).to_have_text("scheduled")
     assert JobClock.objects.get().paused_until is None
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".appointment .chip")).to_have_text("paused")
+    assert JobClock.objects.get().paused_until
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_card_moves_under_the_pointer_and_each_action_is_undone(visitor: Visitor, width: int) -> None:
+    session = visitor.person.session()
+    job, _ = (
+        new(session, name=f"{each}", schedule={"kind": "every", "seconds": each}) for each in (999, 1500)
+    )
+    page = visitor.conversation(session, viewport={"width": width, "height": 800})
+    open_panel(page)
+    names, undo = page.locator(".appointment h3"), page.get_by_role("button", name="Undo")
+
+    def press(name: str, sign: Locator, number: int) -> None:
+        box: Any = page.locator(f"#{name}-{job.pk}").bounding_box()
+        point = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.click(*point)
+        expect(sign).to_have_count(number)
+        under = page.evaluate("([x, y]) => document.elementFromPoint(x, y).closest('[id]').id", point)
+        assert (under, names.all_inner_texts()) == (f"{name}-{job.pk}", ["999", "1500"])
+
+    skipped, paused = page.locator(".strip a[aria-label^=skipped]"), page.locator(".appointment.paused")
+    for name, sign in (("skip", skipped), ("switch", paused)):
+        press(name, sign, 1)
+        undo.click()
+        expect(sign).to_have_count(0)
+    press("switch", paused, 1)
+    press("switch", paused, 0)
+    assert not RunRecord.objects.exists()
+    assert CronJob.objects.get(pk=job.pk).enabled
+
+
+def test_the_panel_hears_of_a_pause_elsewhere_and_a_toast_goes_by_itself(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    job, page = automation(session), visitor.conversation(session)
+    page.clock.install()
+    open_panel(page)
+    update_job(job.pk, {"enabled": False})
+    page.clock.run_for(10_000)
+    page.get_by_role("button", name="Resume Morning news").click()
+    toast = page.locator("#toast > *")
+    expect(toast).to_have_count(1)
+    page.clock.run_for(8_000)
+    expect(toast).to_have_count(0)
 
 
 @pytest.mark.full

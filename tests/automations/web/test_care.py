@@ -16,7 +16,7 @@ from tests.automations.web.test_appointments import automation, make, open_panel
 from tests.browser import IN_BROWSER, Visitor, serious
 
 pytestmark = [*IN_BROWSER, pytest.mark.full]
-MOST_OF_A_MARK = 14  # pixels
+MOST_OF_A_MARK = 24  # pixels
 FIELDS = {
     "US dollars a day": "0.5",
     "Tokens a month": "9000",

@@ -98,3 +98,17 @@ def test_as_many_slots_are_skipped_as_the_form_says(client: Client, person: Pers
     for given, skipped in (("3", 3), ("", 3), ("x", 3), ("1", 4)):
         client.post(f"{address}skip/", {"slots": given})
         assert RunRecord.objects.get(job=job).slots_count == skipped, given
+    why = client.get(f"/sessions/{job.session_id}/appointments/automation/{job.pk}/")
+    assert f'action="{address}unskip/"' in why.content.decode()
+    client.post(f"{address}unskip/")
+    assert not RunRecord.objects.filter(job=job).exists()
+
+
+def test_an_undo_takes_nothing_back_that_was_changed_since(client: Client, person: Person) -> None:
+    job, _ = made(person, {"kind": "every", "seconds": 3600})
+    switch = f"/sessions/{job.session_id}/appointments/automation/{job.pk}/switch/"
+    [said] = client.post(switch, {"to": "off"}, follow=True).context["messages"]
+    assert job.name in said.message
+    update_job(job.pk, {"message": "other news"})
+    assert client.post(said.extra_tags).status_code >= 400
+    assert not CronJob.objects.get(pk=job.pk).enabled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,9 +67,7 @@ def test_a_broker_that_answers_and_refuses_messages_is_named_with_its_cause(
     assert refusing.keys("rondo.check*") == []
     refuse(refusing)
     assert refusing.info("server"), "it answers"
-    began = time.monotonic()
     answer = Client().get("/readyz")
-    assert time.monotonic() - began < 2.0
     assert answer.status_code == 503
     assert len(answer.json()["missing"]) == 1, answer.json()["missing"]
     [missing] = answer.json()["missing"]

@@ -31,13 +31,6 @@ def test_promtool_accepts_the_files() -> None:
         assert code == 0, said
 
 
-def test_no_text_of_an_alert_has_all_digits_of_a_figure() -> None:
-    texts = [text for rule in rules() for text in rule["annotations"].values()]
-    figures = re.findall(r"\{\{ \$value([^}]*)\}\}", "".join(texts))
-    assert figures
-    assert [each for each in figures if not re.match(r" \| (humanize\w+|printf \"%\.0f\") $", each)] == []
-
-
 def test_each_alert_has_its_texts_and_its_part_of_the_page() -> None:
     found = rules()
     assert len(found) >= 8

@@ -186,7 +186,7 @@ def test_signals_that_come_together_are_one_request(up: Up) -> None:
     assert up.process is not None
     up.process.send_signal(signal.SIGTERM)
     up.process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    until(lambda: not all(alive(pid) for pid in pids))  # it stops already
     assert up.stop(signal.SIGTERM) == 0
     assert not [pid for pid in pids if alive(pid)]
     assert not (up.data / "connection.json").exists()

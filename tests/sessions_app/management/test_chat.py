@@ -30,7 +30,7 @@ def pipe(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run(sys.executable, "manage.py", "chat", *arguments, input=text, timeout=60)
 
 
-@pytest.mark.long("a worker and a terminal")
+@pytest.mark.long("a worker and the program of a terminal start")
 def test_an_answer_streams_and_ctrl_c_stops_it_then_leaves(ada: Person, model_server: Any) -> None:
     with Terminal(arguments=("chat",)) as terminal:
         terminal.shows("Talking with demo")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -246,6 +247,22 @@ def test_what_is_said_after_the_server_ended_the_connection_is_not_lost() -> Non
         publisher.notify(OWN, {"n": 2})
         assert heard(listener) == '{"n": 2}'
         publisher.flush(SECONDS)
+    publisher.close()
+
+
+def test_a_running_answer_is_sent_again_when_a_process_lacks_a_part() -> None:
+    publisher, of = Publisher(), Try("our session", 1, attempt=1)
+    with listening(OWN, EVENTS) as listener:
+        for text, place in (("one ", 0), ("two", 4)):
+            publisher.delta(of, text)
+            assert json.loads(heard(listener))["at"] == place
+        publisher.repeat(1)
+        assert json.loads(heard(listener))["text"] == "one two"
+        publisher.forget(1)
+        publisher.flush(SECONDS)
+        publisher.repeat(1)
+        publisher.notify(OWN, {"n": 2})
+        assert heard(listener) == '{"n": 2}'
     publisher.close()
 
 

@@ -46,7 +46,7 @@ def poller(fleet: Fleet) -> Process:
     return process
 
 
-@pytest.mark.long("a worker and a server of bots")
+@pytest.mark.long("a worker starts and answers five updates, one after the other")
 def test_somebody_connects_a_chat_writes_is_answered_and_presses_a_button(
     fleet: Fleet, model_server: ModelServer, api: BotApi, bot: TelegramBot
 ) -> None:
@@ -119,6 +119,7 @@ def test_a_stopped_worker_loses_its_polls_and_doubles_nothing(fleet: Fleet, api:
     first = poller(fleet)
     first.signal(signal.SIGSTOP)
     idle = backends_that("application_name = 'rondo telegram'")  # as its session would end after a minute
+    assert idle
     assert all(selected("SELECT pg_terminate_backend(unnest(%s))", idle))
     api.say(CHAT, "one")
     answered(api)

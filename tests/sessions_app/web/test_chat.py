@@ -11,11 +11,12 @@ from playwright.sync_api import expect
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
+from automations.models import CronJob
 from sessions_app.mailbox.deposit import NewUpdate, deposit
-from sessions_app.models import Delivery, Engine, Message, ReadMark, Session
+from sessions_app.models import Delivery, Engine, Message, ReadMark, Session, Turn
+from sessions_app.postgres.notify import Try, publisher
 from tests.browser import IN_BROWSER, Visitor, say, serious, use_engine
 from tests.fleet import until
-from tests.plugins import calls
 
 pytestmark = IN_BROWSER
 
@@ -58,6 +59,60 @@ def test_an_answer_is_rendered_while_it_is_made(visitor: Visitor) -> None:
     assert page.evaluate("window.ran") is None
 
 
+def test_a_piece_after_a_space_is_not_glued_to_what_was_rendered(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    say(page, "שלום! [[hold:glue]]")
+    live = page.locator("#live .text")
+    expect(live).to_be_attached()
+    turn = Turn.objects.get()
+    of = Try(str(turn.session_id), turn.pk, turn.attempt)
+    with page.expect_response("**/sessions/rendered/"):
+        publisher().delta(of, "One `two` ")
+    expect(live.locator("code")).to_have_text("two")
+    page.route("**/sessions/rendered/", lambda route: route.abort())
+    publisher().delta(of, "three")
+    expect(live).to_have_text("One two three")
+    assert page.locator(".entry.person .said").evaluate("it => getComputedStyle(it).direction") == "rtl"
+    visitor.model.release("glue")
+
+
+def test_what_a_turn_planned_is_a_card_with_its_buttons(visitor: Visitor) -> None:
+    made = {"action": "add", "name": "Stand up", "message": "Stand up.", "cron_expr": "30 8 * * 1-5"}
+    visitor.model.answer_with(
+        ModelReply(text="", calls=(ToolCall(id="c1", name="cron", arguments=made),)), ModelReply(text="Done.")
+    )
+    page = visitor.conversation()
+    say(page, "every weekday at 8:30 remind me to stand up")
+    card = page.get_by_role("region", name="Stand up")
+    expect(card).to_contain_text("weekdays at 08:30")
+    assert serious(page) == []
+    expect(page.locator(".calls > summary")).to_have_text("Added an appointment")
+    card.get_by_role("link", name="Why? Stand up").click()
+    panel = page.locator("#panel")
+    expect(panel.get_by_role("heading", name="Stand up")).to_be_visible()
+    panel.get_by_role("link", name="← Appointments").click()
+    card.get_by_role("button", name="Pause Stand up").click()
+    expect(panel.get_by_role("button", name="Resume Stand up")).to_be_visible()
+    assert not CronJob.objects.get(name="Stand up").enabled
+    panel.get_by_role("button", name="Resume Stand up").click()  # the card hears of it
+    expect(card.get_by_role("button", name="Pause Stand up")).to_be_visible()
+    panel.get_by_role("button", name="Pause Stand up").focus()
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+
+
+def test_one_button_leads_to_the_newest_message(visitor: Visitor) -> None:
+    page = visitor.conversation(viewport={"width": 390, "height": 500})
+    newest = page.get_by_role("button", name="Jump to the newest message")
+    say(page, "[[reply:" + "A line\n\n" * 40 + "the end]]")
+    end = page.get_by_text("the end").last
+    expect(end).to_be_in_viewport()
+    page.locator("#scroll").evaluate("it => { it.scrollTop = 0; }")
+    newest.click()
+    expect(end).to_be_in_viewport()
+    expect(newest).to_be_hidden()
+
+
 @pytest.mark.full
 def test_pieces_are_shown_while_the_server_renders_nothing(visitor: Visitor) -> None:
     page = visitor.conversation()
@@ -69,23 +124,6 @@ def test_pieces_are_shown_while_the_server_renders_nothing(visitor: Visitor) -> 
     expect(page.locator("#live")).to_have_count(0)
 
 
-def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor) -> None:
-    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "disk"}),))
-    visitor.model.answer_with(asked)
-    page = visitor.conversation()
-    say(page, "erase the disk")
-    question = page.get_by_role("region", name="A question for you")
-    expect(question).to_contain_text("erase")
-    expect(question).to_contain_text("disk")
-    expect(page.locator(".dot.ask")).to_be_visible()
-    assert serious(page) == []
-    visitor.model.answer_with(asked, ModelReply(text="It is gone."))
-    question.get_by_role("button", name="Allow erase").click()
-    expect(question).to_have_count(0)
-    expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
-    assert calls(visitor.site.fleet.folder, "disk") == 1
-
-
 def test_a_question_of_a_plan_is_answered_where_it_stands(visitor: Visitor) -> None:
     use_engine(visitor.person, Engine.PLANNER)
     page = visitor.conversation()
@@ -94,6 +132,7 @@ def test_a_question_of_a_plan_is_answered_where_it_stands(visitor: Visitor) -> N
     expect(question).to_contain_text("Which colour?")
     plan = page.get_by_role("region", name="Plan")
     expect(plan.locator("li.done")).to_have_count(1)
+    expect(question.locator(".asked")).to_have_class("asked hidden")  # it stands above as a message
     assert serious(page) == []
     question.get_by_label("Your answer").fill("blue")
     with page.expect_response(re.compile("/updates/")):  # what comes meanwhile leaves the answer as it is
@@ -104,6 +143,8 @@ def test_a_question_of_a_plan_is_answered_where_it_stands(visitor: Visitor) -> N
     expect(question).to_have_count(0)
     expect(plan).to_have_count(0)
     expect(page.locator(".entry.person .said").last).to_have_text("blue")
+    page.locator(".did > summary").click()  # what it did can still be read
+    expect(page.locator(".did li.done").first).to_be_visible()
 
 
 @pytest.mark.full

@@ -18,6 +18,7 @@ from tests.api.conftest import start_web
 from tests.browser import ENVIRON, IN_BROWSER, Visitor, say, serious
 
 pytestmark = [*IN_BROWSER, pytest.mark.full]
+MOST_BYTES = 120_000  # of the first page, compressed
 
 
 def add_messages(session: Session, *texts: str) -> None:
@@ -42,7 +43,17 @@ def test_axe_finds_nothing_serious(visitor: Visitor, scheme: str) -> None:
     assert serious(page) == []
     visitor.model.release("a")
     page.get_by_role("button", name="More").click()
+    page.get_by_text("Archive…").click()
+    assert page.locator("#archiving .note").evaluate("(each) => each.scrollWidth <= each.clientWidth")
     assert serious(page) == []
+
+
+def test_the_first_page_is_light_with_its_font(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    page.evaluate("document.fonts.ready")
+    assert page.evaluate("[...document.fonts].map((each) => each.status)") == ["loaded"]
+    sizes = page.evaluate("performance.getEntries().map((each) => [each.name, each.encodedBodySize ?? 0])")
+    assert 50_000 < sum(size for _, size in sizes) <= MOST_BYTES, sizes
 
 
 def test_a_phone_shows_one_column_and_opens_the_list(visitor: Visitor) -> None:
@@ -56,6 +67,7 @@ def test_a_phone_shows_one_column_and_opens_the_list(visitor: Visitor) -> None:
     page = visitor.conversation(session, viewport={"width": 390, "height": 780}, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     expect(page.locator("#sidebar")).to_be_hidden()
+    assert page.evaluate("parseFloat(getComputedStyle(document.getElementById('box')).fontSize)") >= 16
     page.get_by_role("button", name="Conversations").click()
     expect(page.locator("#sidebar")).to_be_visible()
     page.locator(".conversation", has_text="On the road").click()
@@ -125,6 +137,7 @@ def test_no_page_is_taller_than_its_window(visitor: Visitor) -> None:
         expect(page.locator(".conversation")).not_to_have_count(0)
         assert page.evaluate("document.scrollingElement.scrollHeight <= innerHeight"), address
         assert page.evaluate("document.querySelector('.bar').getBoundingClientRect().top") == 0, address
+        expect(page).to_have_title(re.compile(r"^\((29|30)\) "))  # of them are new
 
 
 SENDING = re.compile("/messages/$")

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import pairwise
 from urllib.parse import urlsplit
 
 import pytest
@@ -200,17 +199,6 @@ def test_the_main_job_runs_on_rabbitmq(fleet: Fleet, person: Person) -> None:
     assert min(lag for lag in lags if lag is not None) < 1000, "woken by hints, not by the sweep"
     for process in fleet.processes:
         assert process.stop() == 0
-
-
-@pytest.mark.full
-def test_full_worker_takes_the_next_turn_at_once(fleet: Fleet, person: Person) -> None:
-    turns = [receive(person.session().id, MessageInput(content="hello")) for _ in range(9)]
-    fleet.worker(concurrency=1)
-    done = Turn.objects.filter(pk__in=[turn.pk for turn in turns], state=TurnState.SUCCEEDED)
-    until(lambda: done.count() == len(turns))
-    starts = sorted(start for start in done.values_list("started_at", flat=True) if start is not None)
-    waits = sorted((later - earlier).total_seconds() for earlier, later in pairwise(starts))
-    assert waits[len(waits) // 2] < 0.5  # Celery's own loop would look again after a second
 
 
 def _copies(client: redis.Redis) -> int:

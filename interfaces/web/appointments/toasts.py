@@ -1,0 +1,82 @@
+"""What a page says after something was done, and the address that takes it back: the toasts of `parts/toast.html`."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import HttpRequest
+from django.urls import reverse
+
+from automations.models import CronJob
+from automations.runs.describe import when
+from automations.runs.skips import Gap
+from automations.schedules.zone_files import zone_or_utc
+from automations.selectors import paused_until
+from interfaces.web.formats import with_times
+
+OFF, ON = "off", "on"  # what `switch` takes; anything else is an instant until which the automation pauses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What was done, in a sentence; instants in it are on the clock of `zone`. `undo`: the address that a POST to takes
+    it back; empty: nothing does. `card`: the appointment.
+    """
+
+    text: str
+    zone: str
+    undo: str = ""
+    card: str = ""
+
+    def say(self, request: HttpRequest) -> None:
+        """Show it with the next page or part of a page."""
+        messages.success(request, with_times(self.text, self.zone), extra_tags=self.undo)
+
+
+def done(job: CronJob, text: str, undo: str = "") -> Done:
+    """Something was done with this automation or routine; `text` follows its name."""
+    return Done(text=f"“{job.name}” {text}", zone=job.timezone, undo=undo, card=job.pk)
+
+
+def planned(job: CronJob, text: str, undo: str = "") -> Done:
+    """The same, and when it runs next."""
+    at = job.clock.next_run_at if job.enabled else None
+    coming = f" Next run: {when(at, zone_or_utc(job.timezone))}." if at else ""
+    return done(job, f"{text}{coming}", undo)
+
+
+def skipped(session_id: uuid.UUID, job: CronJob, gap: Gap) -> Done:
+    """These slots were skipped, which can be undone as long as one of them is to come."""
+    zone = zone_or_utc(job.timezone)
+    undo = (
+        f"{reverse('unskip', args=[session_id, job.pk])}?{urlencode({'since': gap.slots_from.isoformat()})}"
+    )
+    if gap.slots_from == gap.slots_to:
+        text = f"The run of “{job.name}” at {when(gap.slots_from, zone)} is left out."
+    else:
+        ends = f"from {when(gap.slots_from, zone)} to {when(gap.slots_to, zone)}"
+        text = f"{gap.count or 'More than 1,000'} runs of “{job.name}” are left out, {ends}."
+    is_to_come = gap.slots_to > datetime.now(UTC)
+    return Done(text=text, zone=job.timezone, undo=undo if is_to_come else "", card=job.pk)
+
+
+def standing(job: CronJob) -> str:
+    """What `switch` takes to bring the job back to how it stands."""
+    until = paused_until(job)
+    return (until.isoformat() if until else ON) if job.enabled else OFF
+
+
+def switched(session_id: uuid.UUID, kind: str, job: CronJob, before: str) -> Done:
+    """The job was paused or resumed. `before`: how it stood; if it stands so still, there is nothing to undo."""
+    now, back = standing(job), urlencode({"to": before, "revision": job.revision})
+    undo = "" if now == before else f"{reverse('switch', args=[session_id, kind, job.pk])}?{back}"
+    if now == ON:
+        return planned(job, "runs at its usual pace again." if now == before else "runs again.", undo)
+    until = paused_until(job) if now != OFF else None
+    return done(
+        job, f"is paused until {when(until, zone_or_utc(job.timezone))}." if until else "is paused.", undo
+    )
