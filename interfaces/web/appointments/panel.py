@@ -42,10 +42,9 @@ from interfaces.web.appointments.forms import (
     ScheduleForm,
     beside_field,
     in_words,
-    local_time,
     own_settings,
 )
-from interfaces.web.appointments.moments import ClockForm, next_hour
+from interfaces.web.appointments.moments import ClockForm, local_time, next_hour
 from interfaces.web.appointments.toasts import OFF, ON, Done, done, planned, skipped, standing, switched
 from interfaces.web.conversation import can_write
 from interfaces.web.pages import (

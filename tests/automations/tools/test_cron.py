@@ -17,7 +17,7 @@ from automations.models import CronJob, JobClock, JobHealth, JobKind, JobPreflig
 from automations.models.health import SLOW_INTERVAL, SLOWED_AFTER
 from automations.tools.cron import NAMES, READS
 from automations.tools.cron_reads import at_text
-from interfaces.web.transcript import _call
+from interfaces.web.conversation_calls import shown_call
 from sessions_app.models import Agent, ConsentQuestion, Session, SessionType, Turn, TurnInput, TurnKind
 from sessions_app.models.turn_input import HookSender
 from sessions_app.queue.kinds import kind_of
@@ -83,7 +83,7 @@ def test_what_is_scheduled_already_is_shown_as_no_failure(session: Session) -> N
     with pytest.raises(ToolFailed) as refusal:
         cron(context(session), **ADD, **FIVE)
     result = {"outcome": "failed", "error_class": type(refusal.value).__name__, "output": str(refusal.value)}
-    assert _call({"name": "cron"}, result).outcome == "already"
+    assert shown_call({"name": "cron"}, result).outcome == "already"
 
 
 @pytest.mark.rule("11.2")
