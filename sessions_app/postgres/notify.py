@@ -65,6 +65,7 @@ class Publisher:
         self._ended: set[int] = set()
         self._thread: threading.Thread | None = None
         self._connection: psycopg.Connection[Any] | None = None
+        self._sending = threading.RLock()  # a connection that is closed while it sends ends the process
         self._busy = False
 
     def notify(self, channel: str, *payloads: dict[str, Any]) -> None:
@@ -115,9 +116,10 @@ class Publisher:
             self._changed.wait_for(lambda: not (self._plain or self._live or self._busy), timeout)
 
     def close(self) -> None:
-        """Close the connection; the next message opens another."""
-        if self._connection is not None:
-            self._connection.close()
+        """Close the connection once it has sent; the next message opens another."""
+        with self._sending:
+            if self._connection is not None:
+                self._connection.close()
 
     def _wake(self) -> None:
         if self._thread is None:
@@ -164,13 +166,14 @@ class Publisher:
     def _send(self, batch: Batch) -> bool:
         """Whether they were sent. If not, the next ones get another connection."""
         try:
-            if self._connection is None or self._connection.closed:
-                self._connection = connect_directly(settings.DATABASE_LOCK_URL, "rondo publish")
-            channels, payloads = zip(*batch, strict=True)
-            self._connection.execute(
-                "SELECT pg_notify(c, p) FROM unnest(%s::text[], %s::text[]) AS n(c, p)",
-                [list(channels), list(payloads)],
-            )
+            with self._sending:
+                if self._connection is None or self._connection.closed:
+                    self._connection = connect_directly(settings.DATABASE_LOCK_URL, "rondo publish")
+                channels, payloads = zip(*batch, strict=True)
+                self._connection.execute(
+                    "SELECT pg_notify(c, p) FROM unnest(%s::text[], %s::text[]) AS n(c, p)",
+                    [list(channels), list(payloads)],
+                )
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
             log_failure(log, "publish_failed", error, OUTAGES, dropped=len(batch))
             self.close()

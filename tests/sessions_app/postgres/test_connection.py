@@ -266,6 +266,16 @@ def test_a_running_answer_is_sent_again_when_a_process_lacks_a_part() -> None:
     publisher.close()
 
 
+def test_a_connection_is_not_closed_while_it_sends() -> None:
+    """That would end the process."""
+    publisher = Publisher()
+    with listening(OWN) as listener:
+        for number in range(10):
+            publisher.notify(OWN, {"n": number})
+            assert heard(listener) == f'{{"n": {number}}}'
+            publisher.close()
+
+
 def test_a_piece_of_an_answer_is_never_sent_twice() -> None:
     """Nobody knows whether it was sent before the connection ended, and readers would show it twice."""
     publisher = Publisher()
