@@ -197,7 +197,7 @@ def test_a_moving_picture_of_the_first_minute(visitor: Visitor) -> None:
     for number in (1, 2):
         expect(page.locator(".strip a[aria-label^=ran]")).to_have_count(number, timeout=40_000)
         take_frame(2_500)
-    page.get_by_role("button", name="Pause").click()
+    page.locator("#panel").get_by_role("button", name="Pause").click()
     expect(page.locator(".appointment.paused")).to_be_visible()
     page.mouse.move(0, 0)
     take_frame(2_500)
