@@ -218,9 +218,8 @@ def test_hooks_are_switched_and_waiting_messages_cancelled(
     ScheduledMessage.objects.mark_taken([taken.pk])
     said = act(staff, "cancel", waits, taken).content.decode()
     assert f"Scheduled message {waits.pk} is cancelled." in said
-    assert (
-        f"Scheduled message {taken.pk}: The message is being sent and cannot be cancelled any more." in said
-    )
+    reason = "The message is being sent and cannot be cancelled any more."
+    assert f"Scheduled message {taken.pk}: {reason}" in said
     left = [ScheduledMessage.objects.get(pk=row.pk).status for row in (waits, taken)]
     assert left == ["cancelled", "pending"]
 

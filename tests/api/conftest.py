@@ -42,6 +42,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         outcome.get_result().sections.append(("processes", site.fleet.logs()))
 
 
+def dashed(headers: dict[str, str]) -> dict[str, str]:
+    """Headers that were given as keywords."""
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
 @dataclass(kw_only=True)
 class Caller:
     """Someone with a token; talks JSON to the application in this process."""
@@ -52,9 +57,7 @@ class Caller:
 
     def __call__(self, method: str, path: str, data: Any = None, **headers: str) -> Any:
         """`headers` as keywords: If_Match="..."."""
-        named = {"Authorization": f"Token {self.token}"} | {
-            k.replace("_", "-"): v for k, v in headers.items()
-        }
+        named = {"Authorization": f"Token {self.token}"} | dashed(headers)
         return self.client.generic(
             method,
             path,
@@ -237,8 +240,7 @@ class Window:
         return f"/api/sessions/{self.session}"
 
     def send(self, content: str, **headers: str) -> httpx2.Response:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.http.post(f"{self.address}/messages/", json={"content": content}, headers=named)
+        return self.http.post(f"{self.address}/messages/", json={"content": content}, headers=dashed(headers))
 
     def turn(self, content: str) -> Any:
         """Send and wait for the end."""
@@ -249,13 +251,9 @@ class Window:
     @contextmanager
     def stream(self, address: str = "", **headers: str) -> Iterator[Stream]:
         """The session's events, or those at another address, read by a thread of their own."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = dashed(headers) | {"Authorization": f"Token {self.token}"}
         connection = HTTPConnection(self.site.url.removeprefix("http://"), timeout=60)
-        connection.request(
-            "GET",
-            f"{address or self.address}/events/",
-            headers=named | {"Authorization": f"Token {self.token}"},
-        )
+        connection.request("GET", f"{address or self.address}/events/", headers=named)
         plug = connection.sock
         stream = Stream(response=connection.getresponse())
         assert stream.response.status == 200, stream.response.read()
@@ -286,11 +284,8 @@ class Stream:
         return [event for event in self.events if event["type"] == kind]
 
     def wait_for_end(self, turn: int, seconds: float = 20) -> None:
-        until(
-            lambda: any(e["content"]["turn"] == turn for e in self.of("turn_end")),
-            seconds,
-            f"turn {turn} ends",
-        )
+        what = f"turn {turn} ends"
+        until(lambda: any(e["content"]["turn"] == turn for e in self.of("turn_end")), seconds, what)
 
     def _read(self) -> None:
         block: dict[str, str] = {}

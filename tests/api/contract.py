@@ -41,9 +41,8 @@ def _operations(schema: Any) -> Iterator[str]:
 
 def _fields(schema: Any) -> Iterator[str]:
     for name, shape in schema["components"]["schemas"].items():
-        yield from (
-            f"{name} may be {value}" for value in shape.get("enum", ()) if not name.startswith("Problem")
-        )
+        words = () if name.startswith("Problem") else shape.get("enum", ())
+        yield from (f"{name} may be {value}" for value in words)
         for field, kind in shape.get("properties", {}).items():
             yield f"{name}.{field}: {_kind(kind)}"
 

@@ -145,8 +145,6 @@ def _of_account(caller: Caller, secret: str) -> dict[str, Any]:
 
 def belongings(words: set[bytes]) -> list[str]:
     """Every row that has one of these words, to the letter."""
-    rows = (
-        serializers.serialize("jsonl", model._default_manager.order_by("pk")) for model in apps.get_models()
-    )
-    lines = [line for each in rows for line in each.splitlines()]
+    tables = (model._default_manager.order_by("pk") for model in apps.get_models())
+    lines = [line for rows in tables for line in serializers.serialize("jsonl", rows).splitlines()]
     return [line for line in lines if any(word.decode() in line for word in words)]

@@ -193,9 +193,8 @@ def test_consent_is_an_interrupt_that_names_the_call(thread: Thread, approved: b
     [interrupt] = thread.run("erase the disk")[-1].outcome.interrupts
     [call] = interrupt.metadata["rondo"]["calls"]
     assert (call["name"], call["arguments"]) == ("erase", {"name": name})
-    thread.site.model.answer_with(
-        asked if approved else ModelReply(text="As you like."), ModelReply(text="Done.")
-    )
+    again = asked if approved else ModelReply(text="As you like.")
+    thread.site.model.answer_with(again, ModelReply(text="Done."))
     events = thread.post(thread.resume(interrupt.id, {"approved": approved}))
     thread.site.model.forget_script()
     assert events[-1].outcome.type == "success"

@@ -136,14 +136,9 @@ BAD: list[tuple[tuple[str, ...], str, list[dict[str, Any]]]] = [  # fields that 
 
 def rows() -> dict[str, list[Any]]:
     """What is in each of our tables; requests and errors are counted whatever becomes of them."""
-    ours = [
-        model for app in ("sessions_app", "automations") for model in apps.get_app_config(app).get_models()
-    ]
-    return {
-        model.__name__: list(model._default_manager.order_by("pk").values())
-        for model in ours
-        if model not in {Allowance, Counter}
-    }
+    ours = (apps.get_app_config(name).get_models() for name in ("sessions_app", "automations"))
+    kept = {model for models in ours for model in models} - {Allowance, Counter}
+    return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in kept}
 
 
 @pytest.fixture
@@ -234,13 +229,8 @@ def test_a_body_that_is_no_object_is_told_so(ada: Caller, session: str) -> None:
 
 
 def test_read_only_and_unknown_fields_get_different_errors(ada: Caller, session: str) -> None:
-    agent, known = "/api/agents/demo/", "This field cannot be changed."
-    for address, name in (
-        (agent, "name"),
-        (agent, "revision"),
-        (f"/api/sessions/{session}/", "key"),
-        (f"/api/sessions/{session}/", "state"),
-    ):
+    agent, at, known = "/api/agents/demo/", f"/api/sessions/{session}/", "This field cannot be changed."
+    for address, name in ((agent, "name"), (agent, "revision"), (at, "key"), (at, "state")):
         found = problem(ada.patch(address, {name: "x", "odd": 1}), 400, "bad_input")
         assert found["errors"] == {name: [known], "odd": ["This field is not known."]}
     document = ada.put(f"{agent}documents/USER.md/", {"content": "x", "revision": 1})
@@ -295,9 +285,8 @@ def test_a_bad_idempotency_key(ada: Caller, session: str) -> None:
     for key in ("", "x" * 201, "a\tb"):
         refused = ada.post(f"/api/sessions/{session}/messages/", {"content": "a"}, Idempotency_Key=key)
         problem(refused, 400, "bad_idempotency_key")
-        problem(
-            ada.post("/api/sessions/", {"agent": "demo"}, Idempotency_Key=key), 400, "bad_idempotency_key"
-        )
+        refused = ada.post("/api/sessions/", {"agent": "demo"}, Idempotency_Key=key)
+        problem(refused, 400, "bad_idempotency_key")
 
 
 def test_addresses_methods_and_types_that_are_not_there(ada: Caller, session: str) -> None:

@@ -44,10 +44,8 @@ BODIES: dict[str, bytes] = {  # whatever the address
 
 def test_a_body_of_no_shape_costs_little(ada: Caller) -> None:
     address = f"/api/sessions/{ada.session()}/memory/"
-    wrong = [
-        each for name, body in BODIES.items() for each in faults(name, partial(ada.patch, address, body))
-    ]
-    assert not wrong, "\n".join(wrong)
+    wrong = [faults(name, partial(ada.patch, address, body)) for name, body in BODIES.items()]
+    assert not any(wrong), wrong
 
 
 @pytest.mark.full
@@ -59,21 +57,18 @@ def test_an_expensive_heartbeat_document_is_cheap_to_write_and_read(ada: Caller)
         wrong += faults("GET", partial(ada.get, address))
         assert not wrong
 
+    def block(tasks: list[Any]) -> str:
+        return f"```json\n{json.dumps({'tasks': tasks})}\n```"
+
     for_each(
         {
             "breaks": "\n" * 199_999,
             "fences": "```json\n```\n" * 80_000,
             "fences that stay open": "````json\n```\n" * 15_000,
-            "objects": "```json\n" + json.dumps({"tasks": [{}] * 200_000}) + "\n```",
-            "unknown fields": "```json\n"
-            + json.dumps({"tasks": [{f"titl{n}": 0 for n in range(20_000)}]})
-            + "\n```",
-            "tasks": "```json\n"
-            + json.dumps({"tasks": [{"title": f"t{n}"} for n in range(1_000)]})
-            + "\n```",
-            "the same task": "```json\n"
-            + json.dumps({"tasks": [{"title": "t", "id": "a"}] * 1_000})
-            + "\n```",
+            "objects": block([{}] * 200_000),
+            "unknown fields": block([{f"titl{n}": 0 for n in range(20_000)}]),
+            "tasks": block([{"title": f"t{n}"} for n in range(1_000)]),
+            "the same task": block([{"title": "t", "id": "a"}] * 1_000),
             "a deep block": "```json\n" + "[" * 100_000 + "\n```",
         }.items(),
         check,
@@ -102,9 +97,8 @@ def test_a_list_tells_of_its_first_errors_alone(ada: Caller) -> None:
     address = f"/api/sessions/{ada.session()}/memory/"
     told = problem(ada.patch(address, {"open_loops": [1] * 900}), 400, "bad_input")
     assert list(told["errors"]) == [f"open_loops.{number}" for number in range(MOST_ERRORS)]
-    both = problem(
-        ada.patch(address, {"open_loops": [1] * 900, "important_facts": [1] * 900}), 400, "bad_input"
-    )
+    given = {"open_loops": [1] * 900, "important_facts": [1] * 900}
+    both = problem(ada.patch(address, given), 400, "bad_input")
     assert len(both["errors"]) == MOST_ERRORS
     assert both["detail"].endswith("(20 more fields are not shown.)")
     long = problem(ada.patch(address, {"open_loops": [1] * 1_001}), 400, "bad_input")
@@ -112,14 +106,11 @@ def test_a_list_tells_of_its_first_errors_alone(ada: Caller) -> None:
 
 
 def test_unknown_fields_are_told_of_in_part_and_counted(ada: Caller) -> None:
-    told = problem(ada.patch("/api/agents/demo/", {f"k{n:04}": 0 for n in range(5_000)}), 400, "bad_input")[
-        "errors"
-    ]
-    assert list(told) == [*(f"k{n:04}" for n in range(MOST_ERRORS))]
-    told = problem(ada.patch("/api/agents/demo/", {"heartbeat": {"k" * 100_000: 0}}), 400, "bad_input")[
-        "errors"
-    ]
-    assert told == {f"heartbeat.{'k' * 60}": ["This field is not known."]}
+    unknown = {f"k{n:04}": 0 for n in range(5_000)}
+    told = problem(ada.patch("/api/agents/demo/", unknown), 400, "bad_input")
+    assert list(told["errors"]) == [*(f"k{n:04}" for n in range(MOST_ERRORS))]
+    told = problem(ada.patch("/api/agents/demo/", {"heartbeat": {"k" * 100_000: 0}}), 400, "bad_input")
+    assert told["errors"] == {f"heartbeat.{'k' * 60}": ["This field is not known."]}
 
 
 def test_an_error_shows_a_part_of_what_was_sent(ada: Caller) -> None:
@@ -187,10 +178,8 @@ def test_an_endless_line_of_memory_md_is_read_quickly() -> None:
 
 def test_pages_of_long_messages_are_short_and_link_both_ways(ada: Caller) -> None:
     session = ada.session()
-    Message.objects.bulk_create(
-        Message(session_id=session, seq=seq, role="user", content="x" * (LONGEST_MESSAGE - 1_000))
-        for seq in range(1, 36)
-    )
+    long: dict[str, Any] = {"session_id": session, "role": "user", "content": "x" * (LONGEST_MESSAGE - 1_000)}
+    Message.objects.bulk_create(Message(seq=seq, **long) for seq in range(1, 36))
     Session.objects.filter(pk=session).update(last_seq=35)
     address: str | None = f"/api/sessions/{session}/messages/?page_size=200"
     before: str | None = None

@@ -173,13 +173,9 @@ def test_a_key_is_kept_for_a_day(ada: Caller) -> None:
 
 
 def test_a_person_cannot_take_the_key_of_an_automations_slot(ada: Caller) -> None:
-    session = ada.session()
-    key = "run:abc:1000:1"
-    ada.post(f"/api/sessions/{session}/messages/", {"content": "a"}, Idempotency_Key=key)
+    path, key = f"/api/sessions/{ada.session()}/messages/", "run:abc:1000:1"
+    ada.post(path, {"content": "a"}, Idempotency_Key=key)
     assert not Turn.objects.filter(idempotency_key=key).exists()
     longest = "x" * 200
-    one, two = (
-        ada.post(f"/api/sessions/{session}/messages/", {"content": "b"}, Idempotency_Key=longest).json()["id"]
-        for _ in range(2)
-    )
-    assert one == two
+    one, two = (ada.post(path, {"content": "b"}, Idempotency_Key=longest).json() for _ in range(2))
+    assert one["id"] == two["id"]

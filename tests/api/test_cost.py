@@ -84,18 +84,15 @@ def dear_bodies(schema: Any, shape: Any) -> Iterator[tuple[str, bytes]]:
     needed = {name: sound(schema, name, properties[name]) for name in shape.get("required", [])}
     for worst, make in WORST.items():
         share = max(1, len(properties))
-        full = {
-            name: make((LONGEST_BODY - ROOM) // share, (MOST_VALUES - ROOM) // share) for name in properties
-        }
+        most = (LONGEST_BODY - ROOM) // share, (MOST_VALUES - ROOM) // share
+        full = {name: make(*most) for name in properties}
         yield f"all of {worst}", json.dumps(full).encode()
         for name in properties if worst in ALONE else ():
             whole = make(LONGEST_BODY - ROOM, MOST_VALUES - ROOM)
             yield f"{name} of {worst}", json.dumps(needed | {name: whole}, ensure_ascii=False).encode()
             for part in PARTS.get(name, {}):
-                yield (
-                    f"{name}.{part} of {worst}",
-                    json.dumps(needed | {name: PARTS[name] | {part: whole}}).encode(),
-                )
+                body = needed | {name: PARTS[name] | {part: whole}}
+                yield f"{name}.{part} of {worst}", json.dumps(body).encode()
     yield "many keys", json.dumps(needed | many_keys(LONGEST_BODY, MOST_VALUES - ROOM)).encode()
     yield "long keys", json.dumps(needed | long_keys(LONGEST_BODY - ROOM, 0)).encode()
 

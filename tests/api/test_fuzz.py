@@ -189,10 +189,8 @@ class World:
 def covering(schema: Any, operation: Any) -> Iterator[Any]:
     """The boundaries of each value in turn, inside and outside; methods that are not there."""
     generation = schema.config.generation_for(operation=operation)
-    modes = list(GenerationMode)
-    found: Iterator[Any] = schema.iter_coverage_cases(
-        operation, generation_modes=modes, generation_config=generation
-    )
+    asked: dict[str, Any] = {"generation_modes": list(GenerationMode), "generation_config": generation}
+    found: Iterator[Any] = schema.iter_coverage_cases(operation, **asked)
     return found
 
 
@@ -240,9 +238,8 @@ def ask(world: World, case: Any, caller: Inhabitant | None) -> Any:
     """Send it, and hold the answer against the schema."""
     if case.path.endswith("/events/") and not case.query.get("last_event_id"):
         case.headers.pop("Last-Event-ID", None)
-        case.query["last_event_id"] = (
-            "0-0"  # a stream of what was; the end of one of what will be is waited for
-        )
+        # a stream of what was; the end of one of what will be is waited for
+        case.query["last_event_id"] = "0-0"
     if "wait" in str(case.headers.get("Prefer")):
         case.headers["Prefer"] = "wait=1"
     if case.method.upper() in BODILESS:
@@ -278,11 +275,8 @@ def is_right(case: Any, where: ParameterLocation) -> bool:
 
 
 def assert_problem(case: Any, response: Any) -> None:
-    if (
-        response.status_code == 409
-        and case.method == "DELETE"
-        and "blocked_by_automations" in response.json()
-    ):
+    is_delete = case.method == "DELETE" and response.status_code == 409
+    if is_delete and "blocked_by_automations" in response.json():
         return
     assert response.headers["content-type"] == ["application/problem+json"], response.content
     body = response.json()

@@ -100,9 +100,8 @@ def accepted(response: Any) -> Turn:
 def test_a_message_becomes_a_turn_that_says_whence_it_came(ada: Caller, ci: Poster, session: str) -> None:
     turn = accepted(ci({"content": "build 7 failed", "sender": "builder"}))
     assert (str(turn.session_id), turn.kind, turn.on_busy) == (session, "message", "enqueue")
-    assert turn.input.message == {
-        "via": {"hook": ci.id, "name": "CI", "sender": "builder", "as_person": False}
-    }
+    via = {"hook": ci.id, "name": "CI", "sender": "builder", "as_person": False}
+    assert turn.input.message == {"via": via}
     row = Session.objects.get(pk=session)
     assert turn.input.route == {"channel": "web", "chat_id": row.chat_id, "meta": {}}
     assert accepted(hook(ada)()).session.type == "primary", "a hook without a session"
@@ -131,9 +130,8 @@ def test_an_id_belongs_to_its_hook(ada: Caller, ci: Poster, session: str) -> Non
     longest = "x" * LONGEST_ID
     turns = {accepted(poster(Webhook_Id=longest)).pk for poster in (ci, hook(ada, session=session), ci)}
     assert len(turns) == 2
-    by_person = ada.post(
-        f"/api/sessions/{session}/messages/", {"content": "hello"}, Idempotency_Key=f"hook:{ci.id}:one"
-    )
+    key = f"hook:{ci.id}:one"
+    by_person = ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}, Idempotency_Key=key)
     assert accepted(ci()).pk != by_person.json()["id"]
 
 
@@ -382,19 +380,16 @@ def test_a_poster_may_read_nothing(ada: Caller, ci: Poster) -> None:
 
 
 def test_hooks_are_made_shown_changed_and_deleted(ada: Caller, session: str) -> None:
-    answer = ada.post(
-        "/api/agents/demo/hooks/", {"name": "CI", "session": session, "signed": True} | ELSEWHERE
-    )
+    given = {"name": "CI", "session": session, "signed": True} | ELSEWHERE
+    answer = ada.post("/api/agents/demo/hooks/", given)
     shown = made(answer)
     token = shown.pop("token")
     assert (len(token), token[:4]) == (47, "rin_")
     address = f"/api/hooks/{shown['id']}/"
     assert answer.headers["Location"] == address
     assert answer.headers["Cache-Control"] == "no-store"
-    given = {"session": session, "name": "CI", "channel": "webhook", "address": PLACE, "signed": True}
-    assert (
-        given | {"as_person": False, "allow_tools": [], "enabled": True, "revision": 1}
-    ).items() <= shown.items()
+    defaults = {"as_person": False, "allow_tools": [], "enabled": True, "revision": 1}
+    assert (given | defaults).items() <= shown.items()
     assert ada.get(address).headers["ETag"] == answer.headers["ETag"]
     assert [each["id"] for each in ada.get("/api/agents/demo/hooks/").json()["results"]] == [shown["id"]]
     changes = {"name": "builds", "channel": "", "address": "", "signed": False}
@@ -435,9 +430,8 @@ def test_a_hook_leads_into_a_conversation_of_its_agent(ada: Caller, bob: Caller)
         agent_id=agent_id, owner=ada.user, key="heartbeat:other", type="heartbeat", channel="heartbeat"
     )
     given = {"name": "x", "session": str(inner.pk)}
-    assert problem(ada.post("/api/agents/other/hooks/", given), 400, "internal_session")["errors"].keys() == {
-        "session"
-    }
+    refused = problem(ada.post("/api/agents/other/hooks/", given), 400, "internal_session")
+    assert refused["errors"].keys() == {"session"}
     problem(ada.patch(f"/api/hooks/{hook(ada).id}/", {"session": str(inner.pk)}), 400, "bad_input")
 
 
@@ -462,15 +456,14 @@ def test_a_new_token_takes_the_old_ones_place(ada: Caller, ci: Poster) -> None:
 
 
 def test_a_hook_is_created_once_and_its_token_not_stored(ada: Caller) -> None:
-    first, again = (
-        ada.post("/api/agents/demo/hooks/", {"name": "CI"}, Idempotency_Key="one") for _ in range(2)
-    )
+    asked = "/api/agents/demo/hooks/", {"name": "CI"}
+    first, again = (ada.post(*asked, Idempotency_Key="one") for _ in range(2))
     assert again.json() == made(first)
     assert again.headers["ETag"] == first.headers["ETag"]
     assert Hook.objects.count() == 1
     assert first.json()["token"] not in IdempotencyKey.objects.get().body
     ada.delete(first.headers["Location"])
-    problem(ada.post("/api/agents/demo/hooks/", {"name": "CI"}, Idempotency_Key="one"), 404, "not_found")
+    problem(ada.post(*asked, Idempotency_Key="one"), 404, "not_found")
 
 
 def test_the_token_is_stored_logged_and_shown_nowhere(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -78,9 +79,7 @@ def test_a_body_that_is_compressed_is_refused_as_such(window: Window) -> None:
 def test_thirty_who_wait_leave_room_for_others(window: Window) -> None:
     """The web process has four database connections; who waits holds none of them."""
     sessions = [window.http.post("/api/sessions/", json={"agent": "demo"}).json()["id"] for _ in range(30)]
-    windows = [
-        Window(site=window.site, token=window.token, session=each, http=window.http) for each in sessions
-    ]
+    windows = [replace(window, session=each) for each in sessions]
     with ThreadPoolExecutor(30) as pool:
         waiting = [pool.submit(each.send, "[[hold:all]] x", Prefer="wait=20") for each in windows]
         until(lambda: window.site.metric("rondo_event_subscribers") == 30, 20)
@@ -225,10 +224,8 @@ def test_every_response_has_an_id_of_its_own(window: Window) -> None:
 
 
 def test_what_is_no_request_is_refused_with_an_id(site: Site) -> None:
-    for lines in (
-        [b"this is not HTTP"],
-        [b"GET / HTTP/1.1", b"Host: localhost", b"X-Long: " + b"x" * 20_000],
-    ):
+    long = b"X-Long: " + b"x" * 20_000
+    for lines in ([b"this is not HTTP"], [b"GET / HTTP/1.1", b"Host: localhost", long]):
         answer = raw(site, *lines)
         assert answer.startswith(b"HTTP/1.1 400 ")
         assert b"\r\nX-Request-Id: req_" in answer
@@ -355,10 +352,8 @@ def test_other_origins_are_refused_and_all_without_the_setting(open_to_app: str,
         headers = {"Origin": origin, "Authorization": f"Token {window.token}"}
         assert allowed(httpx2.get(f"{open_to_app}/api/agents/", headers=headers)) is None
 
-    for_each(
-        ["https://other.example", "http://app.example", "https://app.example.evil.example", "null", "*"],
-        check,
-    )
+    others = ["https://other.example", "http://app.example", f"{APP}.evil.example", "null", "*"]
+    for_each(others, check)
 
 
 def test_pages_have_no_cors(open_to_app: str) -> None:
@@ -373,10 +368,7 @@ def test_its_scripts_may_use_the_mcp_server(open_to_app: str, window: Window) ->
     """It refuses the pages of all other sites."""
     headers = {"Authorization": f"Bearer {window.token}", "Accept": "application/json, text/event-stream"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-    statuses = [
-        httpx2.post(
-            f"{open_to_app}/mcp", json=body, headers=headers | {"Origin": origin}, timeout=60
-        ).status_code
-        for origin in (APP, "https://other.example")
-    ]
-    assert statuses == [200, 403]
+    for origin, status in ((APP, 200), ("https://other.example", 403)):
+        asked = headers | {"Origin": origin}
+        answer = httpx2.post(f"{open_to_app}/mcp", json=body, headers=asked, timeout=60)
+        assert answer.status_code == status

@@ -39,9 +39,9 @@ def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "POLL", 0.2)
 
 
-def write(session: Any, count: int = 1, turn: int = 1) -> list[int]:
-    of = {"agent_id": session.agent_id, "session": session, "turn_id": turn, "type": EventType.STATUS}
-    made = Event.objects.bulk_create(Event(**of, content={"n": number}) for number in range(count))
+def write(session: Any, count: int = 1, **fields: Any) -> list[int]:
+    of = {"agent_id": session.agent_id, "session": session, "turn_id": 1, "type": EventType.STATUS} | fields
+    made = Event.objects.bulk_create(Event(**({"content": {"n": n}} | of)) for n in range(count))
     return [event.pk for event in made]
 
 
@@ -112,9 +112,7 @@ def test_a_reader_who_does_not_read_is_dropped_alone(hub: Hub, person: Person) -
 
 def big(session: Any, count: int) -> list[int]:
     text = "\N{SNOWMAN}" * 100_000  # 300 kB each
-    of = {"agent_id": session.agent_id, "session": session, "type": EventType.TURN_QUEUED}
-    made = Event.objects.bulk_create(Event(**of, content={"text": text}) for _ in range(count))
-    return [event.pk for event in made]
+    return write(session, count, type=EventType.TURN_QUEUED, content={"text": text})
 
 
 def test_a_page_is_cut_by_size_without_missing_events(hub: Hub, person: Person) -> None:
@@ -348,11 +346,7 @@ def test_a_quiet_stream_says_that_it_is_alive_despite_looks_without_news(
 
 def tell_all(session: Session, count: int = 1) -> list[int]:
     """Status for every window of the agent, of this session."""
-    made = Event.objects.bulk_create(
-        Event(agent_id=session.agent_id, session=session, scope=Scope.AGENT, type=EventType.STATUS)
-        for _ in range(count)
-    )
-    return [event.pk for event in made]
+    return write(session, count, scope=Scope.AGENT)
 
 
 @pytest.mark.rule("9.1")

@@ -46,6 +46,11 @@ def pages(caller: Caller, address: str, way: str = "next") -> Iterator[Any]:
         page = caller.get(page[way]).json()
 
 
+def walked(caller: Caller, address: str) -> list[Any]:
+    """The rows of all pages."""
+    return [row for page in pages(caller, address) for row in page["results"]]
+
+
 def turn(session: str, minute: int = 0, **fields: Any) -> int:
     given = {"kind": TurnKind.MESSAGE, "lane": Lane.PEOPLE, "content": "Hello"} | fields
     return Turn.objects.create(session_id=session, queued_at=NOON + timedelta(minutes=minute), **given).pk
@@ -193,21 +198,15 @@ def test_sessions_and_their_turns_are_filtered_by_state(ada: Caller) -> None:
     done, waits = turn(active, 1, state="failed", finished_at=NOON), turn(active, 2)
     Session.objects.filter(pk=archived).update(state="archived")
     only = "type=sub&state"
-    for state, expected in (
-        ("idle", [idle]),
-        ("active", [active]),
-        ("archived", [archived]),
-        ("deleting", []),
-    ):
-        assert found(ada, f"/api/sessions/?{only}={state}") == expected
+    for state, ids in {"idle": [idle], "active": [active], "archived": [archived], "deleting": []}.items():
+        assert found(ada, f"/api/sessions/?{only}={state}") == ids
         listed = ada.get(f"/api/sessions/?{only}={state}").json()["results"]
         assert {each["state"] for each in listed} <= {state}
     address = f"/api/sessions/{active}/turns/"
     assert found(ada, f"{address}?state=queued") == [waits]
     assert found(ada, f"{address}?state=failed") == [done]
-    Agent.objects.filter(owner=ada.user).update(
-        unified_session=True
-    )  # the thread shows its own open turns beside
+    # the thread shows its own open turns beside
+    Agent.objects.filter(owner=ada.user).update(unified_session=True)
     assert found(ada, f"{address}?state=queued") == [waits]
     assert found(ada, f"{address}?state=failed") == []
 
@@ -219,10 +218,8 @@ def test_a_history_is_read_from_its_end_and_searched(ada: Caller) -> None:
     Session.objects.filter(pk=session).update(last_seq=3)
     address = f"/api/sessions/{session}/messages/"
     assert found(ada, address, "seq") == found(ada, f"{address}?order=asc", "seq") == [1, 2, 3]
-    newest = [
-        each["seq"] for page in pages(ada, f"{address}?order=desc&page_size=2") for each in page["results"]
-    ]
-    assert newest == [3, 2, 1]
+    newest = walked(ada, f"{address}?order=desc&page_size=2")
+    assert [each["seq"] for each in newest] == [3, 2, 1]
     assert found(ada, f"{address}?search=message+2", "seq") == [2]
     Agent.objects.filter(owner=ada.user).update(unified_session=True)  # the thread shows the primary session
     Message.objects.filter(session_id=session, seq=3).update(shown_after_seq=0)
@@ -277,10 +274,7 @@ def test_every_list_takes_both_orders(ada: Caller, schema: Any) -> None:
         if "order" not in {each["name"] for each in operation["parameters"]}:
             continue
         address = path.format(**ids)
-        one, other = (
-            [row for page in pages(ada, f"{address}?page_size=2&order={order}") for row in page["results"]]
-            for order in ("asc", "desc")
-        )
+        one, other = (walked(ada, f"{address}?page_size=2&order={order}") for order in ("asc", "desc"))
         assert len(one) >= ROWS, address
         assert one == other[::-1], address
         assert ada.get(address).json()["results"] in (one, other)

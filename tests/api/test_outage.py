@@ -97,9 +97,8 @@ def test_a_stopped_database_gives_503_everywhere_until_it_returns(shaky: Shaky, 
     with ThreadPoolExecutor(8) as pool:
         post = pool.submit(timed, lambda: shaky.say("meanwhile", "second"))
         read = pool.submit(timed, lambda: shaky.http.get("/api/sessions/"))
-        page = pool.submit(
-            timed, lambda: httpx2.get(f"{shaky.http.base_url}/admin/", cookies=cookies, timeout=30)
-        )
+        admin = f"{shaky.http.base_url}/admin/"
+        page = pool.submit(timed, lambda: httpx2.get(admin, cookies=cookies, timeout=30))
         ready = [pool.submit(timed, lambda: shaky.http.get("/readyz")) for _ in range(3)]
         seen = [each.result() for each in (post, read, page)]
         looks = [each.result() for each in ready]
@@ -151,10 +150,8 @@ def test_an_exhausted_pool_is_503_and_readyz_says_so_soon(shaky: Shaky) -> None:
 
 
 def _waiting_for_locks() -> int:
-    locks = (
-        "SELECT DISTINCT pid FROM pg_locks WHERE NOT granted AND relation = 'sessions_app_agent'::regclass"
-    )
-    return len(selected(locks))
+    where = "NOT granted AND relation = 'sessions_app_agent'::regclass"
+    return len(selected(f"SELECT DISTINCT pid FROM pg_locks WHERE {where}"))
 
 
 @pytest.mark.full
@@ -175,10 +172,8 @@ def test_a_stopped_broker_is_reported_quickly_and_delays_no_message(shaky: Shaky
 def test_a_client_waiting_when_the_database_stops_still_gets_202(shaky: Shaky) -> None:
     shaky.say("before", "first")
     with ThreadPoolExecutor(1) as pool:
-        asked = {"Idempotency-Key": "w", "Prefer": "wait=3"}
-        sent = pool.submit(
-            timed, lambda: shaky.http.post(shaky.messages, json={"content": "x"}, headers=asked)
-        )
+        asked: Any = {"json": {"content": "x"}, "headers": {"Idempotency-Key": "w", "Prefer": "wait=3"}}
+        sent = pool.submit(timed, lambda: shaky.http.post(shaky.messages, **asked))
         until(lambda: "rondo_event_subscribers 1.0" in shaky.http.get("/metrics").text, what="it waits")
         shaky.database.stop()
         answer, seconds = sent.result()

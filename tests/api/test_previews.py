@@ -25,9 +25,8 @@ def says(session: str, *entries: tuple[str, str] | tuple[str, str, dict[str, Any
     """Append (role, content, metadata) to a history."""
     row = Session.objects.get(pk=session)
     for seq, (role, content, *metadata) in enumerate(entries, row.last_seq + 1):
-        Message.objects.create(
-            session=row, seq=seq, role=role, content=content, metadata=metadata[0] if metadata else {}
-        )
+        about = metadata[0] if metadata else {}
+        Message.objects.create(session=row, seq=seq, role=role, content=content, metadata=about)
     row.last_seq += len(entries)
     row.save()
 
@@ -73,9 +72,8 @@ def test_a_preview_reads_only_the_end_of_a_long_history(ada: Caller) -> None:
 
 def test_a_preview_is_of_the_history_that_a_thread_shows(ada: Caller) -> None:
     thread = ada.session()
-    says(
-        ada.get("/api/agents/demo/").json()["primary_session"], ("user", "one"), ("assistant", "said to all")
-    )
+    primary = ada.get("/api/agents/demo/").json()["primary_session"]
+    says(primary, ("user", "one"), ("assistant", "said to all"))
     says(thread, ("user", "said here"))
     assert preview(ada, thread) == "said here"
     ada.patch("/api/agents/demo/", {"unified_session": True})

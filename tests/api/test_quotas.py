@@ -108,10 +108,8 @@ def test_a_user_who_has_stored_too_much_sends_no_more(
     said = problem(caller(person).post(messages, {"content": "x"}), 409, "storage_full")
     assert "1 MB" in said["detail"]
     receive(other.pk, MessageInput(content="of another user"))
-    jobs = [
-        create_job(NewJob(session_id=each.pk, message="look", schedule=HOURLY))
-        for each in (person.session(), other)
-    ]
+    sessions = person.session(), other
+    jobs = [create_job(NewJob(session_id=each.pk, message="look", schedule=HOURLY)) for each in sessions]
     JobClock.objects.filter(job__in=jobs).update(next_run_at=Now())
     fire_due_jobs(10)
     runs = {run.job_id: (run.state, run.reason) for run in RunRecord.objects.all()}

@@ -16,15 +16,12 @@ pytestmark = pytest.mark.django_db
 
 
 def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
-    response = ada.post(
-        "/api/agents/", {"name": "second", "timezone": "Asia/Shanghai", "policy": {"max_attempts": 1}}
-    )
-    assert response.status_code == 201
-    agent = response.json()
+    asked = {"name": "second", "timezone": "Asia/Shanghai", "policy": {"max_attempts": 1}}
+    response = ada.post("/api/agents/", asked)
+    agent = made(response)
     primary = Session.objects.get(agent__name="second")
-    made_so = {"name": "second", "timezone": "Asia/Shanghai", "policy": {"max_attempts": 1}, "revision": 0}
     defaults = {"model": "offline", "engine": "chat", "unified_session": False, "routine_limit": 20}
-    assert (made_so | defaults | {"primary_session": str(primary.pk)}).items() <= agent.items()
+    assert (asked | defaults | {"revision": 0, "primary_session": str(primary.pk)}).items() <= agent.items()
     assert primary.type == "primary"
     assert response.headers["Location"] == "/api/agents/second/"
     again = ada.get("/api/agents/second/")
@@ -35,10 +32,8 @@ def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
 
 def test_a_patch_merges_heartbeat_and_policy(ada: Caller) -> None:
     ada.patch("/api/agents/demo/", {"policy": {"max_attempts": 2, "timeout_seconds": 30}})
-    changed = ada.patch(
-        "/api/agents/demo/",
-        {"heartbeat": {"active_hours": [22, 6]}, "policy": {"max_attempts": None, "max_tool_calls": 3}},
-    ).json()
+    changes = {"heartbeat": {"active_hours": [22, 6]}, "policy": {"max_attempts": None, "max_tool_calls": 3}}
+    changed = ada.patch("/api/agents/demo/", changes).json()
     beat = {"enabled": False, "interval_seconds": 1800, "active_hours": [22, 6], "ack_max_chars": 300}
     assert changed["heartbeat"] == beat
     assert changed["policy"] == {"timeout_seconds": 30, "max_tool_calls": 3}

@@ -26,9 +26,8 @@ def test_a_routine_is_created_with_its_defaults_and_shown(ada: Caller, bob: Call
     assert shown == ada.get(f"/api/routines/{shown['id']}/").json()
     given = {"title": "HN", "description": "Read it.", "schedule": "0 9 * * *", "timezone": "UTC"}
     defaults = {"execution_mode": "inline", "enabled": True, "source": "manual", "max_retry": 3, "attempt": 0}
-    assert (
-        given | defaults | {"state": "scheduled", "session": None, "revision": 1}
-    ).items() <= shown.items()
+    planned = {"state": "scheduled", "session": None, "revision": 1}
+    assert (given | defaults | planned).items() <= shown.items()
     assert shown["next_run_at"].endswith("T09:00:00Z")
     session = ada.session()
     assert add(ada, session=session)["session"] == session, "its home"
@@ -65,9 +64,8 @@ def test_a_routine_has_instructions_and_limits_of_its_own(ada: Caller) -> None:
     shown = add(ada, execution_mode="isolated", **own)
     assert (shown["instructions"], shown["policy"]) == ("In French.", {"max_tool_calls": 3})
     path = f"/api/routines/{shown['id']}/"
-    changed = ada.patch(
-        path, {"policy": {"max_tool_calls": None, "max_attempts": 1}, "instructions": ""}
-    ).json()
+    changes = {"policy": {"max_tool_calls": None, "max_attempts": 1}, "instructions": ""}
+    changed = ada.patch(path, changes).json()
     assert (changed["instructions"], changed["policy"]) == ("", {"max_attempts": 1})
     problem(ada.patch(path, {"task_type": "time_reminder"}), 400, "bad_task_type")
     assert add(ada, title="Tea", task_type="time_reminder", timeout_seconds=90)["execution_mode"] == "inline"

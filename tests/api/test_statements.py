@@ -26,9 +26,8 @@ def statements(caller: Caller, method: str, path: str, data: Any = None, **heade
         response = caller(method, path, data, **headers)
     assert response.status_code in {200, 202}, response.content
     sent = [query["sql"] for query in captured.captured_queries]
-    return [
-        text for text in sent if not text.startswith(("SAVEPOINT", "RELEASE SAVEPOINT", "BEGIN", "COMMIT"))
-    ]
+    delimiters = ("SAVEPOINT", "RELEASE SAVEPOINT", "BEGIN", "COMMIT")
+    return [text for text in sent if not text.startswith(delimiters)]
 
 
 def test_a_message_is_received_by_two_statements(ada: Caller) -> None:
@@ -65,17 +64,15 @@ def test_a_search_reads_the_newest_only(ada: Caller, monkeypatch: pytest.MonkeyP
 
 def test_rows_of_one_instant_are_listed_once_in_both_directions(ada: Caller) -> None:
     """More of them than a cursor may skip: a batch of automations gives all its turns one time."""
-    insert_many(
-        Turn(session_id=ada.session(), kind=TurnKind.AUTOMATION, lane=Lane.AUTO, queued_at=NOON), 1_200
-    )
+    one = Turn(session_id=ada.session(), kind=TurnKind.AUTOMATION, lane=Lane.AUTO, queued_at=NOON)
+    insert_many(one, 1_200)
     for order in ("asc", "desc"):
         walked = list(pages(ada, f"/api/turns/?page_size=200&order={order}"))
         ids = [each["id"] for page in walked for each in page["results"]]
         assert ids == sorted(set(ids), reverse=order == "desc")
         assert len(ids) == 1_200
-        back = [
-            [each["id"] for each in page["results"]] for page in pages(ada, walked[-2]["next"], "previous")
-        ]
+        earlier = pages(ada, walked[-2]["next"], "previous")
+        back = [[each["id"] for each in page["results"]] for page in earlier]
         assert [each for page in reversed(back) for each in page] == ids
 
 

@@ -131,9 +131,8 @@ def test_every_window_sees_background_status_but_only_its_own_text(window: Windo
             assert ended["content"] == {
                 "turn": turn, "background": "turn_end", "kind": "job", "state": "succeeded",
             }  # fmt: skip
-            assert {(each["session_id"], each["agent_name"]) for each in (began, ended)} == {
-                (str(job.pk), "demo")
-            }
+            named = {(each["session_id"], each["agent_name"]) for each in (began, ended)}
+            assert named == {(str(job.pk), "demo")}
         assert SECRET in json.dumps(own.events)
         assert len(own.of("turn_end")) == 1
 
@@ -152,9 +151,8 @@ def test_a_toggle_ends_the_stream_and_the_next_one_shows_the_other_session(windo
             turn = window.turn(f"unified: {on}")
             stream.wait_for_end(turn["id"])
             assert told(stream, turn["id"]) == WHOLE
-            assert {
-                each["session_id"] for each in stream.events if each["content"]["turn"] == turn["id"]
-            } == {after}
+            of_turn = [each for each in stream.events if each["content"]["turn"] == turn["id"]]
+            assert {each["session_id"] for each in of_turn} == {after}
             cursor = stream.cursor
 
 

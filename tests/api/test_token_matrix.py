@@ -57,10 +57,8 @@ CHANGES = {  # the operations that are no GET, by the scope that they need; all 
 SECRET_READS = {"GET /api/agents/{name}/signing-secret/"}  # the only reads that need `manage`
 OF_AGENT = {"name", "routine_id", "hook_id"}  # path parameters of what belongs to an agent, not to a session
 OF_ACCOUNT = {"connection"}
-HARMLESS = {
-    "If-Match": '"none"',
-    "Idempotency-Key": "matrix",
-}  # what is permitted is not done: 412, or a bad body
+# what is permitted is not done: 412, or a bad body
+HARMLESS = {"If_Match": '"none"', "Idempotency_Key": "matrix"}
 
 
 @cache
@@ -103,9 +101,7 @@ def call(caller: Caller, operation: str, place: Place) -> Any:
     values = place.ids | {"token_id": ApiToken.objects.get(name="manage").pk}
     with transaction.atomic():
         body = {"no such field": 1} if method in {"POST", "PUT", "PATCH"} else None
-        answer = caller(
-            method, path.format(**values), body, **{k.replace("-", "_"): v for k, v in HARMLESS.items()}
-        )
+        answer = caller(method, path.format(**values), body, **HARMLESS)
         answer.words = "" if answer.streaming else answer.content.decode()
         close(answer)
         transaction.set_rollback(True)
@@ -138,10 +134,8 @@ def test_an_operation_needs_its_scope(places: Places, tokens: dict[str, Caller],
         for scope, allowed in ALLOWED.items():
             answer = call(tokens[scope], operation, places.here)
             if needed not in allowed:
-                assert (answer.status_code, code(answer)) == (403, "insufficient_scope"), (
-                    scope,
-                    answer.words,
-                )
+                told = answer.status_code, code(answer)
+                assert told == (403, "insufficient_scope"), (scope, answer.words)
             elif "{token_id}" not in operation or scope == "manage":  # others see only themselves
                 assert is_served(answer), (scope, answer.status_code, answer.words)
 
@@ -254,10 +248,8 @@ def test_lists_are_filtered(places: Places, tokens: dict[str, Caller]) -> None:
     assert {places.here.session, places.beside.session} < ids("agent", "/api/sessions/", "id")
     assert places.away.session not in ids("agent", "/api/sessions/?page_size=100", "id")
     assert ids("agent", "/api/sessions/?agent=agent-away", "id") == set()
-    assert (
-        ids("session", f"/api/sessions/?key={Session.objects.get(pk=places.beside.session).key}", "id")
-        == set()
-    )
+    beside = Session.objects.get(pk=places.beside.session).key
+    assert ids("session", f"/api/sessions/?key={beside}", "id") == set()
     assert ids("agent", "/api/agents/", "name") == {places.here.agent}
     assert ids("session", "/api/agents/", "name") == set()
     assert ids("agent", "/api/connections/", "name") == ids("session", "/api/connections/", "name") == set()
@@ -277,10 +269,8 @@ def test_every_operation_declares_its_scope() -> None:
     assert len(views) > 50
     for view in views:
         for method in {"get", "post", "put", "patch", "delete"} & set(view.http_method_names):
-            assert not hasattr(view, method) or required_scope(view, method) in set(TokenScope), (
-                view,
-                method,
-            )
+            is_declared = not hasattr(view, method) or required_scope(view, method) in set(TokenScope)
+            assert is_declared, (view, method)
     for tool in TOOLS.values():
         assert (tool.scope == TokenScope.READ) == bool(tool.hints.read_only_hint), tool.name
 

@@ -21,16 +21,12 @@ from sessions_app.streams.event_log import Position
 from sessions_app.streams.hub import Hub, Subscription
 from sessions_app.streams.rights import Right
 from sessions_app.tokens.issue import revoke_tokens
-from tests.api.conftest import Site, Window, serve
+from tests.api.conftest import Site, Window, dashed, serve
 from tests.conftest import Person
 from tests.fleet import until
 from tests.tokens import new_token, token_of
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.processes,
-    pytest.mark.rule("10.6"),
-]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.rule("10.6")]
 
 SOON = 1.0  # seconds in which open streams end
 # without a notification it would be noticed only after a minute
@@ -50,16 +46,11 @@ class Open:
         self, site: Site, token: str, method: str, path: str, body: Any = None, **headers: str
     ) -> None:
         self.said, self.status, self.ended = "", 0, 0.0
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = dashed(headers) | {"Accept": "text/event-stream"}
         if token:
             named["Authorization"] = f"Bearer {token}"
-        self._ask: Any = lambda: httpx2.stream(
-            method,
-            f"{site.url}{path}",
-            json=body,
-            headers=named | {"Accept": "text/event-stream"},
-            timeout=60,
-        )
+        given: Any = {"json": body, "headers": named, "timeout": 60}
+        self._ask: Any = lambda: httpx2.stream(method, f"{site.url}{path}", **given)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:

@@ -11,6 +11,7 @@ from automations.firing.fire_messages import fire_due_messages
 from automations.models import CronJob, JobClock
 from sessions_app.models import PRIMARY_KEY, Event, MailboxEvent, Message, Session, SessionState, Turn
 from tests.api.conftest import Caller, problem
+from tests.api.test_lists import walked
 from tests.automations.messages import a_worker, due, later, run_turn
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("4.10")]
@@ -97,9 +98,8 @@ def test_a_threads_unread_mail_moves_to_the_primary_and_its_old_mail_stays(ada: 
     MailboxEvent.objects.create(target_id=thread, event_type="job_completed", summary="old", **read)
     toggle(ada, on=True)
     assert sorted(listed(ada, home, "mailbox", "summary")) == sorted([f"for {home}", f"for {thread}"])
-    assert sorted(listed(ada, thread, "mailbox", "summary")) == sorted(
-        [f"for {home}", f"for {thread}", "old"]
-    )
+    seen = sorted(listed(ada, thread, "mailbox", "summary"))
+    assert seen == sorted([f"for {home}", f"for {thread}", "old"])
     toggle(ada, on=False)
     assert listed(ada, thread, "mailbox", "summary") == ["old"]
 
@@ -137,9 +137,8 @@ def test_a_repeated_message_is_one_turn_despite_mode_toggles(ada: Caller) -> Non
         for mode in (on, not on, on):
             toggle(ada, on=mode)
             assert send(ada, thread, "once", f"key {on}")["id"] == first["id"]
-            again = ada.post(
-                f"/api/sessions/{thread}/messages/", {"content": "other"}, Idempotency_Key=f"key {on}"
-            )
+            path = f"/api/sessions/{thread}/messages/"
+            again = ada.post(path, {"content": "other"}, Idempotency_Key=f"key {on}")
             problem(again, 422, "idempotency_mismatch")
     assert Turn.objects.count() == 2
 
@@ -223,12 +222,7 @@ def run(session: str) -> None:
 
 def shown(caller: Caller, session: str, query: str = "") -> list[tuple[str, str | None]]:
     """Each message that the session shows, page by page: its first line, and the thread that it is marked with."""
-    rows: list[Any] = []
-    address = f"/api/sessions/{session}/messages/{query}"
-    while address:
-        page = caller.get(address).json()
-        rows += page["results"]
-        address = page["next"]
+    rows = walked(caller, f"/api/sessions/{session}/messages/{query}")
     return [(row["content"].splitlines()[0], row["thread"]) for row in rows]
 
 

@@ -77,9 +77,8 @@ def test_a_configured_token_or_network_grants_access(nobody: Client, settings: A
         assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Token")
     own = nobody.get("/api/agents/", headers={"Authorization": "Bearer a-token-of-watchers"}, **FAR)
     assert own.status_code == 401, "it shows nobody's things"
-    settings.RONDO_WATCHERS = load(
-        REQUIRED | {"RONDO_WATCHERS": "192.0.2.0/24, 2001:db8::/32"}
-    ).rondo_watchers
+    given = REQUIRED | {"RONDO_WATCHERS": "192.0.2.0/24, 2001:db8::/32"}
+    settings.RONDO_WATCHERS = load(given).rondo_watchers
     assert asked("") == 200
     assert nobody.get("/metrics", REMOTE_ADDR="127.0.0.1").status_code == 403
     with pytest.raises(EnvError, match="RONDO_WATCHERS must be addresses or networks"):
@@ -193,9 +192,8 @@ def test_static_files_are_compressed_whole(client: Client) -> None:
 def test_the_api_is_sent_as_it_is(ada: Caller) -> None:
     answer = ada.client.get("/api/schema/", headers=TAKES)
     assert "Content-Encoding" not in answer.headers
-    events = ada.client.get(
-        f"/api/sessions/{ada.session()}/events/", headers=TAKES | {"Authorization": f"Token {ada.token}"}
-    )
+    headers = TAKES | {"Authorization": f"Token {ada.token}"}
+    events = ada.client.get(f"/api/sessions/{ada.session()}/events/", headers=headers)
     assert events.headers["Content-Type"].startswith("text/event-stream")
     assert "Content-Encoding" not in events.headers
     events.close()

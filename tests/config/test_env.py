@@ -70,9 +70,8 @@ def test_an_unreadable_value_is_refused_with_the_variables_name() -> None:
 def test_chat_services_without_their_library_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)  # as where it is not installed
     assert load(REQUIRED).rondo_notify == {}
-    with pytest.raises(
-        EnvError, match="RONDO_NOTIFY needs the package apprise, which is not installed"
-    ) as raised:
+    words = "RONDO_NOTIFY needs the package apprise, which is not installed"
+    with pytest.raises(EnvError, match=words) as raised:
         load(REQUIRED | {"RONDO_NOTIFY": '{"team": "slack://key"}'})
     assert "slack" not in str(raised.value)
 
@@ -156,10 +155,8 @@ def _look(served: str) -> tuple[list[str], list[str]]:
 
 
 TRACES = "import sessions_app.turns.run, automations.beat, config.celery"
-BOTS = (
-    "import config.urls, sessions_app.worker.process, interfaces.telegram.polling as polling;"
-    "polling.Pollers().keep()"
-)
+BOTS = "import config.urls, sessions_app.worker.process; from interfaces.telegram.polling import Pollers;"
+BOTS += "Pollers().keep()"
 CHAT = "import interfaces.management.commands.chat"
 
 

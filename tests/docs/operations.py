@@ -124,9 +124,7 @@ class World:
             return self.ada(operation.method, address, body)
         signed = {"Authorization": f"Bearer {self.hook_token}", "Webhook-Id": "build-7"}
         signed["Webhook-Timestamp"] = str(int(time.time()))
-        return self.ada.client.post(
-            address, json.dumps(body), content_type="application/json", headers=signed
-        )
+        return self.ada.client.post(address, json.dumps(body), "application/json", headers=signed)
 
 
 def without_secrets(value: Any, key: str = "") -> Any:

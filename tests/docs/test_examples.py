@@ -21,9 +21,8 @@ def test_the_servers_on_the_page_of_tools_are_accepted(ada: Caller) -> None:
 
 
 def test_the_connections_on_the_page_of_models_are_accepted(ada: Caller) -> None:
-    bodies = [
-        json.loads(each) for each in re.findall(r"^(\{\"name\": .*\})$", page("models.md"), re.MULTILINE)
-    ]
+    shown = re.findall(r"^(\{\"name\": .*\})$", page("models.md"), re.MULTILINE)
+    bodies = [json.loads(each) for each in shown]
     assert [made(ada.post("/api/connections/", body))["name"] for body in bodies] == [
         "work", "local", "router", "azure-eu",
     ]  # fmt: skip

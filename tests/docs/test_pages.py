@@ -82,16 +82,11 @@ def test_each_path_that_a_page_names_exists() -> None:
 
 
 def test_the_names_of_the_glossary_are_names_of_the_code() -> None:
-    code = {
-        word
-        for app in APPS
-        for path in (ROOT / app).rglob("*.py")
-        for word in re.findall(r"\w+", path.read_text())
-    }
+    files = (path for app in APPS for path in (ROOT / app).rglob("*.py"))
+    code = {word for path in files for word in re.findall(r"\w+", path.read_text())}
     rows = re.findall(r"^\|[^|]*\|([^|]*)\|", (DOCS / "glossary.md").read_text(), re.MULTILINE)
-    named = {
-        word for row in rows for span in re.findall(r"`([\w. ]+)`", row) for word in re.findall(r"\w+", span)
-    }
+    spans = (span for row in rows for span in re.findall(r"`([\w. ]+)`", row))
+    named = {word for span in spans for word in re.findall(r"\w+", span)}
     assert len(named) > 50
     assert named - code == set()
 
@@ -103,9 +98,8 @@ def test_variables_that_pages_name_are_in_the_table() -> None:
         spans = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", page.read_text())) - known
         return {span for span in spans if not span.endswith("_ARROWS") and not span.startswith("OTEL_")}
 
-    assert (
-        _found(unknown, [DOCS / name for name in ("architecture.md", "operations.md", "glossary.md")]) == []
-    )
+    pages = ("architecture.md", "operations.md", "glossary.md")
+    assert _found(unknown, [DOCS / name for name in pages]) == []
 
 
 def test_nobody_is_told_to_install_another_project_of_this_name() -> None:

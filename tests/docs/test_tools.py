@@ -17,12 +17,14 @@ from tests.up import ROOT
 PAGE = ROOT / "docs" / "tools.md"
 
 
+def of_the_apps() -> list[tools.Tool]:
+    """The tools that no test has registered."""
+    return [tool for tool in tools.all() if not tool.run.__module__.startswith("tests")]
+
+
 def test_each_tool_has_its_row_with_its_effect() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (read|write|dangerous) \|", PAGE.read_text(), re.MULTILINE)
-    ours = {
-        tool.name: str(tool.effect) for tool in tools.all() if not tool.run.__module__.startswith("tests")
-    }
-    assert dict(rows) == ours
+    assert dict(rows) == {tool.name: str(tool.effect) for tool in of_the_apps()}
 
 
 WHERE = {  # a turn's kind, its session's type, and whether another system's post is answered
@@ -46,7 +48,7 @@ def offered(person: Person, where: tuple[TurnKind, SessionType, bool]) -> dict[s
     context = ToolContext(
         turn=turn, session=session, agent=person.agent, interactive=interactive, documents=documents
     )
-    ours = [tool for tool in tools.all() if not tool.run.__module__.startswith("tests")]
+    ours = of_the_apps()
     specs = [tool.spec_for(context) for tool in ours if tool.offered(context)]
     permit = permit_of(turn, (), (), person_waits=interactive)
     told = {tool.name: "no" for tool in ours}

@@ -21,11 +21,8 @@ from tests.docs.pages import page, section
 from tests.mcp_servers import Handler, strange
 from tests.up import ROOT, Up, clean_environ, run
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.processes,
-    pytest.mark.timeout(300),
-]  # the start counts, on a busy machine
+# the start counts, on a busy machine
+pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(300)]
 
 START = "make up\n"
 READY = re.compile(

@@ -31,12 +31,12 @@ class Chatter:
         messages: list[Any] = []
         for text in said:
             messages += [{"role": "user", "content": text}, {"role": "assistant", "content": heard}]
-        headers = {"X-OpenWebUI-Chat-Id": chat} if chat else {}
-        headers |= more.pop("extra_headers", {})
-        return self.send(messages[:-1], extra_headers=headers, **more)
+        return self.send(messages[:-1], chat=chat, **more)
 
-    def send(self, messages: list[Any], **more: Any) -> Any:
+    def send(self, messages: list[Any], *, chat: str = "", **more: Any) -> Any:
         """Send a history as it is."""
+        headers = {"X-OpenWebUI-Chat-Id": chat} if chat else {}
+        more["extra_headers"] = headers | more.get("extra_headers", {})
         return self.client.chat.completions.create(model="demo", messages=messages, **more)
 
     def hear(self, *said: Any, **more: Any) -> str:

@@ -32,9 +32,8 @@ TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {}}}
 TITLE, LIBRECHAT = (  # the prompts of two front ends
     (ROOT / f"tests/data/{name}_title.txt").read_text().rstrip() for name in ("openwebui", "librechat")
 )
-FOLLOW_UPS = TITLE.replace('"title": "your concise title here"', '"follow_ups": ["1", "2"]').replace(
-    '- { "title": "Stock Trends" }', ""
-)
+FOLLOW_UPS = TITLE.replace('"title": "your concise title here"', '"follow_ups": ["1", "2"]')
+FOLLOW_UPS = FOLLOW_UPS.replace('- { "title": "Stock Trends" }', "")
 TAGS = FOLLOW_UPS.replace("follow_ups", "tags")
 
 

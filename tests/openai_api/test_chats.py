@@ -98,6 +98,11 @@ def test_an_answer_that_was_delivered_is_given_again_in_a_branch(ada: Chatter) -
     assert [ada.said(session) for session in ada.sessions()] == [["a", "b"], ["a", "b"]]
 
 
+def of_person(*texts: str) -> list[Any]:
+    """A history without an answer."""
+    return [{"role": "user", "content": text} for text in texts]
+
+
 def history(session: Session) -> list[tuple[str, str, bool]]:
     """Role and text of each message, and whether it is marked as the client's."""
     rows = session.messages.order_by("seq").values_list("role", "content", "metadata")
@@ -186,10 +191,7 @@ def test_a_message_that_was_refused_does_not_end_its_chat(ada: Chatter) -> None:
 def test_a_failed_turn_does_not_end_its_chat(ada: Chatter) -> None:
     ada.say("[[reply:1]]a", chat="c")
     with pytest.raises(openai.APIStatusError):
-        ada.once.send(
-            [{"role": "user", "content": text} for text in ("[[reply:1]]a", "[[fail:400x1]]b")],
-            extra_headers={"X-OpenWebUI-Chat-Id": "c"},
-        )
+        ada.once.send(of_person("[[reply:1]]a", "[[fail:400x1]]b"), chat="c")
     for said in (["[[fail:400x1]]b", "[[reply:3]]c"], ["[[reply:4]]d"], ["[[reply:4]]d", "e"]):
         ada.say("[[reply:1]]a", *said, chat="c")
     assert [ada.said(session)[-1] for session in ada.sessions()] == ["[[reply:3]]c", "e"]
@@ -207,10 +209,7 @@ def test_two_requests_that_race_are_told(ada: Chatter) -> None:
     ada.say("a", chat="c")
     running = ada.say("a", "[[hold:b]]b", chat="c", stream=True)
     with pytest.raises(openai.ConflictError) as refused:
-        ada.once.send(
-            [{"role": "user", "content": text} for text in ("a", "[[hold:b]]b", "unknown", "c")],
-            extra_headers={"X-OpenWebUI-Chat-Id": "c"},
-        )
+        ada.once.send(of_person("a", "[[hold:b]]b", "unknown", "c"), chat="c")
     assert refused.value.code == "session_busy"
     ada.site.model.release("b")
     list(running)
@@ -222,9 +221,8 @@ def test_a_chat_of_unified_mode_is_not_ended_by_what_is_not_known_and_begins_no_
     ada.say("a", chat="c")
     ada.say("a", "refused", "b", chat="c")
     ada.say("never said", "c", chat="c2")
-    said = (
-        Turn.objects.filter(session__key="unified:default").order_by("pk").values_list("content", flat=True)
-    )
+    of_primary = Turn.objects.filter(session__key="unified:default").order_by("pk")
+    said = of_primary.values_list("content", flat=True)
     assert list(said) == ["a", "b", "c"]
     with pytest.raises(openai.ConflictError):
         ada.say("a", "other", chat="c")

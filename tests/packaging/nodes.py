@@ -109,9 +109,8 @@ class Node:
         self.running.clear()
 
     def logs(self) -> str:
-        return "\n".join(
-            f"== {self.name} {path.name}\n{path.read_text()[-1500:]}" for path in self.folder.glob("*.log")
-        )
+        files = self.folder.glob("*.log")
+        return "\n".join(f"== {self.name} {path.name}\n{path.read_text()[-1500:]}" for path in files)
 
 
 @dataclass(kw_only=True)
@@ -218,9 +217,8 @@ def _node(
 ) -> Node:
     folder.mkdir()
     own = {"/srv/rondo": str(folder), "/etc/rondo": f"{folder}/etc"}
-    machine = Machine(
-        folder=folder, environ=environ | {"HOME": str(folder), "FOLDER": str(folder)}, places=places | own
-    )
+    there = environ | {"HOME": str(folder), "FOLDER": str(folder)}
+    machine = Machine(folder=folder, environ=there, places=places | own)
     node = Node(name=name, machine=machine, units=units)
     machine.places["127.0.0.1:8000"] = f"127.0.0.1:{node.port}"
     node.install("0.2.0")

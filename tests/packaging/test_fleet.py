@@ -86,11 +86,8 @@ def _where(told: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def _runs(machines: Fleet, version: str) -> list[tuple[str, str, str]]:
     """The same, by what was started."""
-    return sorted(
-        (re.sub(r"rondo-|@\w+", "", unit), str(process.pid), version)
-        for node in machines.nodes
-        for unit, process in node.running.items()
-    )
+    started = [each for node in machines.nodes for each in node.running.items()]
+    return sorted((re.sub(r"rondo-|@\w+", "", unit), str(process.pid), version) for unit, process in started)
 
 
 def test_a_browser_signs_in_at_one_machine_and_goes_on_at_the_other(machines: Fleet) -> None:

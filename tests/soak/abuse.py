@@ -33,10 +33,8 @@ def _session(system: System, key: str) -> str:
 def a_list_of_half_a_million(system: System) -> str:
     """PATCH of a task state with more items than anybody means."""
     session = _session(system, "memory")
-    body = {"open_loops": [1] * 500_000}
-    seen = Counter(
-        ask(system, system.mallory, "PATCH", f"/api/sessions/{session}/memory/", body)[0] for _ in range(4)
-    )
+    path, body = f"/api/sessions/{session}/memory/", {"open_loops": [1] * 500_000}
+    seen = Counter(ask(system, system.mallory, "PATCH", path, body)[0] for _ in range(4))
     return f"answers {dict(seen)}"
 
 
@@ -55,18 +53,22 @@ def bodies_that_nobody_reads(system: System) -> str:
     return f"answers {dict(seen)}"
 
 
+def _held(opened: ExitStack, system: System, heads: list[bytes]) -> list[socket.socket]:
+    """A connection for each of these beginnings of a request, as far as the server takes them."""
+    held = []
+    for head in heads:
+        with suppress(OSError):
+            one = opened.enter_context(socket.create_connection(_address(system), timeout=5))
+            one.sendall(head)
+            held.append(one)
+    return held
+
+
 def sockets_that_say_nothing(system: System, count: int = 300, seconds: float = 15.0) -> str:
     """Connections without a request, and with half of one."""
+    half = b"POST /api/agents/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
     with ExitStack() as opened:
-        held = []
-        for number in range(count):
-            with suppress(OSError):
-                one = opened.enter_context(socket.create_connection(_address(system), timeout=5))
-                if number % 2:
-                    one.sendall(
-                        b"POST /api/agents/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
-                    )
-                held.append(one)
+        held = _held(opened, system, [b"", half] * (count // 2))
         time.sleep(seconds)
     return f"{len(held)} held for {seconds:.0f} s"
 
@@ -80,13 +82,7 @@ def streams_without_end(system: System, count: int = 300, seconds: float = 15.0)
     )
     seen: Counter[str] = Counter()
     with ExitStack() as opened:
-        held = []
-        for _ in range(count):
-            with suppress(OSError):
-                one = opened.enter_context(socket.create_connection(_address(system), timeout=5))
-                one.sendall(head.encode())
-                held.append(one)
-        for one in held:
+        for one in _held(opened, system, [head.encode()] * count):
             try:
                 seen[one.recv(64).split(b" ")[1].decode()] += 1
             except (OSError, IndexError):

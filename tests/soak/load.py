@@ -53,10 +53,8 @@ def ask(
     parts = urlsplit(system.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     try:
-        sent = (
-            {"Authorization": f"Token {token}", "Content-Type": "application/json"} | system.headers | headers
-        )
-        connection.request(method, path, None if body is None else json.dumps(body), sent)
+        sent = {"Authorization": f"Token {token}", "Content-Type": "application/json"} | system.headers
+        connection.request(method, path, None if body is None else json.dumps(body), sent | headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:

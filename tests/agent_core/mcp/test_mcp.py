@@ -62,9 +62,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Docs]:
 
 
 def docs(url: str, *, trusted: bool = True, **more: Any) -> McpServer:
-    return McpServer(
-        name="docs", url=url, headers=(("Authorization", f"Bearer {KEY}"),), trusted=trusted, **more
-    )
+    headers = (("Authorization", f"Bearer {KEY}"),)
+    return McpServer(name="docs", url=url, headers=headers, trusted=trusted, **more)
 
 
 def offered(
@@ -284,11 +283,8 @@ def test_parameters_keep_their_meaning_as_far_as_they_can() -> None:
     def of(given: dict[str, Any]) -> Any:
         return usable_parameters({"type": "object", "$defs": DEFS, **given}).schema
 
-    plain = {
-        "properties": {"a": {"type": ["string", "null"]}, "b": {"enum": [1, 2]}},
-        "required": ["a"],
-        "type": "object",
-    }
+    properties = {"a": {"type": ["string", "null"]}, "b": {"enum": [1, 2]}}
+    plain = {"properties": properties, "required": ["a"], "type": "object"}
     assert of(plain) == plain
     either = of(EITHER)
     assert either["properties"] == {"a": {}, "b": {"type": "integer"}}
@@ -310,12 +306,8 @@ def test_a_name_is_put_back_only_where_the_schema_has_it() -> None:
     found = usable_parameters({"type": "object", "properties": properties})
     free = {"_top": 1, "a_b": 2}
     given = {"_top": free, "a_b": 3, "headers": free, "filter": ["x", {"a_b": {"_top": free}}]}
-    expected = {
-        "$top": free,
-        "a_b": 3,
-        "headers": free,
-        "filter": ["x", {"a/b": {"_top": {"$top": 1, "a_b": 2}}}],
-    }
+    filters = ["x", {"a/b": {"_top": {"$top": 1, "a_b": 2}}}]
+    expected = {"$top": free, "a_b": 3, "headers": free, "filter": filters}
     assert found.restore(given) == expected
 
 
@@ -431,9 +423,8 @@ def test_addresses_that_are_not_public_are_not_connected_to(monkeypatch: pytest.
     names_resolve_here(monkeypatch)
     with strange(lambda it: it.send(b"{}")) as (url, asked):
         for host in ("127.0.0.1", "localhost", "[::1]", "169.254.169.254", "docs.test"):
-            assert f"{host.strip('[]')!r} is not a public address" in reason(
-                url.replace("127.0.0.1", host), Reach()
-            )
+            said = reason(url.replace("127.0.0.1", host), Reach())
+            assert f"{host.strip('[]')!r} is not a public address" in said
         assert asked == []
 
 

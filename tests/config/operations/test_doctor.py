@@ -177,10 +177,8 @@ def test_turns_that_nobody_runs_and_turns_past_their_time(person: Person) -> Non
 
 def test_turns_that_wait_in_idle_sessions(person: Person, settings: Any) -> None:
     idle, busy = person.session(), person.session()
-    waiting, _behind, running = (
-        receive(session.pk, MessageInput(content="hello", on_busy=OnBusy.ENQUEUE))
-        for session in (idle, busy, busy)
-    )
+    hello = MessageInput(content="hello", on_busy=OnBusy.ENQUEUE)
+    waiting, _behind, running = (receive(session.pk, hello) for session in (idle, busy, busy))
     assert checks.waiting_turns().ok
     Turn.objects.update(queued_at=Now() - timedelta(minutes=5), due_at=Now() - timedelta(minutes=5))
     Turn.objects.filter(pk=running.pk).update(state="running", claim=uuid.uuid4())
@@ -206,9 +204,8 @@ def test_addresses_that_lost_their_sender(person: Person, settings: Any, telegra
         Session.objects.filter(pk=session.pk).update(last_route={"channel": "web", "chat_id": "", "meta": {}})
         Hook.objects.update(enabled=False)
         assert checks.channels_served().ok, "nothing goes there any more"
-        Session.objects.filter(pk=session.pk).update(
-            channel="web", last_route={"channel": "notify", "chat_id": "team", "meta": {}}
-        )
+        there = {"channel": "notify", "chat_id": "team", "meta": {}}
+        Session.objects.filter(pk=session.pk).update(channel="web", last_route=there)
         assert "team" in wrong(checks.channels_served()), "a person wrote from there"
     finally:
         channels.unregister("notify")

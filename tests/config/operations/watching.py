@@ -64,11 +64,8 @@ def asked_by(expression: str) -> Asked:
     asked: Asked = set()
     for metric, selector in _SELECTED.findall(expression):
         asked |= {(metric, label, "") for label in grouped_by(expression) | {""}}
-        asked |= {
-            (metric, label, value)
-            for label, values in _LABEL.findall(selector)
-            for value in values.split("|")
-        }
+        chosen = _LABEL.findall(selector)
+        asked |= {(metric, label, value) for label, values in chosen for value in values.split("|")}
     return asked
 
 
@@ -94,11 +91,8 @@ class Watched:
     def scrape(self) -> Scrape:
         answer = httpx2.get(f"{self.url}/metrics", timeout=20)
         assert answer.status_code == 200
-        return {
-            found["series"]: found["value"]
-            for line in answer.text.splitlines()
-            if (found := _LINE.fullmatch(line))
-        }
+        found = map(_LINE.fullmatch, answer.text.splitlines())
+        return {each["series"]: each["value"] for each in found if each}
 
     def when(self, condition: Callable[[Scrape], bool], what: str, seconds: float = 30) -> Scrape:
         """The first scrape of which this is true."""
@@ -155,10 +149,8 @@ class Story:
 
     def ask(self, questions: list[tuple[str, str, list[Any]]], folder: Path) -> str:
         """What promtool says, with the real rule file. It is asked for nothing, so it names what it found instead."""
-        tests = [
-            {"expr": expression, "eval_time": when, "exp_samples": expected}
-            for expression, when, expected in questions
-        ]
+        names = ("expr", "eval_time", "exp_samples")
+        tests = [dict(zip(names, question, strict=True)) for question in questions]
         test = {"interval": f"{STEP}s", "input_series": self.series(), "promql_expr_test": tests}
         content = {"rule_files": [str(RULES)], "evaluation_interval": f"{STEP}s", "tests": [test]}
         file = folder / "alerts.test.yml"

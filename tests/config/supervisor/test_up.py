@@ -238,10 +238,8 @@ def test_unusable_data_and_wrong_flags_are_refused_in_one_line(tmp_path: Path) -
 
 def _someone_else() -> tuple[list[str], dict[str, str]]:
     """A Python that the account `nobody` can run with our packages; skips when there is none."""
-    environ = {
-        "PATH": os.defpath,
-        "PYTHONPATH": str(next(path for path in sys.path if path.endswith("site-packages"))),
-    }
+    packages = next(path for path in sys.path if path.endswith("site-packages"))
+    environ = {"PATH": os.defpath, "PYTHONPATH": packages}
     for program in (sys.executable, "/usr/bin/python3"):
         same = f"import sys, django, celery; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
         try:
