@@ -1,7 +1,5 @@
 """Pictures that move: PNG files of one size as the frames of one animated PNG, without another package."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ It behaves like Telegram's: an update is given out until a question for updates 
 waits while there is none, and a second one at the same time ends the first with 409. Tests can make it fail and hang.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Pages in a real browser, on one web process and one worker for all tests of a run."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack

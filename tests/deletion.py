@@ -1,7 +1,5 @@
 """The two interfaces that delete, as real requests: what a person asks for, and in one word what came of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Real worker and beat processes on the test database and broker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Turns in this very process: the story of a turn with a scripted model, without the processes around it."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator

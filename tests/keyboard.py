@@ -1,7 +1,5 @@
 """Use a page by its keyboard alone, and check on the way that one sees where one is."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Locator, Page, expect
 
 MOST_STEPS = 60  # of Tab until a control is reached

@@ -3,8 +3,6 @@
 The rows are those of `data/many_rows.sql`. Constraints and indexes are put aside while they are written.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor

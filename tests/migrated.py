@@ -4,8 +4,6 @@ It lies beside the installed packages under a name made of everything it depends
 the packages share it too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

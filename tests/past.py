@@ -1,7 +1,5 @@
 """A past to prune: rows as they would lie there after days."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The pictures in docs/images/, taken from running pages: `make pictures`."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

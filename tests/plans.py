@@ -1,7 +1,5 @@
 """Watching statements: each is planned and executed once more in a savepoint, and what it read is looked at."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

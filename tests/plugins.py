@@ -1,7 +1,5 @@
 """Tools for tests, loaded into real workers by RONDO_PLUGINS. What they did is read from files."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A TCP proxy whose connections go silent without an end, break or are slow: what a bad network looks like."""
 
-from __future__ import annotations
-
 import ctypes
 import socket
 import struct

@@ -1,7 +1,5 @@
 """The queries of a file of tests/data/, each by the comment before it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Each action runs on a connection of its own. PostgreSQL lets those who wait for one row go on in the order they came.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

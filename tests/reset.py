@@ -4,8 +4,6 @@ Django's own way truncates every table and then writes all content types and per
 more than most tests. Here those two stay as the migrations made them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -4,8 +4,6 @@ The page has the texts of the rules, and only those are written by hand. A test 
 `@pytest.mark.rule("4.8")`, or for a whole module in `pytestmark`.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -6,8 +6,6 @@ work the same test takes twice its time. Fixtures are not counted: the first tes
 for its start.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Speaking in a session and waiting for the answer."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from django.db import transaction

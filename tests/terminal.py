@@ -1,7 +1,5 @@
 """A command of `manage.py` in a terminal of its own, with a person who types."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Tokens for callers of the API. They count as just used, so that no request stores that again."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import suppress
 from typing import Any

@@ -7,8 +7,6 @@ a process for its kind, which has loaded the apps, too, and has no thread and no
 its own environment. The tests of `manage.py up` start everything the long way.
 """
 
-from __future__ import annotations
-
 import atexit
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Loads the apps with the settings of this process's environment, for the processes that are forked from it."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

@@ -1,7 +1,5 @@
 """Work of a fixed size, so that costs are compared on whatever machine and beside whatever load."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A superuser's client, and rows of every model."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from datetime import UTC, datetime, timedelta

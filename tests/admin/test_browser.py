@@ -1,7 +1,5 @@
 """The admin and the pages of the API in a real browser: nothing that they need is kept back by their policies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The first page of the admin: what fails, what waits, what ran; who sees which part; what it reads."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Deleting in two steps (rule 4.11): never past an automation nobody agreed to lose, never under a running turn."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Making and changing through the forms: every change goes through its verb, every refusal comes back as an error."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from html import unescape

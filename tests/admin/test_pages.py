@@ -1,7 +1,5 @@
 """Every list and page answers, shows what it should, and asks the database a bounded number of times."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who may do what in the admin: nobody raises their own rights, and who may only look changes nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

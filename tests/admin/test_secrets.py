@@ -1,7 +1,5 @@
 """No secret is on any page of the admin or in any answer of the API, and known ones are removed from texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Signing in with a password: refused before it costs anything, counted by account and address over all processes."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """A model server for the whole run; the client is pointed at it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

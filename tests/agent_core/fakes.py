@@ -1,7 +1,5 @@
 """The tests' own ports, tools and model, and what drives a turn."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

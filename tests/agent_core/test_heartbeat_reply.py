@@ -1,7 +1,5 @@
 """Suppress or deliver, case by case (rule 5.4)."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent_core.turn.judge import TOKEN, read_heartbeat_reply

@@ -4,8 +4,6 @@
 what was added since is free to change.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What dear requests are made of, and what one costs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Nobody who does not reach a place may ever be shown its word.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

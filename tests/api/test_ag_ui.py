@@ -1,7 +1,5 @@
 """AG-UI over HTTP, read with the event models of the protocol's own package."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """Bad input gets a problem with a code and a reason, and nothing is stored."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

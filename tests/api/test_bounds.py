@@ -1,7 +1,5 @@
 """Every input has a bound: on size, depth, count, and on the errors that are told of it (rule 10.0)."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 import uuid

@@ -1,7 +1,5 @@
 """What docs/api.md shows works: readers of events over a bad network, and a typed client."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Tags, conditions, keys, preferences and pages: what a client may rely on between two requests."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What one client may take of a web process: sizes, times and numbers, over plain sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import select

@@ -1,7 +1,5 @@
 """The dearest allowed request costs a fraction of a second of processor, and its refusal is short (rule 10.0)."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Deliveries over HTTP: what left the server, apart from what was done; dead letters; the key that signs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

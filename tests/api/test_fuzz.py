@@ -4,8 +4,6 @@ Bounded here; `RONDO_FUZZ=500 pytest tests/api/test_fuzz.py` sends 500 random re
 run other ones. The seed of a failed run is in its header; `RONDO_FUZZ_SEED` repeats it.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

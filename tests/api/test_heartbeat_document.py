@@ -1,7 +1,5 @@
 """HEARTBEAT.md over HTTP: `parse` in the answer of PUT, and tags that see edits."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hooks: other systems post messages with a token, at most once each, and answers go where the hook says."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """What only shows over real HTTP: waiting, two requests at once, huge bodies, ids of requests, CORS, health."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

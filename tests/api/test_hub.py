@@ -1,7 +1,5 @@
 """The read loop by itself: order, hidden events, slow readers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Caps and prices over the API, and what was used (rule 11.1)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

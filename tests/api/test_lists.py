@@ -1,7 +1,5 @@
 """Lists over all of a user's sessions: filters, search, both orders, pages, and how little they read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """A database or broker that does not answer: 503 in bounded time at every interface, and no traceback (rule 10.0)."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

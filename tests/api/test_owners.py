@@ -1,7 +1,5 @@
 """A user's data is reachable only by that user (invariant 10): every address, two users and none."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

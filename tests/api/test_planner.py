@@ -1,7 +1,5 @@
 """Executions, task states and preferences at the API."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

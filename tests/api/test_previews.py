@@ -1,7 +1,5 @@
 """Titles and previews tell what people and assistants said, never what a clock triggered."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

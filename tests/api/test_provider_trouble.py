@@ -3,8 +3,6 @@
 The client of each protocol sees the error that its protocol has for it, and the turn says what has happened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

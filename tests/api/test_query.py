@@ -1,7 +1,5 @@
 """What a query may ask: each operation takes the parameters that its schema names, once each, and nothing else."""
 
-from __future__ import annotations
-
 import re
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """What one user may have, and how long a turn may be given: bounded by the server's settings (rule 10.0)."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Agents, documents, sessions, automations: the shapes of the contract, changes, deletion in two steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

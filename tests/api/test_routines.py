@@ -1,7 +1,5 @@
 """Routines over HTTP: as automations are, with tags, keys, pages and problems."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Scheduled messages over HTTP: made, shown, cancelled, refused (docs/automations.md)."""
 
-from __future__ import annotations
-
 import pytest
 
 from automations.firing.fire_messages import fire_due_messages

@@ -1,7 +1,5 @@
 """The OpenAPI schema says of every operation how it refuses, and of every code what it means."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

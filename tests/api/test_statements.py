@@ -1,7 +1,5 @@
 """How many statements a request sends, and that a page reads the rows that it shows (rule 10.0)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

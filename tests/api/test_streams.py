@@ -1,7 +1,5 @@
 """A session's events over real HTTP, from a real worker; in unified mode those of the session that it shows."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from typing import Any

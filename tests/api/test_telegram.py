@@ -1,7 +1,5 @@
 """Telegram bots through the API: made with a token that is never shown, changed, and connected by codes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """Requests are counted by user or address, over all web processes; what is too much is told when to come again."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any

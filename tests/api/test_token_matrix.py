@@ -1,7 +1,5 @@
 """Every operation with every kind of token, on what the token reaches and on what it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from itertools import product

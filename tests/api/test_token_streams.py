@@ -1,7 +1,5 @@
 """Tokens on real connections: a revoked one ends what is open, and a ticket opens one stream."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

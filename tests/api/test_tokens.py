@@ -1,7 +1,5 @@
 """Tokens: made, listed, revoked and tricked; what a limited one learns, uses and takes of its owner's."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Unified mode (rule 4.10): what a web thread shows and feeds, and what stays its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

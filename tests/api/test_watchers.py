@@ -1,7 +1,5 @@
 """Who sees how the server is, the headers that every answer has, the version of the API, and the front page."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

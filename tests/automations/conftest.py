@@ -1,7 +1,5 @@
 """A conversation of the person with an agent, and an automation of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from automations.models import CronJob

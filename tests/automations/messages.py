@@ -1,7 +1,5 @@
 """Scheduled messages for tests: made, made due, sent in this process."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The feature flags: off means the way back that is described, and on again undoes it (rule 10.1)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

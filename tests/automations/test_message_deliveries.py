@@ -1,7 +1,5 @@
 """A scheduled message to a chat outside: it is sent when the channel took it, and failed when that was given up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Preflight: what will stop an automation is told before its slot, once, and no model is asked for it (rule 11.5)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

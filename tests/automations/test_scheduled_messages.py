@@ -3,8 +3,6 @@
 The turns are run in this process; tests/chaos/test_scheduled_messages.py has workers and beats.
 """
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from functools import partial

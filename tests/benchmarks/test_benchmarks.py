@@ -1,7 +1,5 @@
 """Every benchmark runs with tiny sizes. What it measures is never asserted: timing."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -5,8 +5,6 @@ when the function that the break names does not exist any more. Before that, the
 fails then, no break is made.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -4,8 +4,6 @@ A change names what it takes by names that the function uses, so it survives oth
 `NothingToChange` if there is no such thing.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from typing import Any

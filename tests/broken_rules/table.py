@@ -1,7 +1,5 @@
 """Some forty ways to break the fence, claims, commits, firing, locks, permits and budgets."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tests.broken_rules.changes import (

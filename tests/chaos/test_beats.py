@@ -1,7 +1,5 @@
 """Any number of beats: one run per slot, whatever a row, a broker or a session does meanwhile (rule 4.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product

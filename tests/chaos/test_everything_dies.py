@@ -1,7 +1,5 @@
 """Workers, beats, web, broker and PostgreSQL of a running system are killed in turn: every invariant holds."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """SIGKILL at every step of a turn: nothing lost, nothing doubled, no completed call repeated (rules 1.8, 1.9)."""
 
-from __future__ import annotations
-
 import os
 import signal
 import uuid

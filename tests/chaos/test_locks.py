@@ -1,7 +1,5 @@
 """The lock: one live worker per session, and one lost connection interrupts nothing that can go on (rules 1.1, 1.8)."""
 
-from __future__ import annotations
-
 import signal
 import uuid
 from collections.abc import Iterator

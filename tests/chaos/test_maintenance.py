@@ -1,7 +1,5 @@
 """Maintenance by real processes: killed, doubled, stopped; turns and deletions go on beside it (rule 10.3)."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

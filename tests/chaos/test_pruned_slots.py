@@ -1,7 +1,5 @@
 """Pruning reopens no slot: whatever of a job's past is gone, none of its slots comes twice (invariant 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Scheduled messages among beats, workers and people that race and die: each is sent once, in order, or not at all."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Connections that go silent without an end cost a bounded time, then others are used (rule 10.0)."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

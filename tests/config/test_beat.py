@@ -1,7 +1,5 @@
 """A beat process: it ends when it is told to, and takes no arguments (rule 10.0)."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

@@ -5,8 +5,6 @@ RONDO_EVAL_MODEL names the model, such as openai-chat:NAME, whose provider's key
 requests anew that the test suite compares with. Other arguments are for pytest: -k plan.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fourteen conversations of an agent that chats. Each says what a good agent leaves behind, in rows."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

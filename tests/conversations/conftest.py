@@ -1,7 +1,5 @@
 """A stage in this process: a person with an agent, and a worker that runs one turn after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -4,8 +4,6 @@ An agent that only promises it, that repeats what was meant once, or that does a
 other rows.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Five conversations of an agent that plans, and five turns that nobody began."""
 
-from __future__ import annotations
-
 from agent_core.execution import Status
 from agent_core.planner.run import MEANWHILE
 from automations.models import CronJob, RunRecord, RunState, Source

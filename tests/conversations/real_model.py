@@ -1,7 +1,5 @@
 """24 conversations and twenty phrasings with a real model: `make evals`. Not collected by `make test`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ The same conversation is played by a script, whose requests are kept as snapshot
 is judged by rows. `script` gives the next replies; a real model does not hear of it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -4,8 +4,6 @@
 are run with a real model by `make evals`.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The judge of phrasings by scripted agents: a good one passes, and each usual mistake does not (rule 11.8)."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

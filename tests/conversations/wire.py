@@ -4,8 +4,6 @@ What differs from run to run (ids, times of today) becomes a name; everything el
 that stood in the request before is named, and the tools' own texts stand once, in `tools.md`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Every operation of the schema, called once on a world that has something of everything."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The pages of docs/ by name, and the sections of a page, for the tests that compare them with the code."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

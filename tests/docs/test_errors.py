@@ -3,8 +3,6 @@
 `RONDO_RECORD=1 pytest tests/docs/test_errors.py` writes the page again.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The events of docs/api.md and the mailbox of docs/sessions.md against the code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

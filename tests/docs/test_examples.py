@@ -1,7 +1,5 @@
 """Every request body that the pages show is accepted by the API as it stands."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The section on nanobot in docs/automations.md, followed: commands print what it shows, its link shows the jobs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

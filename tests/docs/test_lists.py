@@ -1,7 +1,5 @@
 """docs/api.md names the filters of each list and the words of each state, as the schema has them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ The examples of responses were recorded: `RONDO_RECORD=1 pytest tests/docs/test_
 missing or out of date.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

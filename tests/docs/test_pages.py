@@ -1,7 +1,5 @@
 """The pages name things that exist: pages, headings, targets, commands, files, variables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path

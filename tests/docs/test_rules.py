@@ -1,7 +1,5 @@
 """The page of rules is what the marks of the tests say."""
 
-from __future__ import annotations
-
 from tests.rules import PAGE, RULES, page, proofs, quick_rules
 
 

@@ -1,7 +1,5 @@
 """The states of docs/glossary.md against enums, tables of arrows and CHECKs of the database, in both directions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

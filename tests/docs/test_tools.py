@@ -1,7 +1,5 @@
 """docs/tools.md names every tool that the apps register, with its effect and the turns that may use it."""
 
-from __future__ import annotations
-
 import re
 
 from agent_core import tools

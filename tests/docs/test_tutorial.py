@@ -1,7 +1,5 @@
 """docs/tutorial.md and docs/how-to.md, followed: their commands are typed at a server that `manage.py up` started."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 A column that is neither in `OTHERS` nor in `SHAPES` holds plain text of theirs, also one that was added just now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any

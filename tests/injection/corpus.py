@@ -4,8 +4,6 @@ Each holds `__ran`, so that a page can be searched for attributes and elements t
 browser ran it: a policy of the page must not hide that a text was not escaped.
 """
 
-from __future__ import annotations
-
 RAN = "__ran"
 ELSEWHERE = "out.invalid"
 LINES = (

@@ -1,7 +1,5 @@
 """What a model sends while a window is open: text, tool calls, plans, questions, errors. It is told over real HTTP."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -3,8 +3,6 @@
 No page runs, loads or sends anything because of what a user or a model wrote, and every such text is shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from urllib.parse import quote
 

@@ -1,7 +1,5 @@
 """Each address answers with a policy for pages, and with a type that no browser takes for a page for all else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Without a browser: no way in or out leads to another site, and the two guards of answers, each by itself."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """A window that notices whatever a page does beyond what its own server told it to do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit

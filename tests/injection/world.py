@@ -1,7 +1,5 @@
 """A person, and rows of every model, full of hostile text."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid

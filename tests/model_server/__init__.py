@@ -1,7 +1,5 @@
 """A model server for tests, controlled over HTTP or from Python."""
 
-from __future__ import annotations
-
 from tests.model_server.server import ModelServer
 from tests.model_server.wire import Received
 

@@ -1,7 +1,5 @@
 """`python -m tests.model_server`: runs the model server until it is killed."""
 
-from __future__ import annotations
-
 import argparse
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Odd replies that the test server can give, and the requests that it rejects as strict providers do."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

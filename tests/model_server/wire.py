@@ -2,8 +2,6 @@
 written as that provider writes it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

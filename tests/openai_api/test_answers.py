@@ -1,7 +1,5 @@
 """Answers as the official client gets them: streams, usage, errors, disconnects and a worker that dies."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Chats of programs that resend their history: each is one session, and nothing is mixed or done twice."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Images in messages: they reach a model that sees, also in later turns, and are refused where nobody would look."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from typing import Any
 

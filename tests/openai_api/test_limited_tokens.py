@@ -1,7 +1,5 @@
 """A token that is limited to an agent or a session talks there, and shows nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

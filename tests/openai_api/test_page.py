@@ -1,7 +1,5 @@
 """The sections on `/v1` and AG-UI in docs/protocols.md, followed: commands, example, configuration of LibreChat."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

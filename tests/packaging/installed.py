@@ -1,7 +1,5 @@
 """A wheel of this checkout, installed into an environment with the packages of requirements.lock and no others."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Machines of docs/deploy.md, simulated on this one: each with its folder, host name, port and processes."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import secrets

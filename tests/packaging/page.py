@@ -1,7 +1,5 @@
 """docs/deploy.md, followed on one machine: its blocks run in one shell with other folders and addresses."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass, field

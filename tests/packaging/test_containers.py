@@ -1,7 +1,5 @@
 """deploy/Containerfile and deploy/compose.yaml, as far as they can be tried without an engine for containers."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

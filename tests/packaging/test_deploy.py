@@ -1,7 +1,5 @@
 """The files of deploy/ name what exists. What the page does with them is in test_fleet.py."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

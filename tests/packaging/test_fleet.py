@@ -1,7 +1,5 @@
 """Three machines of docs/deploy.md: set up, upgraded while they work, restored (rules 1.9, 10.2)."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

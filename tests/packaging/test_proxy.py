@@ -1,7 +1,5 @@
 """deploy/nginx.conf before a web process: TLS, streams without delay, and its limits. Needs nginx."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The wheel `rondo-server`: what it holds, and that it runs from an empty folder with the packages of the run lock."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """What must hold of one agent's rows after every step, asked of the database (DESIGN, invariants)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

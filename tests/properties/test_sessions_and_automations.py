@@ -4,8 +4,6 @@ The workers here are claims without a process, so that a death can come between 
 real processes. `RONDO_PROPERTY_EXAMPLES` runs it longer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

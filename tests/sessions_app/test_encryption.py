@@ -1,7 +1,5 @@
 """Secrets are stored as ciphertext that only this server's keys can read."""
 
-from __future__ import annotations
-
 import traceback
 
 import pytest

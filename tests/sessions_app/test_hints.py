@@ -1,7 +1,5 @@
 """Hints through a broker that answers late: people's go first, and none is sent long after it was of use."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

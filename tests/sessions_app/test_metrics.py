@@ -1,7 +1,5 @@
 """Counters: with the commit or not at all, from all processes, in nobody's way (rule 10.1)."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """All work of an inactive owner stops within 10 s, visibly, and goes on by the usual rules (rule 10.0)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stranger's turn, and one that has read text from outside, may only read; more is allowed by name (rule 3.5)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ Exit 1 when something accepted was lost or doubled, or when a turn or a slot has
 ceased.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """Clients that mean harm. Each act is bounded in number and time, and answers what it saw in one line."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -1,7 +1,5 @@
 """Work whose outcome is known exactly: messages that are each posted until they are accepted, and automations."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

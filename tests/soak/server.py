@@ -1,7 +1,5 @@
 """The system under test: PostgreSQL and the broker behind proxies, and one `manage.py up` that uses them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A conversation of the person whose agent's turns run in this process."""
 
-from __future__ import annotations
-
 import pytest
 
 from sessions_app.models import Session

@@ -1,7 +1,5 @@
 """What goes wrong elsewhere before a run, built on a running system; docs/failures.md tells of each by its number."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run of a recurring job costs does not grow with the runs before it (docs/failures.md, 8)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

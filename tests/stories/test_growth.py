@@ -4,8 +4,6 @@ A quarter of a million rows of each are made once. Then everything that happens 
 each in a transaction that is rolled back, and every statement's plan is looked at as it was executed.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The main job: an automation runs as a normal turn of its session, end to end."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Words that no person said are marked where they are kept or shown: posts, notes, requests for consent (rule 3.5)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

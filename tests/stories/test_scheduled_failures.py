@@ -1,7 +1,5 @@
 """How scheduled agents fail elsewhere: each situation is built here. The numbers are those of docs/failures.md."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from io import StringIO
 from typing import Any

@@ -1,7 +1,5 @@
 """What no other test would miss: figures, other agents' work, what prompts hold, clocks, locks, workers, addresses."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from datetime import timedelta

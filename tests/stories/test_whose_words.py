@@ -1,7 +1,5 @@
 """What another system posts by a hook is a turn and nothing more: no yes, reply, retry or command (rule 7.3)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

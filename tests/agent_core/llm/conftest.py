@@ -1,7 +1,5 @@
 """What the tests of models share."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent_core import connections

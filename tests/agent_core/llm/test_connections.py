@@ -1,7 +1,5 @@
 """Models of connections: the real clients against a real HTTP server that speaks each provider's wire."""
 
-from __future__ import annotations
-
 import logging
 from base64 import b64encode
 from collections.abc import Callable

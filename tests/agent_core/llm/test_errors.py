@@ -1,7 +1,5 @@
 """What people are told of a provider's error: status and reason, never a key or a piece of the prompt (rule 3.6)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The real client against a real HTTP server."""
 
-from __future__ import annotations
-
 import traceback
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever a model said, every provider takes the next request: the real clients against a strict server."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain, pairwise
 from typing import Any

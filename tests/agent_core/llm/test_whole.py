@@ -1,7 +1,5 @@
 """Whether a reply is whole: odd providers, each read by the real client of its family."""
 
-from __future__ import annotations
-
 import json
 from itertools import repeat
 

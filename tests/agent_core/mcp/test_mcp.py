@@ -1,7 +1,5 @@
 """MCP servers without a turn: listing, calling, and all that a stranger at the other end may do."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import json

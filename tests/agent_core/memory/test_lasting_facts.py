@@ -1,7 +1,5 @@
 """Task state: read from what a model writes, and rid of what does not last."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Iterable

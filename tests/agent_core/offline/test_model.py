@@ -1,7 +1,5 @@
 """Each sentence of the table in agent_core/offline/model.py and docs/tools.md."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

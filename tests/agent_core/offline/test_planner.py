@@ -1,7 +1,5 @@
 """The offline model plays a planner well enough for a first look at one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agent_core import prompts

@@ -1,7 +1,5 @@
 """Plans as a model gives them, a model that gives them in order, and ports in memory."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a person's message means to the executions that there are, case by case (rule 7.3)."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Forms as models really fill them in: nulls, JSON within strings, too much text, the wrong call."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """What a planned conversation has is always looked at, whatever words ask for it (rule 7.5)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

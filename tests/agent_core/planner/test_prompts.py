@@ -1,7 +1,5 @@
 """What the planning model is shown: the request word for word, the execution as it is, and what it must know."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A planned turn: from the request to a question or an answer, and what may go wrong on the way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 from itertools import product

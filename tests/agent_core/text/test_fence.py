@@ -1,7 +1,5 @@
 """Fences: nothing that others wrote can pass for something else (rules 3.5, 6.2), wherever it is shown."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Texts that are made to take long, and the form of their characters (rule 1.12)."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """fetch_url: a real server on this machine, reached by an allowance that only a test can make."""
 
-from __future__ import annotations
-
 import gzip
 import ipaddress
 import socket

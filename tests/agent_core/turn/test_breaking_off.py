@@ -1,7 +1,5 @@
 """Rule 1.9 as a property: break a turn off anywhere, as often as you like, and resume it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cancel, stop, lose and the deadline, watched from outside: a real server that does not answer."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """The judge of a reply that nobody waited for: whatever keeps it from judging means yes (rule 4.1)."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Rule 3.2, each limit at its number, through whole turns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

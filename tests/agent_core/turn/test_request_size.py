@@ -1,7 +1,5 @@
 """The size of a request: all of it counts, the oldest observations give way first (rule 7.6)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

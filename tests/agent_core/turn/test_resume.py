@@ -1,7 +1,5 @@
 """Rule 1.9: a turn goes on from its journal."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import chain

@@ -1,7 +1,5 @@
 """The appointments of a conversation: each slot with what became of it, in a constant number of statements."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo

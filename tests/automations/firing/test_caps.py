@@ -1,7 +1,5 @@
 """Slots that a cap stops: the first one in its turn, before its model call, the next ones when they are due (11.1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

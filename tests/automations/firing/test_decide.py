@@ -1,7 +1,5 @@
 """Rule 4.5: each due slot is run, or put into a gap with a reason, or stays due; never two of these, never none."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

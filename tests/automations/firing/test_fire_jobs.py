@@ -1,7 +1,5 @@
 """What happens between the statements of a batch (rule 4.4)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Beat finds due jobs and a turn its run by an index, however many there are."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Pings for dead man's switches: one of each run that ended, and of a working beat."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

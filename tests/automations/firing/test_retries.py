@@ -1,7 +1,5 @@
 """A failed run is tried again: further attempts of the same run, each a turn of its own (rule 4.7)."""
 
-from __future__ import annotations
-
 from datetime import UTC, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Automations for tests: made, made due, looked at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any

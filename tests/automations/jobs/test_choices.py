@@ -1,7 +1,5 @@
 """Models, length, tools of one automation (rule 11.7); equal automations are refused (rule 11.8)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import fields

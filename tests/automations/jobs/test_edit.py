@@ -1,7 +1,5 @@
 """Making, changing, removing automations: refusals store nothing, edits and firing meet cleanly (rules 4.5, 4.12)."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from functools import partial

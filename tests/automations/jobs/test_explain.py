@@ -1,7 +1,5 @@
 """An automation explains itself: the last slots, this moment, the next ones. Each reason has its own sentence."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """The quota of a user: automations, routines and messages to come, whatever agent, session or interface makes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

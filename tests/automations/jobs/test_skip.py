@@ -1,7 +1,5 @@
 """A person skips the next slots: they are recorded at once, and nothing makes one of them run."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any

@@ -1,8 +1,6 @@
 """`manage.py automations`: list, add with a preview, change, explain, runs; `manage.py routine`: one JSON object, exit
 0 or 1; `manage.py spending` and `manage.py agent`."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

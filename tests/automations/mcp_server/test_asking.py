@@ -1,7 +1,5 @@
 """Asking an agent and its appointments by the SDK's client, on a real web process and worker."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The MCP section of docs/protocols.md, followed: its configurations connect, its command runs, it names the tools."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

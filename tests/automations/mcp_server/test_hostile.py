@@ -1,7 +1,5 @@
 """Requests that no client of the SDK sends."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

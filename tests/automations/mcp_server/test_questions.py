@@ -1,7 +1,5 @@
 """Questions of agents: a person answers them at the client, each by its id."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`manage.py mcp`: the SDK's client over standard input and output of a real process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

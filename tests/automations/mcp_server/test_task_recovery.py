@@ -1,7 +1,5 @@
 """A task outlives the processes that began it. In a module of its own: no worker is there but those that die here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

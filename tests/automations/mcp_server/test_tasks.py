@@ -1,7 +1,5 @@
 """Long answers as tasks (SEP-2663): the handle outlives every process, and belongs to its owner."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What tokens allow through the MCP server: scopes of tools, limits, and the end of a wait."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any

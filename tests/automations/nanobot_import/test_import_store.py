@@ -1,7 +1,5 @@
 """Importing nanobot's job store: what comes in as what, what is refused, and that twice is once (rule 4.1)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """New time-zone data: the plans of the zones that changed are made anew (rule 4.6)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

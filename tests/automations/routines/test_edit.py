@@ -1,7 +1,5 @@
 """The service of routines: modes, schedules, duplicates, the limit, edits (rules 6.4, 6.5, 4.7)."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from functools import partial

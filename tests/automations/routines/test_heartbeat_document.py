@@ -1,7 +1,5 @@
 """HEARTBEAT.md and the rows: reading shows them, writing changes them in one transaction or not at all (rule 6.6)."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """HEARTBEAT.md as text: what is ok, empty and corrupted, and that nothing is lost on the way (rule 6.6)."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

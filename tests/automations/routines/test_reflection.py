@@ -1,7 +1,5 @@
 """A reflection as a whole: what it is shown, what it registers, and when that runs (rule 5.6)."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any

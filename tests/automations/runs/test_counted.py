@@ -1,7 +1,5 @@
 """What turns used is what the caps counted: each model call that was made for a turn is in its usage (rule 11.1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """Failed runs are repeated, counted, slowed down, paused, and tried again by people (rules 11.2, 11.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any

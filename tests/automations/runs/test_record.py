@@ -1,7 +1,5 @@
 """Every way a background run ends leaves nothing of its end out: outcome, archive, mail (rules 4.7, 6.3)."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

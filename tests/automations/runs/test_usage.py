@@ -1,7 +1,5 @@
 """What a run used is what all its attempts and turns used, and no turn is counted twice (rule 11.1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

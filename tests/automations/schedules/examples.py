@@ -1,7 +1,5 @@
 """Properties as tests: with few examples, and again with many in `make test-all`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

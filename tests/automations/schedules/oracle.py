@@ -1,7 +1,5 @@
 """Rule 4.6 a second time, slowly: every minute of a window is looked at. Used to judge the fast arithmetic."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -3,8 +3,6 @@
 Heartbeats whose interval is longer than their hours: one each so many days.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo

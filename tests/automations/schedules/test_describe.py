@@ -1,7 +1,5 @@
 """A schedule in words, its preview and its warnings."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """A plan that ends, is counted or spread: which slots run, when they are fired, and that each is accounted for."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any

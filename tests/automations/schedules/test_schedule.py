@@ -1,7 +1,5 @@
 """Reading a schedule: what is understood, and what is refused when saved, with which code (rule 4.6)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

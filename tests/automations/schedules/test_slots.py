@@ -1,7 +1,5 @@
 """Slots of `every` and `at`, the cost of long gaps, and the edges of the calendar."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import product
 from typing import Any

@@ -3,8 +3,6 @@
 By properties, too: against cronsim and against the rule applied minute by minute.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 

@@ -1,7 +1,5 @@
 """Zone data that are replaced under a running process (rule 4.6)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A folder of time-zone data of one's own, which this process and the ones that it starts look into first."""
 
-from __future__ import annotations
-
 import os
 import struct
 import zoneinfo

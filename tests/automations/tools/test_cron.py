@@ -1,7 +1,5 @@
 """The `cron` tool: what the model is told when something is missing, and whose jobs it sees (rule 4.2)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """The tools of scheduled messages: what they answer, what they refuse, and that a call made twice is one (rule 8.1)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The agent's tools for its routines: where they are offered, what they say, and intents that become routines once."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -4,8 +4,6 @@ The turns are claimed and committed here, without a worker's process: tests/stor
 the processes.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The dream: task states are merged into MEMORY.md each night, and no edit is lost (rules 4.1, 6.8)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial

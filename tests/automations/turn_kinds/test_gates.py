@@ -1,7 +1,5 @@
 """Gates: an automation that looks before its model is asked (rule 11.6)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import partial

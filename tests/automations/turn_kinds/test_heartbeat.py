@@ -1,7 +1,5 @@
 """Heartbeats: when they beat, what they are told, what people hear of them (rules 5.1 to 5.6)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

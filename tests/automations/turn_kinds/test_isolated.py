@@ -1,7 +1,5 @@
 """Isolated routines: a fresh session for each slot, several turns, one mail, an archive (rule 6.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Legacy jobs run the old way; their answer is judged once and handed over once, whatever dies (rules 4.1, 9.3)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each address of appointments: another person's things do not exist there, and hostile input answers a page."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """The heartbeat on the page of its agent: the outcome of the last beats, what they used, the next one."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

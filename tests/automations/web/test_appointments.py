@@ -1,7 +1,5 @@
 """The panel of appointments in a browser: what one makes there runs, and each slot says what became of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

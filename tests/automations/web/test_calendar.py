@@ -1,7 +1,5 @@
 """The calendar at a secret address: valid, with names and times only, and nothing without the secret."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Caps on the pages of an agent and of an automation, and what was used (rule 11.1)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What people set around a run, in a browser: caps, model, tools, gate, own data, retries."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

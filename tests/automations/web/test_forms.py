@@ -1,7 +1,5 @@
 """The form of a schedule: what people choose is the schedule that is stored, and is shown so again."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Appointments by keyboard alone: the form with all its fields, the strip, and what is done with an automation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Questions of runs on the pages: answered on `/upcoming/`, and marked in the conversation once they are closed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A form that was open for a while replaces nothing that the person has not seen."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

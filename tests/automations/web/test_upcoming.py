@@ -1,7 +1,5 @@
 """The page of all conversations in a browser: a grid or a list, in which nothing moves when a form is sent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from playwright.sync_api import Page, expect

@@ -10,8 +10,6 @@
 7. The link leads elsewhere (`?next=`), signs in somebody who may no longer sign in, or is guessed.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from datetime import timedelta

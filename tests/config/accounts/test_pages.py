@@ -1,7 +1,5 @@
 """Signing in at /sign-in/, signing out, the page of one's own account; tokens by `manage.py` and of connection.json."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

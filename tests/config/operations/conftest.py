@@ -1,7 +1,5 @@
 """A running server that is watched."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The alert rules of deploy/: each condition is made real in a running server, scraped, and given to the rule file."""
 
-from __future__ import annotations
-
 import signal
 import time
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """`manage.py doctor` and `status`: each fault is made for real, named, and comes with its cure (rules 4.6, 10.2)."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

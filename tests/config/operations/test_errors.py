@@ -1,7 +1,5 @@
 """An unexpected exception is logged once with its trace, and counted; an expected one is a warning without a trace."""
 
-from __future__ import annotations
-
 import ast
 import gzip
 import io

@@ -1,7 +1,5 @@
 """/readyz and doctor use the broker and the database as a turn does, and name the cause (rules 10.0, 10.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

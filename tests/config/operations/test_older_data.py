@@ -1,7 +1,5 @@
 """Data that an older version of the tables holds are opened (rule 10.2): migrations are only added."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

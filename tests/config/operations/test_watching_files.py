@@ -1,7 +1,5 @@
 """The files of deploy/ for Prometheus and Grafana, as far as they can be read without either."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A running server whose metrics are scraped, and the files of deploy/ that read them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`manage.py import_everbot`: documents of a workspace, once, and never over what was written here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Connections in use: an agent's turns call their models, whoever owns them, and nobody is shown their secret."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

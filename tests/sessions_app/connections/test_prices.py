@@ -1,7 +1,5 @@
 """What turns cost: list prices of the provider behind a model's name, and what is said where none is known."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

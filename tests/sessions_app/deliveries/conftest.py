@@ -1,7 +1,5 @@
 """A receiver that sessions may name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Receivers of deliveries: a real HTTP server and a real mail server, whose temper a test sets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

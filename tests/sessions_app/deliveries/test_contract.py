@@ -1,7 +1,5 @@
 """The channels of the server pass the kit that every channel must pass."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

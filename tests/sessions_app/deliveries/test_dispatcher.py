@@ -1,7 +1,5 @@
 """The dispatcher: lanes that wait for a place are looked at again whatever became of the one before them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What a session says leaves the server, to a real web server; and its owner's program is told what failed."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Depositing: one INSERT, once, urgent or stale, also into what is gone (rule 6.1)."""
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Callable

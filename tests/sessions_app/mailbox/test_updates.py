@@ -1,7 +1,5 @@
 """The mailbox: shown with a person's turn, acknowledged by its commit, by that alone (rules 1.9, 6.2)."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime
 

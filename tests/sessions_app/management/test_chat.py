@@ -1,7 +1,5 @@
 """`manage.py chat` in a real terminal, with a worker and a model over HTTP."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """What a terminal shows of a turn, in whatever order its pieces come."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The invariants as the database itself holds them: each is attacked with plain SQL (DESIGN's rule: a constraint)."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import IntegrityError, connection, transaction
 

@@ -1,7 +1,5 @@
 """A turn's input is read by its fields; one module knows how it is stored."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """Connections that break, that have odd defaults, and whose prepared statements are of older tables (rule 10.0)."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What is kept and for how long (rule 10.3): nothing open goes, nor what something open needs; messages never go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Chats of programs without an id: however many began alike, the right one is found at the same cost."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext

@@ -3,8 +3,6 @@
 After each race the session is whole or gone, and nothing is left without what it belongs to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

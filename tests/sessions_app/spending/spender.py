@@ -7,8 +7,6 @@ in which it kills itself at one of POINTS; `halt`, the point at which it reads t
 It logs `begun <kind>` before a call, and `used <kind> <tokens> <micro-dollars>` when the model has answered.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

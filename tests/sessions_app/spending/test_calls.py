@@ -1,7 +1,5 @@
 """Model calls under caps and their accounts: what is charged, what a cap stops and what owners are told (rule 11.1)."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress

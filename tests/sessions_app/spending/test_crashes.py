@@ -1,7 +1,5 @@
 """No cap of any kind is exceeded, and no cost is lost, while the processes that call are killed (rule 11.1)."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

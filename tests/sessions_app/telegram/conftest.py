@@ -1,7 +1,5 @@
 """Somebody whose agent has a bot, and the Bot API server that it talks with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bots: their tokens stay secret, what cannot work is refused when it is saved, nothing hangs; and their page."""
 
-from __future__ import annotations
-
 import re
 import time
 from datetime import timedelta

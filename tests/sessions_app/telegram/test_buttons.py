@@ -1,7 +1,5 @@
 """A button answers the question that it names, once, for the person of its chat: attempts to trick it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Telegram from end to end: a Bot API server over HTTP, the real library, real worker processes."""
 
-from __future__ import annotations
-
 import signal
 import time
 

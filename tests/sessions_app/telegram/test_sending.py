@@ -1,7 +1,5 @@
 """The channel `telegram`: the kit of channels, parts of long answers, and who can be written to."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

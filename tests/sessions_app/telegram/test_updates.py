@@ -1,7 +1,5 @@
 """Who may write by a bot, and that each update counts once: attempts to trick it."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta

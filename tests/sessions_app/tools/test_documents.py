@@ -1,7 +1,5 @@
 """Tools: documents by revision, in the turn's transaction, live with the next turn (rule 6.7); and what time it is."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

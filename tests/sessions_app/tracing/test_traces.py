@@ -1,7 +1,5 @@
 """Traces reach a collector: from the slot to delivery in one trace, also when a worker is killed in the middle."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass

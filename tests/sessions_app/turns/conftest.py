@@ -1,7 +1,5 @@
 """What the tests of turns share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.inside import Inside

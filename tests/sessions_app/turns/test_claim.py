@@ -1,7 +1,5 @@
 """The claim, the fence and the run of a hint, with real connections against each other (rules 1.2, 1.4, 1.5)."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A long conversation: older messages become task state, requests stay short enough, and nothing is deleted."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime

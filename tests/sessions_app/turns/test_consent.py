@@ -1,7 +1,5 @@
 """What is dangerous needs a person's plain yes to just that call, and ways round it (rule 3.5)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """How a question for consent looks and what counts as its answer: five tricks and more for each rule (rule 3.5)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """How an answer ended is stored and shown, in people's words and in programs' own shapes."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

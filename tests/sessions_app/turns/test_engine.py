@@ -1,7 +1,5 @@
 """Planned turns: stored after each step, resumed after a SIGKILL, asked and answered; whose question is answered."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """Turns of agents with MCP servers: tools offered, called, refused, missing; no secret told."""
 
-from __future__ import annotations
-
 import logging
 import socket
 from datetime import UTC, datetime

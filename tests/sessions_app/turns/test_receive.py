@@ -1,7 +1,5 @@
 """Busy sessions: inject, enqueue, reject, interrupt; and the order of what waits (rules 1.3, 2)."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial

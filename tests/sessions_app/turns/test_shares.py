@@ -1,7 +1,5 @@
 """A user's running turns are bounded in the whole fleet; who was refused is woken when there is room (rule 10.0)."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """Turns through a provider that rejects what the large ones reject, after what a model may say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime

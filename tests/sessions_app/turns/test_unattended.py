@@ -1,7 +1,5 @@
 """A question of a scheduled turn holds nothing, and a yes to it makes exactly its call, once (rules 3.5, 11.4)."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import replace

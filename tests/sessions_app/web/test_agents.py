@@ -1,7 +1,5 @@
 """The page of an agent without a browser: its list, its forms, tests of servers, what is refused and in which words."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

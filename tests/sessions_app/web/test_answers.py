@@ -1,7 +1,5 @@
 """What pages answer without a browser: refusals, searches, markdown that would take long."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from html import unescape

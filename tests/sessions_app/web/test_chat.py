@@ -1,7 +1,5 @@
 """A conversation in a real browser: answers as they are made, waiting, stopping, questions, several windows."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 

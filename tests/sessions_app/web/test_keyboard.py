@@ -1,7 +1,5 @@
 """Conversations by keyboard alone: the focus is always visible, and goes to a sensible place when its own goes away."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A page of another origin hears a session by docs/api.md, with a ticket for each connection, in a real browser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

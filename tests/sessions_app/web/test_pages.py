@@ -3,8 +3,6 @@
 Nothing that was typed is lost, also where the conversation was deleted elsewhere. At the end: the page of an agent.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Times on the pages: one form everywhere, with and without scripts."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo

@@ -1,7 +1,5 @@
 """What a worker owes the others: slots for people, hung tools, hints that nobody answers (rules 1.6, 1.7, 1.12)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
