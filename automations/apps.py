@@ -22,6 +22,7 @@ class AutomationsConfig(AppConfig):
         from sessions_app.questions import unattended
         from sessions_app.queue import kinds
         from sessions_app.sessions.delete import register_session_dependent
+        from sessions_app.spending import accounts
 
         for kind in (
             *(slot.AutomationKind(), slot.LegacyKind(), dream.DreamKind(), heartbeat.HeartbeatKind()),
@@ -37,6 +38,7 @@ class AutomationsConfig(AppConfig):
         budgets.register_caps("automation", CronJob)
         connections.register_models_of(CronJob.objects.all)
         connections.on_changed(jobs.check_models_again)
+        accounts.on_freed(jobs.check_budgets_again)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         _register_tools()

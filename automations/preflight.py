@@ -123,7 +123,8 @@ def _budget(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
     is_priced = bool(price and (price.input or price.output))
     until = stopped_until(agent.owner_id, job.pk)
     for each in used_up(charged_to, firing, is_priced=is_priced, refused_until=until):
-        cap = f"The cap of {subject_of(each)} for {WORDS[each['period']]} is used up."
+        how = "is used up" if each["is_spent"] else "does not allow another call"
+        cap = f"The cap of {subject_of(each)} for {WORDS[each['period']]} {how}."
         yield Problem("budget", f"{cap} {anew(each)} {GO_ON}")
 
 

@@ -200,7 +200,7 @@ def problems_of(job: Any) -> list[dict[str, str]]:
 
 def _as_known(problem: dict[str, Any]) -> str:
     """The text of a stored problem. One that an outage hides is no second cause beside the outage."""
-    before = "The provider did not answer the last call. Before that: " if problem.get("is_old") else ""
+    before = "The last call failed in another way. Before that: " if problem.get("is_old") else ""
     return f"{before}{problem['text']}"
 
 

@@ -58,7 +58,14 @@ from automations.jobs.explain import (
 )
 from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import FAILING_AFTER, health_of
-from automations.runs.describe import ENDS_SLOWING, Slot, SlotState, cap_that_holds, describe_run
+from automations.runs.describe import (
+    ENDS_SLOWING,
+    Slot,
+    SlotState,
+    cap_that_holds,
+    describe_run,
+    is_too_small,
+)
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import MODEL_CODES, paused_until, problems_of
@@ -275,8 +282,9 @@ def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[No
         if why := why_paused(job):
             yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
             continue
-        known = problems_of(job)
-        yield from _held_back(job, newest.get(job.pk, ()), bool(known))
+        lately = newest.get(job.pk, ())
+        known = _known(job, lately)
+        yield from _held_back(job, lately, bool(known))
         ended = runs.get(job.ended_run) if has_failed(job) else None
         failing = [*_failing(job, repeated.get(job.pk) or ended, now, zone)]
         yield from failing
@@ -300,6 +308,12 @@ def _newest_runs(jobs: list[Any]) -> dict[str, list[RunRecord]]:
     wanted = [pk for each in found.values() for pk in each]
     runs = RunRecord.objects.only("state", "reason", "error", "finished_at").in_bulk(wanted)
     return {job: [runs[pk] for pk in each if pk in runs] for job, each in found.items()}
+
+
+def _known(job: Any, runs: Sequence[RunRecord]) -> list[dict[str, str]]:
+    """The job's problems. Of a cap that fits no call the last run says more."""
+    fits_none = runs and is_too_small(runs[0]) and cap_that_holds(job, runs[0])
+    return [each for each in problems_of(job) if not (fits_none and each["code"] == "budget")]
 
 
 def _waiting_for_a_repetition(jobs: list[Any]) -> dict[str, RunRecord]:

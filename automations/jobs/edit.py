@@ -403,6 +403,15 @@ def _ask_for_preflight() -> None:
     transaction.on_commit(lambda: hints.ask_for_maintenance(PREFLIGHT), robust=True)
 
 
+def check_budgets_again(owner_id: int | None) -> None:
+    """Have automations of this user that a cap will stop, or of all users, checked soon: it may not any more."""
+    told = JobPreflight.objects.exclude(problems=[]).filter(problems__contains=[{"code": "budget"}])
+    if owner_id is not None:
+        told = told.filter(job__agent__owner=owner_id)
+    if flags.PREFLIGHT.value and told.update(requested=True):
+        _ask_for_preflight()
+
+
 def check_models_again(connection_id: int) -> None:
     """Have automations with a problem, or that are being checked, checked soon if they may use this connection."""
     if not flags.PREFLIGHT.value:

@@ -238,8 +238,9 @@ def _coming_firings(job: Any, now: datetime) -> list[datetime]:
 
 
 def _problems(facts: JobFacts) -> list[str]:
-    """The problems found by preflight that will stop the next run."""
-    return [each["text"] for each in problems_of(facts.job)]
+    """What preflight found that will stop the next run. Of a cap that fits no call the last run says more."""
+    fits_none = _fits_none(facts)
+    return [each["text"] for each in problems_of(facts.job) if not (fits_none and each["code"] == "budget")]
 
 
 def _now(facts: JobFacts, zone: tzinfo) -> str:

@@ -5,7 +5,7 @@ Each of both is one statement, in a commit of its own."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -74,6 +74,7 @@ def abandoned() -> list[int]:
 
 # Marks of automations that a cap stopped: firing skips their slots until the cap begins anew, without asking again.
 _STOPPED = "budget:"
+_ON_FREED: list[Callable[[int | None], None]] = []
 
 
 def mark_stopped(owner_id: int, automations: Iterable[str], until: str) -> None:
@@ -113,6 +114,13 @@ def forget_stopped(owner_id: int | None) -> None:
     Allowance.objects.filter(
         key__startswith=f"{_STOPPED}{'' if owner_id is None else f'{owner_id}:'}"
     ).delete()
+    for look_again in _ON_FREED:
+        look_again(owner_id)
+
+
+def on_freed(look_again: Callable[[int | None], None]) -> None:
+    """Call `look_again` with a user, or None for all, when something was changed that may free their automations."""
+    _ON_FREED.append(look_again)
 
 
 def tell_anew(scope: str, subject: object) -> None:

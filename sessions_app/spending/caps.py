@@ -180,8 +180,9 @@ def _shown(row: Mapping[str, Any], spent: Mapping[str, Spending]) -> dict[str, A
 def used_up(
     budgets: Iterable[Budget], at: datetime, *, is_priced: bool = True, refused_until: datetime | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of caps of which nothing is left and that begin anew after `at`. One query.
+    """Return the rows of caps of which too little is left and that begin anew after `at`. One query.
 
+    `is_spent` of a row: nothing is left.
     `is_priced`: the calls cost money; others are not stopped by US dollars. `refused_until`: when the cap begins anew
     that refused the last call, so what is left of it is too little.
     """
@@ -193,7 +194,7 @@ def used_up(
         if is_priced and row["micro_usd"] is not None:
             is_spent |= so_far.spent_micro_usd >= row["micro_usd"]
         if is_spent or (so_far.told == REACHED and _ends(row) == refused_until):
-            found.append(row)
+            found.append(row | {"is_spent": is_spent})
     return found
 
 
