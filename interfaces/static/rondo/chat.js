@@ -98,9 +98,16 @@ function connect() {
   for (const type of TYPES) source.addEventListener(type, hear);
 }
 
-function stayAtEnd() { if (atEnd) scroll.scrollTop = scroll.scrollHeight; }
-
 let lastTop = 0;
+const isNear = () => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
+
+// who has just scrolled up is not taken back, though the event of that is still to come
+function stayAtEnd() {
+  if (!atEnd || (scroll.scrollTop < lastTop && !isNear())) return;
+  scroll.scrollTop = scroll.scrollHeight;
+  lastTop = scroll.scrollTop;
+}
+
 new ResizeObserver(stayAtEnd).observe(document.getElementById("messages"));
 
 function showNewest() {
@@ -122,8 +129,7 @@ function markRead() {
 }
 
 scroll.addEventListener("scroll", () => {
-  const isNear = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
-  if (isNear || scroll.scrollTop < lastTop) atEnd = isNear; // what grows below the end is followed
+  if (isNear() || scroll.scrollTop < lastTop) atEnd = isNear(); // what grows below the end is followed
   lastTop = scroll.scrollTop;
   showNewest();
 }, { passive: true });
