@@ -28,10 +28,10 @@ from sessions_app.postgres.pages import PagedQuery, found_in, search_newest
 from sessions_app.postgres.rows import equals, existing, get_or_none
 from sessions_app.questions.question_reads import CONSENT_SIZES, with_consents, with_questions
 from sessions_app.reads.session_reads import (
+    REPLY_SIZES,
     TARGET,
     WAITING_SIZES,
     in_state,
-    reply_sizes,
     shown_sessions,
     shown_turns,
 )
@@ -154,7 +154,7 @@ def turns(user: AbstractBaseUser, *parts: QuerySet[Turn], order: tuple[str, ...]
         parts=parts,
         order=order,
         load=partial(shown_turns, user.pk),
-        sizes=reply_sizes,
+        sizes=REPLY_SIZES.all,
     )
 
 

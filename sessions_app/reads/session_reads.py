@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import BigIntegerField, F, Func, IntegerField, OuterRef, QuerySet, Subquery, Value
-from django.db.models.functions import Coalesce, JSONObject, NullIf
-from sqlalchemy.dialects.postgresql import ARRAY
+from django.db.models import QuerySet, Value
+from django.db.models.functions import JSONObject, NullIf
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from agent_core.text.formats import BLANKS
 from agent_core.types import Role
@@ -32,12 +31,15 @@ from sessions_app.queue.threads import is_redirected
 ACTIVE, IDLE = "active", "idle"  # states of an open session, as it is shown
 LOOKED_BACK = 100  # newest messages of a history that are searched for its last visible words
 LONGEST_LOOK = 1_000  # characters of a message that are read for them
+DELIVERY_FIELDS = ("id", "channel", "state", "attempts")
 
 _agent, _session, _turn = table(Agent), table(Session), table(Turn)
-_message = table(Message)
+_message, _delivery = table(Message), table(Delivery)
 _shown = _session.alias("shown")  # the session that one shows
+_speaker = sa.func.coalesce(_turn.c.host_id, _turn.c.id)  # the turn that answers
 _OWNER = sa.bindparam("owner", type_=sa.BigInteger())
 _SESSION_IDS = sa.bindparam("ids", type_=ARRAY(sa.Uuid()))
+_TURN_IDS = _turn.c.id == sa.any_(sa.bindparam("ids", type_=ARRAY(sa.BigInteger())))
 
 
 def shown_sessions(owner: Any, ids: list[uuid.UUID]) -> list[Any]:
@@ -53,41 +55,12 @@ def shown_turns(owner: Any, ids: list[int]) -> list[Any]:
     """Return these turns of the user, each with `agent_name`, `reply`, the last answer of the turn (of its host, if it
     joined one), and `shown_deliveries`.
     """
-    return list(
-        _turns(ids)
-        .filter(session__owner=owner)
-        .annotate(
-            agent_name=F("session__agent__name"),
-            reply=Subquery(_answers().values("content")[:1]),
-            shown_deliveries=with_deliveries("message__turn", OuterRef("speaker")),
-        )
-    )
-
-
-def reply_sizes(ids: list[int]) -> Iterable[tuple[int, int | None]]:
-    """Return the bytes of the reply of each of these turns, by its id."""
-    size = Func("content", function="octet_length", output_field=IntegerField())
-    return _turns(ids).values_list("pk", Subquery(_answers().values(size=size)[:1]))
-
-
-def _turns(ids: list[int]) -> QuerySet[Turn]:
-    """Return these turns, each with `speaker`, the turn that answers."""
-    return (
-        Turn.objects.filter(pk__in=ids)
-        .order_by()
-        .annotate(speaker=Coalesce("host_id", "pk", output_field=BigIntegerField()))
-    )
-
-
-def _answers() -> QuerySet[Message]:
-    said = Message.objects.filter(turn=OuterRef("speaker"), role=Role.ASSISTANT)
-    return said.exclude(content="").order_by("-seq")
+    return instances_of(Turn, _TURNS.all(owner=owner, ids=ids))
 
 
 def with_deliveries(message: str, of: Any) -> ArraySubquery:
     """Column: `{id, channel, state, attempts, last_error}` of each delivery whose field `message` equals `of`."""
-    names = ("id", "channel", "state", "attempts")
-    shown = JSONObject(**{name: name for name in names}, last_error=NullIf("last_error", Value("")))
+    shown = JSONObject(**{name: name for name in DELIVERY_FIELDS}, last_error=NullIf("last_error", Value("")))
     rows = Delivery.objects.filter(**{message: of}).order_by("id")
     return ArraySubquery(rows.values(shown=shown))
 
@@ -167,9 +140,39 @@ def _waiting_size() -> Any:
     return sa.func.coalesce(size.scalar_subquery(), 0).label("waiting_size")
 
 
+def _of_reply(column: Any) -> Any:
+    """Expression: this column of the last answer of a turn."""
+    said = sa.select(column).where(
+        _message.c.turn_id == _speaker, _message.c.role == Role.ASSISTANT, _message.c.content != ""
+    )
+    return said.order_by(_message.c.seq.desc()).limit(1).scalar_subquery()
+
+
+def _select_turns() -> Any:
+    pairs = [part for name in DELIVERY_FIELDS for part in (name, _delivery.c[name])]
+    shown = sa.func.json_build_object(*pairs, "last_error", sa.func.nullif(_delivery.c.last_error, ""))
+    sent = sa.select(sa.func.json_agg(aggregate_order_by(shown, _delivery.c.id)))
+    sent = sent.join(_message, _message.c.id == _delivery.c.message_id).where(_message.c.turn_id == _speaker)
+    deliveries = sa.func.coalesce(sent.scalar_subquery(), sa.literal_column("'[]'::json"))
+    return (
+        sa.select(
+            *(*_turn.c, _agent.c.name.label("agent_name")),
+            _of_reply(_message.c.content).label("reply"),
+            deliveries.label("shown_deliveries"),
+        )
+        .join(_session, _session.c.id == _turn.c.session_id)
+        .join(_agent, _agent.c.id == _session.c.agent_id)
+        .where(_TURN_IDS, _session.c.owner_id == _OWNER)
+    )
+
+
 _SHOWN = Statement(_select_shown)
+_TURNS = Statement(_select_turns)
 TARGET = Statement(
     lambda: _select(_session.c.id.label("pk"), _session.c.agent_id, _shown.c.id.label("target_id"))
 )
 # the bytes of what is shown with them, by their ids
 WAITING_SIZES = Statement(lambda: _select(_session.c.id, _waiting_size()))
+REPLY_SIZES = Statement(
+    lambda: sa.select(_turn.c.id, _of_reply(sa.func.octet_length(_message.c.content))).where(_TURN_IDS)
+)
