@@ -73,19 +73,22 @@ class Outcome:
 
 def record_outcome(turn: Turn, result: TurnResult, closure: str) -> Outcome:
     """Store the turn's outcome in its run, or in each run that shares it. It ends, or waits for another attempt."""
-    runs = RunRecord.objects.of_turn(turn).unfinished().order_by("scheduled_for", "pk")
     if result.skipped:
-        _skip(turn, runs, result)
+        _skip(turn, _unfinished(turn), result)
         return Outcome()
-    if result.ending is not Ending.FAILED:
-        if not turn.origin_run:  # several rows: locked in their order, against deadlocks
-            list(runs.select_for_update().values_list("pk"))
-        if result.ending is Ending.SUCCEEDED:
-            _succeed(turn, runs, result, closure)
-        else:
-            _end(turn, runs, result, closure)
-        return Outcome()
-    return _fail(turn, runs, result, closure)
+    if result.ending is Ending.FAILED:
+        return _fail(turn, _unfinished(turn), result, closure)
+    if not turn.origin_run:  # several rows: locked in their order, against deadlocks
+        list(_unfinished(turn).select_for_update().values_list("pk"))
+    if result.ending is Ending.SUCCEEDED:
+        _succeed(turn, result, closure)
+    else:
+        _end(turn, _unfinished(turn), result, closure)
+    return Outcome()
+
+
+def _unfinished(turn: Turn) -> RunTransitions:
+    return RunRecord.objects.of_turn(turn).unfinished().order_by("scheduled_for", "pk")
 
 
 def _fail(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> Outcome:
@@ -150,12 +153,13 @@ def _may_be_retried(result: TurnResult) -> bool:
     return result.ending is Ending.FAILED and result.error_code not in {*FINAL_CODES, CapReached.code}
 
 
-def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> None:
+def _succeed(turn: Turn, result: TurnResult, closure: str) -> None:
     """End runs as SUCCEEDED: in one statement if their jobs are well and the answer is whole."""
     attention = _attention(turn, result)
     is_plain = attention is Attention.NONE and not turn.input.gate_warning
-    if is_plain and _end_well(turn, runs, result, closure):
+    if is_plain and _end_well(turn, result, closure):
         return
+    runs = _unfinished(turn)
     left = list(runs.select_related("job"))
     if not _end(turn, runs, result, closure, attention):
         return
@@ -168,7 +172,7 @@ def _succeed(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str)
         count_failure(run)
 
 
-def _end_well(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str) -> bool:
+def _end_well(turn: Turn, result: TurnResult, closure: str) -> bool:
     """End the runs whose jobs are well. Returns whether these are all runs of the turn."""
     shared = len(turn.input.runs) or 1
     used, seen = part_of(result.usage, shared), _seen(turn).get("gate_seen")
@@ -176,7 +180,7 @@ def _end_well(turn: Turn, runs: RunTransitions, result: TurnResult, closure: str
     if ended:
         _count_ended(turn, result, ended)
     if ended < shared:  # those with earlier attempts
-        ended += _end(turn, runs.of_well_jobs(), result, closure)
+        ended += _end(turn, _unfinished(turn).of_well_jobs(), result, closure)
     return ended == shared
 
 

@@ -1,8 +1,8 @@
 """The kinds of turns and their differences. Apps above register theirs when they start.
 
-The flow of a turn is the same for all kinds. It calls `started` in the claim, `before`, `trigger`, `prompted` and
-`answer_without_model` to prepare it, `refused` while tools are called, `to_judge` after the answer, and `closed` in the
-commit.
+The flow of a turn is the same for all kinds. It calls `started` in the claim, `before`, `trigger` and
+`answer_without_model` to prepare it, `refused` while tools are called, `to_judge` after the answer, and `prompted` and
+`closed` in the commit.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Kind:
         raise NotImplementedError
 
     def prompted(self, turn: Turn, trigger: Trigger) -> None:
-        """The model is about to be shown the trigger; called in the transaction that journals the prompt."""
+        """The model was shown the trigger; called in the transaction of the commit, before `closed`."""
 
     def refused(self, turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: bool) -> None:
         """A call was refused because consent is missing; called in the transaction that journals the result.

@@ -144,6 +144,7 @@ def _write(end: _End) -> None:
     if end.messages and prepared.kind.keeps is not None:
         _forget_older(session, end.messages[-1].seq - prepared.kind.keeps)
     guests = _settle_guests(turn, result)
+    prepared.kind.prompted(turn, prepared.trigger)
     is_no_news = prepared.kind.closed(turn, result, end.said)
     if not is_no_news:
         _enqueue_answer(prepared, end.messages, [end.route, *(guest.input.route for guest in guests)])

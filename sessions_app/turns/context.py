@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 import structlog
-from django.db import connection, transaction
+from django.db import connection
 
 from agent_core import tools
 from agent_core.llm import tokens
@@ -185,6 +184,8 @@ def prepare_failure(
     kind = kind_of(turn)
     session = turn.session = Session.objects.select_related("agent").get(pk=turn.session_id)
     trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn, session)
+    if plain or not shown:
+        trigger = replace(trigger, template=None)
     if plain:
         trigger = replace(trigger, content="", model_content="", metadata={})
     prepared = _without_request(turn, journal, trigger)
@@ -270,10 +271,7 @@ def _render(
         used_before=used_before,
         foreign=unread.foreign,
     )
-    # a message has no run that keeps its prompt: one statement commits by itself
-    with nullcontext() if kind.is_message else transaction.atomic():
-        journal.record(StepKind.PROMPT, shown.to_json())
-        kind.prompted(turn, trigger)
+    journal.record(StepKind.PROMPT, shown.to_json())
     return built.system_prompt, shown
 
 
