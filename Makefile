@@ -37,7 +37,7 @@ pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check --requi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-all test-rest test-django evals check format-check lint types imports migrations broken-rules mutants rules pictures soak bench bench-check fmt wheel node-tools node-tools-if-any lock
+.PHONY: help up test test-all test-rest test-django evals check format-check lint types imports migrations broken-rules mutants rules pictures chaos bench bench-check fmt wheel node-tools node-tools-if-any lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,8 +74,8 @@ check: format-check lint types imports migrations ## check format, lint, types, 
 rules: $(DEV) ## generate docs/rules.md from the rule marks of the tests
 	@$(PY) -m tests.rules
 
-soak: $(DEV) ## test a separate server under load, faults and abusive clients (ARGS="--minutes 60", ARGS=--help)
-	@$(PY) -m tests.soak $(ARGS)
+chaos: $(DEV) ## test a separate server under load, faults and abusive clients (MINUTES=60 SEED=7, ARGS=--help)
+	@$(PY) -m chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 pictures: $(DEV) ## take the pictures of docs/images/ again, from running pages (needs chromium)
 	@$(PY) -m pytest -q tests/pictures.py $(ARGS)

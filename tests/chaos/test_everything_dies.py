@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from chaos.load import EVERY, SESSIONS, Load, counts, verdict
 from tests.fleet import QUICK, until
-from tests.soak.load import EVERY, SESSIONS, Load, counts, verdict
 from tests.up import Up, alive, clean_environ
 
 pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.rule("2.3")]

@@ -1,4 +1,4 @@
-/* What was done under the load of tests/soak/load.py. */
+/* What was done under the load of chaos/load.py. */
 
 -- turns of messages
 SELECT count(*)

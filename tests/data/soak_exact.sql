@@ -1,4 +1,4 @@
-/* What does not hold once the load of tests/soak/load.py has ended. */
+/* What does not hold once the load of chaos/load.py has ended. */
 
 -- a message that did not become exactly one turn
 SELECT s.key, t.idempotency_key

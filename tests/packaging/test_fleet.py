@@ -13,10 +13,10 @@ import httpx2
 import psycopg
 import pytest
 
+from chaos.load import Load, ask, insist, verdict
 from tests.fleet import until
 from tests.packaging.nodes import HTTPS, Fleet, Node, connections, fleet, own_database, wait_until_healthy
 from tests.packaging.page import blocks
-from tests.soak.load import Load, ask, insist, verdict
 from tests.up import ROOT
 
 pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(400)]

@@ -1,28 +1,24 @@
-"""Run a server for a while under load, faults and abusive clients, then check every invariant: `make soak`.
+"""Run a server for a while under load, faults and abusive clients, then check every invariant: `make chaos`.
 
 Exit 1 when something accepted was lost or doubled, or when a turn or a slot has no end once the faults have
 ceased.
 """
 
 import argparse
-import os
 import random
-import signal
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from statistics import quantiles
 
-from tests.soak.abuse import ACTS, NO_ANSWER
-from tests.soak.load import Load, counts, verdict
-from tests.soak.server import System, running, stop_for
-
-Fault = Callable[[System, random.Random], str]
+from chaos.abuse import ACTS, NO_ANSWER
+from chaos.faults import FAULTS, Fault
+from chaos.load import Load, counts, verdict
+from chaos.server import System, running
 
 BETWEEN_FAULTS = (8.0, 25.0)  # seconds
 BETWEEN_ACTS = (5.0, 20.0)  # seconds
@@ -31,11 +27,11 @@ BETWEEN_ACTS = (5.0, 20.0)  # seconds
 def main() -> int:
     """0 when everything holds."""
     given = _arguments()
-    with tempfile.TemporaryDirectory(prefix="rondo-soak-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="rondo-chaos-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
         with running(folder) as system:
-            good = _soak(system, given)
+            good = _run(system, given)
         if given.keep_logs:
             given.keep_logs.mkdir(parents=True, exist_ok=True)
             for log in [*folder.glob("*.log"), *folder.glob("data/logs/*.log")]:
@@ -44,7 +40,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tests.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long the faults go on (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="which faults in which order (default: 0)")
     parser.add_argument(
@@ -55,7 +51,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _soak(system: System, given: argparse.Namespace) -> bool:
+def _run(system: System, given: argparse.Namespace) -> bool:
     stopped, began, chance = threading.Event(), time.monotonic(), random.Random(given.seed)
     chosen = {name: fault for name, fault in FAULTS.items() if given.faults in name}
 
@@ -111,44 +107,6 @@ def _faults(
         done[name] += 1
         say(f"fault: {name}: {fault(system, chance)}")
     return done
-
-
-def _kill(kind: str) -> Fault:
-    def kill(system: System, chance: random.Random) -> str:
-        victim = chance.choice(system.up.pids(kind))
-        with suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
-        return f"{kind} {victim}"
-
-    return kill
-
-
-def _stop(kind: str, seconds: float) -> Fault:
-    def stop(system: System, chance: random.Random) -> str:
-        victims = system.postgres_pids() if kind == "postgres" else [chance.choice(system.up.pids(kind))]
-        stop_for(victims, seconds)
-        return f"{kind} stopped for {seconds:.0f} s"
-
-    return stop
-
-
-FAULTS: dict[str, Fault] = {
-    "database connections acknowledge and say nothing": lambda system, _: (
-        f"{system.database.silence()} connections"
-    ),
-    "database connections go silent": lambda system, _: (
-        f"{system.database.silence(dropping=True)} connections"
-    ),
-    "database connections are cut": lambda system, _: f"{system.database.cut()} connections",
-    "broker connections go silent": lambda system, _: f"{system.broker.silence(dropping=True)} connections",
-    "broker connections are cut": lambda system, _: f"{system.broker.cut()} connections",
-    "a worker is killed": _kill("worker"),
-    "a beat is killed": _kill("beat"),
-    "the web process is killed": _kill("web"),
-    "a worker is stopped": _stop("worker", 20.0),
-    "PostgreSQL is stopped": _stop("postgres", 10.0),
-    "PostgreSQL is stopped for long": _stop("postgres", 30.0),
-}
 
 
 if __name__ == "__main__":

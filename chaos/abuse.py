@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from urllib.parse import urlsplit
 
-from tests.soak.load import ask
-from tests.soak.server import System
+from chaos.load import ask
+from chaos.server import System
 
 NO_ANSWER = (OSError, http.client.HTTPException)
 

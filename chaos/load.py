@@ -4,12 +4,16 @@ import http.client
 import json
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import psycopg
 
+from chaos.checker import Event, check
 from tests.fleet import until
 from tests.queries import queries
 
@@ -91,9 +95,11 @@ class Load:
     posted: int = 0
     refused: list[str] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)  # seconds until a message was accepted
+    history: list[Event] = field(default_factory=list)  # what the clients saw (chaos/checker.py)
     _stopped: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     _jobs: list[str] = field(default_factory=list)
+    _sessions: list[str] = field(default_factory=list)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
@@ -102,6 +108,7 @@ class Load:
             key = f"web:soak-{self.name}{number}"
             made, _ = insist(self.system, "POST", "/api/sessions/", {"agent": "demo", "key": key}, f"s-{key}")
             job = {"message": "tick", "schedule": {"kind": "every", "seconds": EVERY}, "overlap": "queue"}
+            self._sessions.append(made["id"])
             path = f"/api/sessions/{made['id']}/automations/"
             self._jobs.append(insist(self.system, "POST", path, job, f"j-{key}")[0]["id"])
             thread = threading.Thread(target=self._write, args=(made["id"],), daemon=True)
@@ -120,24 +127,64 @@ class Load:
         number = 0
         while not self._stopped.wait(EVERY):
             number += 1
-            text = "think for 3 seconds" if number % 5 == 0 else f"message {number}"
+            text = f"think for 3 seconds: {number}" if number % 5 == 0 else f"message {number}"
             body, key = {"content": text, "on_busy": "enqueue"}, f"m-{session}-{number}"
             began = time.monotonic()
-            try:
+            with self._recorded("append", session, value=text) as seen:
                 insist(self.system, "POST", f"/api/sessions/{session}/messages/", body, key)
-            except Refused as refused:
-                self.refused.append(str(refused))
-                continue
-            with self._guard:
-                self.posted += 1
-                self.waits.append(time.monotonic() - began)
+                seen["type"] = "ok"
+            if seen["type"] == "ok":
+                with self._guard:
+                    self.posted += 1
+                    self.waits.append(time.monotonic() - began)
+            if number % 10 == 0:
+                self.read(session)
+
+    def read(self, session: str) -> None:
+        """Read all turns of the session, as a client does, and record what they were and when."""
+        with self._recorded("read", session) as seen:
+            turns = self._turns_of(session)
+            people = sorted((turn["id"], turn["content"]) for turn in turns if turn["kind"] == "message")
+            seen |= {"type": "ok", "values": [content for _, content in people]}
+
+    def read_all(self) -> None:
+        """Read each session once more, when everything has ended, and when its turns began and ended."""
+        for session in self._sessions:
+            self.read(session)
+            with self._recorded("turns", session) as seen:
+                turns = [each for each in self._turns_of(session) if each["started_at"]]
+                spans = [[_seconds(each["started_at"]), _seconds(each["finished_at"])] for each in turns]
+                seen |= {"type": "ok", "spans": spans}
+
+    def _turns_of(self, session: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        path = f"/api/sessions/{session}/turns/?order=asc"
+        while path:
+            page, _ = insist(self.system, "GET", path)
+            found += page["results"]
+            path = (page["next"] or "").removeprefix(self.system.url)
+        return found
+
+    @contextmanager
+    def _recorded(self, op: str, session: str, **fields: Any) -> Iterator[Event]:
+        """Record an operation of this thread. It is unknown how it ended, unless the caller says so."""
+        about = {"process": threading.current_thread().name, "op": op, "session": session} | fields
+        self.history.append(about | {"type": "invoke", "at": time.monotonic()})
+        ended = about | {"type": "unknown"}
+        try:
+            yield ended
+        except Refused as refused:
+            self.refused.append(str(refused))
+        self.history.append(ended | {"at": time.monotonic()})
+
+
+def _seconds(at: str | None) -> float | None:
+    return None if at is None else datetime.fromisoformat(at).timestamp()
 
 
 def verdict(system: System, load: Load) -> dict[str, Any]:
     """What does not hold, by name; empty when everything does."""
     found: dict[str, Any] = {}
-    if load.refused:
-        found["requests that were refused"] = load.refused[:5]
     with psycopg.connect(system.database_url, autocommit=True) as connection:
         try:
             until(lambda: not connection.execute(OPEN).fetchall(), ENDS_WITHIN, "every turn ended")
@@ -150,6 +197,11 @@ def verdict(system: System, load: Load) -> dict[str, Any]:
         (sent,) = connection.execute(own).fetchone() or (0,)
         if sent != load.posted:
             found["messages accepted and turns that succeeded"] = (load.posted, sent)
+    load.read_all()
+    for anomaly in check(load.history):
+        found.setdefault(anomaly.name, []).append(anomaly.detail)
+    if load.refused:
+        found["requests that were refused"] = load.refused[:5]
     return found
 
 

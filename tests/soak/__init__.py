@@ -1,1 +1,0 @@
-"""`python -m tests.soak`: a running server under load, faults and abusive clients; every invariant is checked."""
