@@ -65,7 +65,7 @@ class ShownMessage:
 
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
     below it, is always shown so. `chips` are labels that say where the message comes from or what became of it.
-    `run` is the run of an automation; `used` says what its turn used, `made` the appointments that it made.
+    `run` is the run of an automation, `code` why a turn of `agent` failed; `used` says what its turn used, `made` the appointments that it made.
     """
 
     id: int
@@ -83,6 +83,8 @@ class ShownMessage:
     run: str = ""
     is_failure: bool = False
     provider_message: str = ""
+    code: str = ""
+    agent: str = ""
     used: str = ""
     made: tuple[Appointment, ...] = ()
     plans: tuple[ShownPlan, ...] = ()
@@ -154,6 +156,8 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
             entry = replace(
                 entry,
                 provider_message=turn.provider_message if entry.is_failure else "",
+                code=turn.error if entry.is_failure else "",
+                agent=turn.session.agent.name,
                 used=used_text(turn.usage),
                 made=tuple(made.get(turn.pk, ())),
                 plans=tuple(plans.get(turn.pk, ())),
@@ -204,7 +208,8 @@ def _short(text: str) -> str:
 def _turns(rows: Sequence[Any]) -> dict[int, Turn]:
     """The turns of answers: what they used, and what the model's provider said."""
     answered = {row.turn_id for row in rows if row.turn_id and row.role == Role.ASSISTANT}
-    return Turn.objects.only("usage", "provider_message").in_bulk(answered)
+    shown = Turn.objects.select_related("session__agent")
+    return shown.only("usage", "provider_message", "error", "session__agent__name").in_bulk(answered)
 
 
 def _entry(
