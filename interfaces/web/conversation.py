@@ -113,7 +113,9 @@ def updates(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     if found is None:
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     state = _state(session, transcript.open_turns(user, session.target_id))
-    return fragment(request, "parts/updates.html", **state, page=found)
+    asked = filter(None, (whole_number(each, selectors.LARGEST_ID) for each in request.GET.getlist("asked")))
+    settled = transcript.settled(user, session_id, asked)
+    return fragment(request, "parts/updates.html", **state, page=found, settled=settled)
 
 
 @person_page("GET")

@@ -50,7 +50,7 @@ function hear(event) {
   if (content.has_unread_background_updates) refresh();
   if (data.scope === "agent") return listChanged();
   if (data.type === "turn_end") live.end(content.turn);
-  if (["turn_queued", "turn_end", "waiting", "message"].includes(data.type) || content.status === "archived") listChanged();
+  if (["turn_queued", "turn_end", "waiting", "message"].includes(data.type) || ["archived", "question_closed"].includes(content.status)) listChanged();
   refresh();
 }
 
