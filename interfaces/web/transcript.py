@@ -66,7 +66,8 @@ class ShownMessage:
     """One message. `who`: person, agent, automation (an automation's input) or tool (results without their call).
 
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
-    below it, is always shown so; `settled` says what became of it, once it waits no more. `chips` are labels that say where the message comes from or what became of it.
+    below it, is always shown so; `settled` says what became of it, once it waits no more. `chips` are labels that say
+    where the message comes from or what became of it.
     `run` is the run of an automation, `code` why a turn of `agent` failed; `used` says what its turn used, `made` the
     appointments that it made.
     """
@@ -206,7 +207,7 @@ def _settled(rows: Sequence[Any]) -> dict[int, str]:
     here = ConsentQuestion.objects.filter(session__in={row.session_id for row in rows if row.pk in asked})
     known = here.in_bulk({each for found in ids.values() for each in found}) if asked else {}
     said = {pk: {_became(known[each]) for each in found if each in known} for pk, found in ids.items()}
-    return {pk: found.pop() for pk, found in said.items() if len(found) == 1}
+    return {pk: found.pop() for pk, found in said.items() if len(found) == 1 and found != {""}}
 
 
 def _became(question: ConsentQuestion) -> str:

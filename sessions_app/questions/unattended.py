@@ -76,7 +76,7 @@ def close(which: ConsentTransitions, why: ClosedBecause) -> None:
 
 
 def object_is_gone(owner_id: int, **argument: str) -> None:
-    """Close the user's open questions about an object that is deleted in this transaction, by the argument of a tool."""
+    """Close the user's open questions about an object that is deleted, which a tool's argument names."""
     close(ConsentQuestion.objects.about(owner_id, **argument), ClosedBecause.GONE)
 
 

@@ -100,7 +100,7 @@ def test_a_card_says_one_cause_once_and_the_former_one_behind_it(session: Sessio
     for is_known in (False, True):
         if is_known:
             problem = {"code": "bad_model", "text": uncallable("work:gpt-5", USED_UP), "since": utc_text(now)}
-            JobPreflight.objects.create(job=job, problems=[problem])
+            JobPreflight.objects.filter(job=job).update(problems=[problem])
         [card] = appointments_of(session.owner, session.pk)
         said = " ".join((card.trouble_text, card.now, *card.warnings))
         assert (said.count(cure), card.before, cured_in(card.codes)) == (1, (), CURED_IN["model_quota"]), said
