@@ -118,7 +118,7 @@ def warnings_of_models(facts: JobFacts) -> list[str]:
 
 def _model_failed(facts: JobFacts) -> list[str]:
     """A warning about a model that could not be called in the last run, unless its connection works or was changed
-    since, or another model was chosen. Nothing else is known of models without a connection.
+    since, another model was chosen, or preflight says it. Nothing else is known of models without a connection.
     """
     job = facts.job
     done = (run for run in facts.runs if run.state in (RunState.SUCCEEDED, RunState.FAILED))
@@ -128,7 +128,10 @@ def _model_failed(facts: JobFacts) -> list[str]:
     well_since = facts.of_models.well_since
     if well_since and well_since > (last.started_at or last.scheduled_for):
         return []
-    return [f"The model could not be called in the last run. {cure}"] if (cure := cure_of(job, last)) else []
+    cure = cure_of(job, last)
+    if not cure or any(cure in each["text"] for each in problems(facts)):
+        return []
+    return [f"The model could not be called in the last run. {cure}"]
 
 
 def cure_of(job: Any, run: Any) -> str:

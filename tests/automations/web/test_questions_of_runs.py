@@ -5,9 +5,14 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from automations.appointments.panel import attention
+from automations.jobs.edit import delete_job
 from interfaces.web.transcript import SETTLED, newest, settled
-from sessions_app.models import ClosedBecause, ConsentQuestion, ConsentState, Turn
+from sessions_app.exceptions import NotFound, NotWaiting
+from sessions_app.models import ClosedBecause, ConsentQuestion, ConsentState, Event, Turn
+from sessions_app.questions.questions import answer_consent
 from tests.agent_core.planner.plans import says
+from tests.automations.jobs.made import new
 from tests.automations.web.test_addresses import signed_in
 from tests.conftest import new_person
 from tests.inside import Inside
@@ -21,7 +26,6 @@ def marks(inside: Inside, session: Any) -> list[str]:
     entries = [each for each in newest(inside.person.user, session.pk).entries if each.asked]
     told = settled(inside.person.user, session.pk, [each.id for each in entries])
     assert told == {each.id: each.settled for each in entries if each.settled}
-    assert settled(new_person(str(len(Turn.objects.all()))).user, session.pk, told) == {}
     return [each.settled for each in entries]
 
 
@@ -34,6 +38,31 @@ def test_a_closed_question_says_so_in_the_conversation(inside: Inside) -> None:
     assert marks(inside, session) == [newer, ""]
     inside.say(session, f"no #{ConsentQuestion.objects.latest('asked_at').pk}", says("Then not."))
     assert marks(inside, session) == [newer, SETTLED[ConsentState.REFUSED]]
+    with pytest.raises(NotFound):
+        settled(new_person("bob").user, session.pk, [1])
+
+
+def test_a_question_about_an_appointment_that_is_deleted_closes_by_itself(inside: Inside) -> None:
+    """It leaves the lists, the open windows and the counts, and an answer to it says why."""
+    session = inside.person.session()
+    bins, other = new(session, name="Bins"), inside.person.session()
+    calls = [
+        {"id": "1", "name": "cron", "arguments": {"action": "remove", "job_id": bins.pk}, "version": "1"}
+    ]
+    about: dict[str, Any] = {"session": other, "turn_id": 1, "text": "May I?", "asked_seq": 1, "calls": calls}
+    mine = ConsentQuestion.objects.create(pk="mine", **about)
+    theirs = ConsentQuestion.objects.create(pk="theirs", **about | {"session": new_person("eve").session()})
+    kept = ConsentQuestion.objects.create(pk="kept", **about | {"calls": [calls[0] | {"arguments": {}}]})
+    assert len([each for each in attention(inside.person.user) if each.question]) == 2
+    delete_job(bins.pk)
+    found = ConsentQuestion.objects.in_bulk()
+    assert [found[each.pk].state for each in (mine, theirs, kept)] == ["closed", "open", "open"]
+    assert found["mine"].closed_because == ClosedBecause.GONE
+    assert [each.question for each in attention(inside.person.user) if each.question] == ["kept"]
+    [told] = Event.objects.filter(content__status="question_closed")
+    assert (told.session_id, told.content["question"]) == (other.pk, "mine")
+    with pytest.raises(NotWaiting, match=ClosedBecause.GONE.label):
+        answer_consent(found["mine"], "yes")
 
 
 def test_a_question_is_answered_on_the_page_of_what_comes(inside: Inside) -> None:
@@ -47,6 +76,12 @@ def test_a_question_is_answered_on_the_page_of_what_comes(inside: Inside) -> Non
     assert notice.calls[0]["arguments"] == [("name", '"disk"')]
     answered: Any = client.post(address, {"answer": "yes", "week": ""}, headers={"HX-Request": "true"})
     assert 'role="status"' in answered.content.decode()
+    outcome = reverse("outcome", args=[Turn.objects.latest("pk").pk])
+    assert outcome in answered.content.decode()
+    assert client.get(outcome).status_code == 204, "it is asked for again"
     inside.model.answer_with(says("It is gone."))
     inside.run(session)
     assert inside.did("disk") == 1
+    over: Any = client.get(outcome)
+    assert ("It is gone." in over.content.decode(), outcome in over.content.decode()) == (True, False)
+    assert over.headers["HX-Trigger"] == "list-changed", "which counts the questions"

@@ -186,7 +186,10 @@ def test_an_answer_names_the_background_updates_it_was_told(visitor: Visitor) ->
     page = visitor.conversation(session)
     expect(page.get_by_label("Message", exact=True)).to_be_visible()
     deposit(session.pk, NewUpdate(event_type="job_completed", summary="The <b>backup</b> is done."))
-    expect(page.locator(".updates")).to_contain_text("1 background update waits.")
+    expect(page.locator(".updates summary")).to_contain_text("1 background update waits.")
+    page.locator(".updates summary").click()
+    page.evaluate("document.body.dispatchEvent(new Event('refresh'))")
+    expect(page.locator(".updates time")).to_be_visible()
     expect(page.get_by_role("heading", name="What would you like to do?")).to_be_visible()
     say(page, "hello")
     expect(page.locator(".entry.agent:not(.live) .chip")).to_have_text(
