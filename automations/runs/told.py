@@ -20,7 +20,7 @@ def cause_of(model: str, code: str, text: str = "") -> str:
     why = code if code in CURES else next((each for each, cure in CURES.items() if text and cure in text), "")
     if not why or not model:
         return ""
-    return f"{prefix_of(model) if why in _OF_CONNECTION else model} {why}"
+    return f"{(why in _OF_CONNECTION and prefix_of(model)) or model} {why}"
 
 
 def cause_of_run(job: Any, code: str) -> str:

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
+from automations.jobs.edit import update_job
 from automations.models import CronJob
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Delivery, Engine, Message, ReadMark, Session, Turn
@@ -94,7 +95,10 @@ def test_what_a_turn_planned_is_a_card_with_its_buttons(visitor: Visitor) -> Non
     assert not CronJob.objects.get(name="Stand up").enabled
     panel.get_by_role("button", name="Resume Stand up").click()  # the card hears of it
     expect(card.get_by_role("button", name="Pause Stand up")).to_be_visible()
-    panel.get_by_role("button", name="Pause Stand up").focus()
+    update_job(CronJob.objects.get(name="Stand up").pk, {"enabled": False})  # another window does
+    page.evaluate("document.body.dispatchEvent(new Event('appointments-due'))")
+    expect(card.get_by_role("button", name="Resume Stand up")).to_be_visible()
+    panel.get_by_role("button", name="Resume Stand up").focus()
     page.keyboard.press("Escape")
     expect(panel).to_be_hidden()
 
