@@ -322,7 +322,7 @@ def _repeats(run: RunRecord, zone: tzinfo, waiting: QueueWait | None) -> str:
     begin, attempt, why = when(run.not_before, zone), f"attempt {run.attempt}", why_failed(run)
     following = waiting.next_slot if waiting else None
     if following and following <= run.not_before:
-        return f"Not repeated, as the next slot at {when(following, zone)} comes before {attempt}: {why}."
+        return f"Failed: {why}; the next slot at {when(following, zone)} comes before {attempt}."
     first = ", unless the next slot comes first" if run.job_id and waiting is None else ""
     return f"Waits for a retry: {attempt} starts at {begin}{first}, because {why}."
 

@@ -182,9 +182,7 @@ def test_a_run_says_whether_it_is_running_or_awaiting_retry(person: Person, job:
     retry = "Waits for a retry: attempt 2 starts at 2026-11-20 09:00,"
     assert of(person, job).now == f"{retry} because the model did not answer."
     JobClock.objects.filter(pk=job.pk).update(next_run_at=DAY - timedelta(minutes=1))
-    first = (
-        "Not repeated, as the next slot at 2026-11-20 08:59 comes before attempt 2: the model did not answer."
-    )
+    first = "Failed: the model did not answer; the next slot at 2026-11-20 08:59 comes before attempt 2."
     assert of(person, job).now == first, "a run that waits for a retry gives way to the next slot"
     RunRecord.objects.filter(pk=run.pk).update(not_before=None, state=RunState.RUNNING, started_at=DAY)
     running = of(person, job)
