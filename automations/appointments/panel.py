@@ -326,7 +326,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[No
             since = datetime.fromisoformat(each["since"])
             models = dict(zip(MODEL_CODES, models_of(job.agent, job.model, job.fallback_model), strict=True))
             cause = cause_of(models.get(each["code"], ""), each["code"], each["text"])
-            more = {"code": each["code"], "cause": cause}
+            more: dict[str, Any] = {"code": each["code"], "cause": cause}
             yield Notice(what="preflight", text=each["text"], at=since, **more, **about_job(job))
         if job.clock.next_run_at is not None and not known:
             for text in undeliverable(job.session):

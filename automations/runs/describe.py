@@ -277,9 +277,9 @@ def describe_run(
         case RunState.SKIPPED:
             return f"{_gap(run, zone)}{_instead(run, zone, instead)}."
         case RunState.QUEUED:
-            return (
-                _repeats(run, zone, waiting) if run.not_before else _waits(run, zone, waiting or QueueWait())
-            )
+            if run.not_before:
+                return _repeats(run, run.not_before, zone, waiting)
+            return _waits(run, zone, waiting or QueueWait())
         case RunState.RUNNING:
             since = f" since {when(run.started_at, zone)}" if run.started_at else ""
             return f"Running{since}{_attempt(run)}."
@@ -317,11 +317,11 @@ def _instead(run: RunRecord, zone: tzinfo, following: RunRecord | None) -> str:
     return f"; the slot at {when(following.scheduled_for, zone)} was run instead"
 
 
-def _repeats(run: RunRecord, zone: tzinfo, waiting: QueueWait | None) -> str:
+def _repeats(run: RunRecord, at: datetime, zone: tzinfo, waiting: QueueWait | None) -> str:
     """What happens first to a run that waits for a retry: without `waiting` the next slot is not known."""
-    begin, attempt, why = when(run.not_before, zone), f"attempt {run.attempt}", why_failed(run)
+    begin, attempt, why = when(at, zone), f"attempt {run.attempt}", why_failed(run)
     following = waiting.next_slot if waiting else None
-    if following and following <= run.not_before:
+    if following and following <= at:
         return f"Failed: {why}; the next slot at {when(following, zone)} comes before {attempt}."
     first = ", unless the next slot comes first" if run.job_id and waiting is None else ""
     return f"Waits for a retry: {attempt} starts at {begin}{first}, because {why}."

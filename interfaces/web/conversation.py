@@ -330,7 +330,12 @@ def outcome(request: HttpRequest, turn_id: int) -> HttpResponse:
     result = turn.error or (plain(told.content[:LONGEST_RESULT]) if told else "")
     if is_open:
         result = "It is not done yet: see the conversation."
-    about = {"turn": turn, "said": _said(turn), "result": one_line(result, LONGEST_RESULT), "is_over": True}
+    about: dict[str, Any] = {
+        "turn": turn,
+        "said": _said(turn),
+        "result": one_line(result, LONGEST_RESULT),
+        "is_over": True,
+    }
     answer = fragment(request, "parts/outcome.html", **about)
     answer["HX-Trigger"] = "list-changed"  # which counts the questions
     return answer
