@@ -378,7 +378,7 @@ def _failing(job: Any, run: RunRecord | None, now: datetime, zone: tzinfo) -> It
         said += [f"It runs at most once an hour. {ENDS_SLOWING}"] if health.is_slowed else []
         text = " ".join(filter(None, said))
         again = run.pk if run.state == RunState.FAILED and can_retry(job) else ""
-        more = {
+        more: dict[str, Any] = {
             "run_id": again,
             "code": run.reason,
             "cause": cause_of_run(job, run.reason) if cure_of(job, run) else "",
