@@ -23,9 +23,10 @@ from agent_core.prices import price_of_call
 from agent_core.text.formats import utc_text
 from automations.gates.registry import gate_of
 from automations.jobs.explain import undeliverable
-from automations.models import CronJob, ExecutionMode, JobPreflight, ScheduleKind
+from automations.models import CronJob, ExecutionMode, JobPreflight, ScheduleKind, ToldCause
 from automations.runs.describe import when
 from automations.runs.report import NAMESPACE, report_job
+from automations.runs.told import cause_of, causes_of, tell_once
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from automations.selectors import MODEL_CODES
 from sessions_app import flags
@@ -51,12 +52,13 @@ SECONDS = 60.0  # for a round; the rest is left to the next one
 
 class Problem(NamedTuple):
     """`code`: what it is about, one of docs/errors.md. `text`: for the owner. `is_old`: it was found before, and cannot
-    be looked at now.
+    be looked at now. `cause`: what it has in common with those of others who use the connection.
     """
 
     code: str
     text: str
     is_old: bool = False
+    cause: str = ""
 
 
 Check = Callable[[CronJob, ModelLists], Iterable[Problem]]  # the lists are shared by all checks of a round
@@ -71,7 +73,8 @@ def _models(job: CronJob, lists: ModelLists) -> Iterable[Problem]:
             continue
         why = lists.trouble(owner_id, model, usables)
         if why:
-            yield Problem(code, uncallable(model, why))
+            text = uncallable(model, why)
+            yield Problem(code, text, cause=cause_of(model, code, text))
         elif why is None:
             through, _ = connection_of(model, usables)
             yield from _found_before(job, code, model, through.well_since if through else None)
@@ -84,7 +87,7 @@ def _found_before(job: CronJob, code: str, model: str, well_since: datetime | No
     begin = begin_of_uncallable(model)
     for problems in JobPreflight.objects.filter(pk=job.pk).values_list("problems", flat=True):
         yield from (
-            Problem(code, each["text"], is_old=True)
+            Problem(code, each["text"], is_old=True, cause=each.get("cause", ""))
             for each in problems
             if each["code"] == code
             and each["text"].startswith(begin)
@@ -200,20 +203,40 @@ def _store(checked: CronJob, found: Sequence[Problem]) -> None:
             return
         since = {(each["code"], each["text"]): each["since"] for each in row.problems}
         now = utc_text(row.checked_at or datetime.now(UTC))  # what is mended since then is looked at again
+        gone = {each.get("cause", "") for each in row.problems} - {each.cause for each in found} - {""}
+        if ToldCause.objects.mended(job.agent.owner_id, sorted(gone.intersection(causes_of(job)))):
+            report_job(
+                job,
+                "works_again",
+                f'"{job.name}" can run again: its model can be called.',
+                key=f"failing:{job.pk}",
+            )
         row.problems = [each._asdict() | {"since": since.get((each.code, each.text), now)} for each in found]
         row.save(update_fields=["problems"])
         for each in found:
             if (each.code, each.text) not in since:
                 log.info("preflight_problem", job=job.pk, code=each.code)
-                _tell(job, each.text)
+                _tell(job, each)
 
 
-def _tell(job: CronJob, problem: str) -> None:
-    """Deposit a mail. It replaces an unread one about the same problem of another automation."""
+def _tell(job: CronJob, found: Problem) -> None:
+    """Deposit a mail. It replaces an unread one about the same problem of another automation. Of a cause that others
+    share the owner is told once.
+    """
+    stops = tell_once(job, found.cause) if found.cause else ""
+    if stops is None:
+        return
+    text = found.text + (stops or _concerns(job, found.text))
+    report_job(
+        job, "preflight", text, key=f"preflight:{uuid.uuid5(NAMESPACE, f'{job.agent_id} {found.text}')}"
+    )
+
+
+def _concerns(job: CronJob, problem: str) -> str:
     same = CronJob.objects.filter(agent=job.agent, preflight__problems__contains=[{"text": problem}])
     more = same.exclude(pk=job.pk).count()
     others = f" and {more} more" if more else ""
-    text = f'{problem} This concerns the automation "{job.name}" ({job.pk}){others}.'
+    text = f' This concerns the automation "{job.name}" ({job.pk}){others}.'
     if firing := job.clock.next_run_at:
         text += f" Its next run: {when(firing, zone_or_utc(job.timezone))} ({job.timezone})."
-    report_job(job, "preflight", text, key=f"preflight:{uuid.uuid5(NAMESPACE, f'{job.agent_id} {problem}')}")
+    return text

@@ -37,6 +37,7 @@ from sessions_app.exceptions import NotFound
 from sessions_app.models import BACKGROUND, Lane, Session, Turn, TurnKind, TurnState
 from sessions_app.models.session import ChatType
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.questions import unattended
 from sessions_app.queue.cancel import cancel_waiting
 from sessions_app.queue.threads import find_target, must_be_open
 
@@ -115,6 +116,7 @@ def cancel_message(
         raise MessageNotFound
     match message.status:
         case MessageStatus.CANCELLED:
+            unattended.object_is_gone(message.session.owner_id, task_id=message.pk)
             return message
         case MessageStatus.SENT:
             raise MessageSent

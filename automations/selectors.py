@@ -58,6 +58,7 @@ from sessions_app.spending.accounts import end_of_stop
 from sessions_app.tokens.reach import in_agents, in_sessions, limit_of
 
 MODEL_CODES = ("bad_model", "bad_fallback_model")  # of problems
+IN_ANOTHER_WAY = "The last call failed in another way. Before that: "
 STATES = ("scheduled", "running", "done", "failed")
 _AGENT_OF_RUN = Coalesce("job__agent__name", "scheduled_message__session__agent__name")
 
@@ -200,8 +201,7 @@ def problems_of(job: Any) -> list[dict[str, str]]:
 
 def _as_known(problem: dict[str, Any]) -> str:
     """The text of a stored problem. One that an outage hides is no second cause beside the outage."""
-    before = "The last call failed in another way. Before that: " if problem.get("is_old") else ""
-    return f"{before}{problem['text']}"
+    return f"{IN_ANOTHER_WAY if problem.get('is_old') else ''}{problem['text']}"
 
 
 def health_shown(job: Any) -> Health:

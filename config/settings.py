@@ -153,7 +153,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "builtins": ["interfaces.web.formats"],
+            "builtins": ["interfaces.web.formats", "interfaces.web.cures"],
         },
     },
 ]

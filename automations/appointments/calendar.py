@@ -19,7 +19,7 @@ from automations.jobs.clock import database_now
 from automations.jobs.explain import RUN_COLUMNS, takes_no_runs
 from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import SLOW_INTERVAL, health_of
-from automations.runs.describe import SlotState, slot_of, slot_state
+from automations.runs.describe import QueueWait, SlotState, slot_of, slot_state
 from automations.runs.skips import run_id
 from automations.schedules.describe import describe_job
 from automations.schedules.plan import JobPlan, plan_of
@@ -137,7 +137,8 @@ def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinf
     of_day = Window(Count("pk"), partition_by=[F("job_id"), F("day")])
     listed = runs.filter(job__in=few).annotate(of_day=of_day).filter(of_day__lte=LISTED)
     for run in (*listed.only(*RUN_COLUMNS), *_gaps_before(jobs, since)):
-        slot, job = slot_of(run, zone), jobs[str(run.job_id)]
+        job = jobs[str(run.job_id)]
+        slot = slot_of(run, zone, waiting=QueueWait(next_slot=job.clock.next_run_at))
         yield Entry(
             **about_job(job),
             at=slot.at,

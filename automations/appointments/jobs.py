@@ -14,7 +14,8 @@ from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, Wh
 from django.db.models.functions import Coalesce
 
 from automations.heartbeats.readiness import WaitReason, why_routines_wait
-from automations.jobs.explain import JobFacts, is_off, read_facts
+from automations.jobs.causes import JobFacts
+from automations.jobs.explain import is_off, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.health import FAILING_AFTER, health_of

@@ -6,8 +6,8 @@ Reads only, each limited to the user who asks.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
@@ -44,15 +44,13 @@ from automations.appointments.messages import (
     zone_name,
 )
 from automations.exceptions import JobNotFound, MessageNotFound, RoutineNotFound
+from automations.jobs.causes import JobFacts, cure_of, is_stopped
 from automations.jobs.clock import database_now
 from automations.jobs.explain import (
     Explanation,
-    JobFacts,
-    cure_of,
     explain_facts,
     fault_in_words,
     gate_failed,
-    is_stopped,
     undeliverable,
     why_paused,
 )
@@ -60,15 +58,18 @@ from automations.models import CronJob, MessageStatus, RunRecord, RunState, Sche
 from automations.models.health import FAILING_AFTER, health_of
 from automations.runs.describe import (
     ENDS_SLOWING,
+    QueueWait,
     Slot,
     SlotState,
     cap_that_holds,
     describe_run,
     is_too_small,
 )
+from automations.runs.told import cause_of, cause_of_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import MODEL_CODES, paused_until, problems_of
+from sessions_app.connections.usable import CURES, models_of
 from sessions_app.models import ConsentQuestion, ConsentState, Delivery, ExecutionState, Session
 from sessions_app.models.delivery import DeliveryState
 from sessions_app.reads.selectors import shown_id
@@ -88,7 +89,8 @@ class Appointment(Explanation):
     Instants are in `zone`. `state`: scheduled, running, paused, off, done, failed or cancelled. `session_id`: the
     conversation that shows it. `editable`: whether it has a form; a heartbeat is changed on its agent's page, and a
     message can only be cancelled. `last`: its last slots, oldest first (in an Explanation the newest is first).
-    `next`: its coming slots, at most 3. `is_slowed`: to one run an hour. `is_stopped`: by a cap.
+    `next`: its coming slots, at most 3. `is_slowed`: to one run an hour. `is_stopped`: by a cap. `trouble_text`: what
+    `trouble` says that `now` does not; then `warnings` do not say it either.
     """
 
     kind: str
@@ -97,6 +99,7 @@ class Appointment(Explanation):
     is_failing: bool
     is_slowed: bool = False
     is_stopped: bool = False
+    trouble_text: str = ""
     session_id: uuid.UUID | None
     enabled: bool
     paused_until: datetime | None
@@ -185,7 +188,7 @@ def _of_job(facts: JobFacts) -> Appointment:
     zone, kind = zone_or_utc(job.timezone), appointment_kind(job)
     found = vars(explain_facts(facts))
     shown = {"state": appointment_state(job), "last": found["last"][::-1], "next": found["next"][:NEXT]}
-    return Appointment(
+    appointment = Appointment(
         **found | shown,
         kind=kind.value,
         id=job.pk,
@@ -198,6 +201,22 @@ def _of_job(facts: JobFacts) -> Appointment:
         paused_until=until and until.astimezone(zone),
         editable=kind is not Kind.HEARTBEAT,
     )
+    return _each_cause_once(appointment, facts)
+
+
+def _each_cause_once(shown: Appointment, facts: JobFacts) -> Appointment:
+    """The last trouble with its cure, unless a newer failure or what is known of the model says it."""
+    slot, run = shown.trouble, facts.open_run
+    if slot is None or (run is not None and run.not_before):
+        return shown
+    cure = CURES.get(slot.reason, "")
+    if not cure:
+        return replace(shown, trouble_text=slot.text)
+    if cure in shown.now:
+        return shown
+    others = tuple(each for each in shown.warnings if cure not in each)
+    said = slot.text if others == shown.warnings else f"{slot.text} {cure}"
+    return replace(shown, trouble_text=said, warnings=others)
 
 
 def _of_message(message: ScheduledMessage, now: datetime) -> Appointment:
@@ -237,6 +256,7 @@ class Notice(About):
     asks it. `at`: since when, if known.
     `question`: the id of one for consent to `calls`, which can be answered until `expires_at`; None: at any time.
     `execution`: of the plan that asks `question_id`, and its `status`. `run_id`: a failed run that can be tried again.
+    `code`: what it is about. `cause`: what stops others, too, which are in `also`.
     """
 
     what: str
@@ -249,6 +269,9 @@ class Notice(About):
     question_id: str = ""
     status: str = ""
     run_id: str = ""
+    code: str = ""
+    cause: str = ""
+    also: tuple[Notice, ...] = ()
 
 
 def attention(user: AbstractBaseUser, zone: tzinfo = UTC) -> list[Notice]:
@@ -260,13 +283,22 @@ def attention(user: AbstractBaseUser, zone: tzinfo = UTC) -> list[Notice]:
     now = database_now()
     latest = _latest(user)
     found = [
-        *_of_jobs(user, now, zone),
+        *_of_each_cause(_of_jobs(user, now, zone)),
         *_of_messages(user, now, zone),
         *_questions(latest),
         *_undelivered(latest),
     ]
     by_what = {what: [each for each in found if each.what == what] for what in _ORDER}
     return [notice for what in _ORDER for notice in by_what[what][:MOST]]
+
+
+def _of_each_cause(notices: Iterable[Notice]) -> Iterator[Notice]:
+    """One notice of a cause that stops several appointments, which names them."""
+    found: dict[Any, list[Notice]] = {}
+    for each in notices:
+        found.setdefault(each.cause or id(each), []).append(each)
+    for first, *others in found.values():
+        yield replace(first, also=tuple(others))
 
 
 def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[Notice]:
@@ -292,10 +324,13 @@ def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[No
             if failing and each["code"] in MODEL_CODES:
                 continue  # the failed run is newer, and says why
             since = datetime.fromisoformat(each["since"])
-            yield Notice(what="preflight", text=each["text"], at=since, **about_job(job))
+            models = dict(zip(MODEL_CODES, models_of(job.agent, job.model, job.fallback_model), strict=True))
+            cause = cause_of(models.get(each["code"], ""), each["code"], each["text"])
+            more: dict[str, Any] = {"code": each["code"], "cause": cause}
+            yield Notice(what="preflight", text=each["text"], at=since, **more, **about_job(job))
         if job.clock.next_run_at is not None and not known:
             for text in undeliverable(job.session):
-                yield Notice(what="undeliverable", text=text, at=None, **about_job(job))
+                yield Notice(what="undeliverable", text=text, at=None, code="bad_channel", **about_job(job))
 
 
 def _newest_runs(jobs: list[Any]) -> dict[str, list[RunRecord]]:
@@ -329,7 +364,7 @@ def _held_back(job: Any, runs: Sequence[RunRecord], is_told: bool) -> Iterator[N
         return
     last = runs[0]
     if (text := cap_that_holds(job, last)) and not is_told:
-        yield Notice(what="failing", text=text, at=last.finished_at, **about_job(job))
+        yield Notice(what="failing", text=text, at=last.finished_at, code=last.reason, **about_job(job))
     if len(runs) == FAILING_AFTER and all(gate_failed([run]) for run in runs):
         yield Notice(what="failing", text=last.error, at=last.finished_at, **about_job(job))
 
@@ -338,11 +373,17 @@ def _failing(job: Any, run: RunRecord | None, now: datetime, zone: tzinfo) -> It
     """`run`: the last one if it failed; without it the last ones may lack something."""
     health = health_of(job)
     if run is not None and _is_current(job, run, now):
-        said = [describe_run(run, zone), cure_of(job, run)]
+        waiting = QueueWait(next_slot=job.clock.next_run_at)
+        said = [describe_run(run, zone, waiting=waiting), cure_of(job, run)]
         said += [f"It runs at most once an hour. {ENDS_SLOWING}"] if health.is_slowed else []
         text = " ".join(filter(None, said))
         again = run.pk if run.state == RunState.FAILED and can_retry(job) else ""
-        yield Notice(what="failing", text=text, at=run.finished_at, run_id=again, **about_job(job))
+        more: dict[str, Any] = {
+            "run_id": again,
+            "code": run.reason,
+            "cause": cause_of_run(job, run.reason) if cure_of(job, run) else "",
+        }
+        yield Notice(what="failing", text=text, at=run.finished_at, **more, **about_job(job))
     elif run is None and health.failures_in_a_row >= FAILING_AFTER:
         text = f"{health.failed_text}."
         yield Notice(what="failing", text=text, at=health.failing_since, **about_job(job))

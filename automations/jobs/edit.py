@@ -47,6 +47,7 @@ from automations.schedules.schedule import EverySchedule, Schedule, parse_schedu
 from sessions_app import flags, hints
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Connection, Session, SessionType
+from sessions_app.questions import unattended
 from sessions_app.queue.threads import find_target, must_be_open
 from sessions_app.spending.accounts import forget_stopped, tell_anew
 from sessions_app.spending.caps import merge_caps
@@ -282,6 +283,8 @@ def delete_job(job_id: str, *, revision: int | None = None) -> None:
             raise ProtectedJob
         cancel_queued_runs(job, "deleted")
         remember_removed_titles([job])
+        for name in ("job_id", "routine_id"):  # of the tools
+            unattended.object_is_gone(job.agent.owner_id, **{name: job.pk})
         RunRecord.objects.filter(job=job).delete()
         JobClock.objects.filter(job=job).delete()
         CronJob.objects.filter(pk=job.pk).delete()

@@ -6,7 +6,7 @@ The number of statements does not depend on the number of jobs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
 from statistics import median
@@ -27,9 +27,17 @@ from django.db.models import (
     When,
 )
 
-from agent_core.connections import concerns
-from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound, ScheduleError
+from automations.jobs.causes import (
+    JobFacts,
+    before,
+    codes,
+    fits_none,
+    holding,
+    last_run,
+    problems,
+    warnings_of_models,
+)
 from automations.jobs.clock import database_now
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
@@ -41,7 +49,6 @@ from automations.runs.describe import (
     Slot,
     cap_that_holds,
     describe_run,
-    is_too_small,
     slot_of,
     span,
     when,
@@ -50,9 +57,19 @@ from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
-from automations.selectors import automations, held_until, paused_until, problems_of
+from automations.selectors import (
+    automations,
+    held_until,
+    paused_until,
+)
 from sessions_app.channels.base import why_unserved
-from sessions_app.connections.usable import CURES, ModelWarnings, Wanted, models_of, settings_of, warnings_of
+from sessions_app.connections.usable import (
+    CURES,
+    Wanted,
+    models_of,
+    settings_of,
+    warnings_of,
+)
 from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
@@ -75,25 +92,11 @@ _BUSY_WITH = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobFacts:
-    """A row of `selectors.with_runs`, and what was read about it at `now`.
-
-    `runs`: the last ones as rows with RUN_COLUMNS, newest first. `open_run`: the running one, else the first queued.
-    `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it.
-    """
-
-    job: Any
-    now: datetime
-    runs: Sequence[Any] = ()
-    open_run: Any = None
-    waiting: QueueWait = field(default_factory=QueueWait)
-    held_by: str = ""
-    of_models: ModelWarnings = field(default_factory=lambda: ModelWarnings([], []))
-
-
-@dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """The explanation of a job. Instants are in the schedule's zone. `last`: newest first, at most 20."""
+    """The explanation of a job. Instants are in the schedule's zone. `last`: newest first, at most 20.
+
+    `before`: causes that stopped it until the model failed in another way. `codes`: what stops it, the newest first.
+    """
 
     name: str
     words: str
@@ -103,6 +106,8 @@ class Explanation:
     next: tuple[datetime, ...]
     last: tuple[Slot, ...]
     warnings: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
 
 
 def explain(user: AbstractBaseUser, job_id: str, *, to_model: bool = False) -> Explanation:
@@ -122,20 +127,22 @@ def explain(user: AbstractBaseUser, job_id: str, *, to_model: bool = False) -> E
 def explain_facts(facts: JobFacts) -> Explanation:
     """Explain a job from what was read of it."""
     job, zone = facts.job, zone_or_utc(facts.job.timezone)
-    coming = [] if _fits_none(facts) else _coming_firings(job, facts.now)
+    coming = [] if fits_none(facts) else _coming_firings(job, facts.now)
     following = [None, *facts.runs]  # a gap names the run of the next slot
     return Explanation(
         name=job.name,
         words=describe_job(job, zone.key),
         timezone=job.timezone,
         state=job.state,
-        now=" ".join((*_problems(facts), _now(facts, zone))),
+        now=" ".join((*(each["text"] for each in holding(facts)), _now(facts, zone))),
         next=tuple(firing.astimezone(zone) for firing in coming),
         last=tuple(
             slot_of(run, zone, waiting=facts.waiting, instead=instead)
             for run, instead in zip(facts.runs, following, strict=False)
         ),
         warnings=tuple(_warnings(facts, coming)),
+        before=tuple(before(facts, zone)),
+        codes=tuple(codes(facts)),
     )
 
 
@@ -164,7 +171,7 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
                 now=now,
                 runs=[runs[pk] for pk in last if pk in runs],
                 open_run=runs.get(open_run),
-                waiting=waiting.get(job.pk, QueueWait()),
+                waiting=replace(waiting.get(job.pk, QueueWait()), next_slot=job.clock.next_run_at),
                 of_models=of_models,
             )
         )
@@ -237,12 +244,6 @@ def _coming_firings(job: Any, now: datetime) -> list[datetime]:
     return found
 
 
-def _problems(facts: JobFacts) -> list[str]:
-    """What preflight found that will stop the next run. Of a cap that fits no call the last run says more."""
-    fits_none = _fits_none(facts)
-    return [each["text"] for each in problems_of(facts.job) if not (fits_none and each["code"] == "budget")]
-
-
 def _now(facts: JobFacts, zone: tzinfo) -> str:
     """The current state in one sentence."""
     job, now = facts.job, facts.now
@@ -268,8 +269,8 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
 
 def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
     job, held = facts.job, held_until(facts.job)
-    stopped = cap_that_holds(job, _last_run(facts))
-    if _fits_none(facts):
+    stopped = cap_that_holds(job, last_run(facts))
+    if fits_none(facts):
         return f"Stopped until caps or settings change. {stopped}"
     if held is None or firing >= held:
         return f"{stopped} Next run: {when(firing, zone)}.".lstrip()
@@ -282,22 +283,6 @@ def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
 def is_off(job: Any) -> bool:
     """Whether the job is a heartbeat that no person has switched on, or one has switched off."""
     return not job.enabled and job.system_event == HEARTBEAT and not health_of(job).paused_reason
-
-
-def _last_run(facts: JobFacts) -> Any:
-    """The last run that has ended; None: there is none."""
-    return next((run for run in facts.runs if run.state not in OPEN_RUNS), None)
-
-
-def _fits_none(facts: JobFacts) -> bool:
-    """Whether no call of the job fits into one of its caps, as its last run showed."""
-    last = _last_run(facts)
-    return last is not None and is_too_small(last) and bool(cap_that_holds(facts.job, last))
-
-
-def is_stopped(facts: JobFacts) -> bool:
-    """Whether a cap stopped the last run and will stop the next one, as far as is known."""
-    return bool(cap_that_holds(facts.job, _last_run(facts)))
 
 
 def why_paused(job: Any, runs: Iterable[Any] = ()) -> str:
@@ -350,40 +335,18 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
     job = facts.job
     if job.fault or not job.enabled:
         return []
-    zone, known = zone_or_utc(job.timezone), _problems(facts)
+    zone, known = zone_or_utc(job.timezone), [each["text"] for each in problems(facts)]
     found = [
         *undeliverable(job.session),
         *_failing(job),
         *gate_failed(facts.runs),
-        *(facts.of_models.uncallable or _model_failed(facts)),
-        *(() if _fits_none(facts) else facts.of_models.caps),
+        *warnings_of_models(facts),
+        *(() if fits_none(facts) else facts.of_models.caps),
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
         *_dense(job, facts.runs, coming),
     ]
     return [each for each in found if each not in known]
-
-
-def _model_failed(facts: JobFacts) -> list[str]:
-    """A warning about a model that could not be called in the last run, unless its connection works or was changed
-    since, or another model was chosen. Nothing else is known of models without a connection.
-    """
-    job = facts.job
-    done = (run for run in facts.runs if run.state in (RunState.SUCCEEDED, RunState.FAILED))
-    last = next(done, None)
-    if last is None or last.state != RunState.FAILED or last.reason not in UNUSABLE_CODES:
-        return []
-    well_since = facts.of_models.well_since
-    if well_since and well_since > (last.started_at or last.scheduled_for):
-        return []
-    return [f"The model could not be called in the last run. {cure}"] if (cure := cure_of(job, last)) else []
-
-
-def cure_of(job: Any, run: Any) -> str:
-    """What a person can do about the model that failed in this run; empty: nothing is known, or it is another now."""
-    models = models_of(job.agent, job.model, job.fallback_model)
-    is_of_these = any(concerns(run.error, each.partition(":")[2] or each) for each in models if each)
-    return CURES.get(run.reason, "") if is_of_these else ""
 
 
 def gate_failed(runs: Iterable[Any]) -> list[str]:

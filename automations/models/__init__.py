@@ -1,6 +1,6 @@
 """The models of automations. Each state has its transitions listed beside it and is enforced by a CHECK."""
 
-from automations.models.health import JobHealth
+from automations.models.health import JobHealth, ToldCause
 from automations.models.job import (
     CatchUp,
     CronJob,
@@ -37,6 +37,7 @@ __all__ = [
     "ScheduleKind",
     "ScheduledMessage",
     "Source",
+    "ToldCause",
     "ZoneData",
     "new_job_id",
 ]

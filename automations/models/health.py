@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Case, Q, Value, When
+from django.db.models.functions import Now
 
 from automations.models.job import CronJob, known, readable
 
@@ -15,6 +17,7 @@ FAILING_AFTER = 3  # runs in a row that need attention, and the fewest for which
 SLOWED_AFTER = 5  # failed runs in a row
 PAUSED_AFTER = 20
 LONGEST_FAILING = timedelta(days=3)  # from the slot of the first failed run to that of the last one
+TOLD_AGAIN = timedelta(days=7)  # after its last failure a cause is news
 SLOW_INTERVAL = timedelta(hours=1)  # between the slots of a job that is slowed down
 
 
@@ -160,6 +163,40 @@ class JobHealth(models.Model):
         if self.failures_in_a_row < FAILING_AFTER or not (self.failing_since and self.failed_last):
             return False
         return self.failed_last - self.failing_since >= LONGEST_FAILING
+
+
+class ToldCauses(models.QuerySet["ToldCause"]):
+    """The changes. A row is written last, after the health of a job."""
+
+    def tell(self, owner_id: int, cause: str) -> bool:
+        """The owner is told of this cause. False: they were, and it was there lately."""
+        mine = self.filter(owner_id=owner_id)
+        mine.filter(seen_at__lt=Now() - TOLD_AGAIN).delete()
+        _row, is_new = mine.get_or_create(owner_id=owner_id, cause=cause)
+        mine.filter(cause=cause).update(seen_at=Now())
+        return is_new
+
+    def mended(self, owner_id: int, causes: Sequence[str]) -> bool:
+        """These causes are gone. False: the owner heard of none."""
+        return bool(self.filter(owner_id=owner_id, cause__in=causes).delete()[0])
+
+
+class ToldCause(models.Model):
+    """A refusal of a connection or a model that the owner of all agents that use it was told of."""
+
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False
+    )
+    cause = models.CharField(max_length=250)
+    seen_at = models.DateTimeField(db_default=Now())
+
+    objects = ToldCauses.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["owner", "cause"], name="toldcause_once")]
+
+    def __str__(self) -> str:
+        return self.cause
 
 
 WELL = JobHealth()  # of a job without a row

@@ -101,7 +101,8 @@ class QueueWait:
     """The reasons why a queued run waits.
 
     `owner_inactive`: the owner's account. `behind_others`: other turns of the owner, which run now. `busy_with`: the
-    turn that its session runs. `ahead`: number of turns before it in the session's queue.
+    turn that its session runs. `ahead`: number of turns before it in the session's queue. `next_slot`: of its job; a
+    run that waits for a retry gives way to it.
     """
 
     owner_inactive: bool = False
@@ -110,6 +111,7 @@ class QueueWait:
     busy_since: datetime | None = None
     ahead: int = 0
     queued_at: datetime | None = None
+    next_slot: datetime | None = None
 
 
 def why_failed(run: RunRecord) -> str:
@@ -275,6 +277,8 @@ def describe_run(
         case RunState.SKIPPED:
             return f"{_gap(run, zone)}{_instead(run, zone, instead)}."
         case RunState.QUEUED:
+            if run.not_before:
+                return _repeats(run, run.not_before, zone, waiting)
             return _waits(run, zone, waiting or QueueWait())
         case RunState.RUNNING:
             since = f" since {when(run.started_at, zone)}" if run.started_at else ""
@@ -313,13 +317,17 @@ def _instead(run: RunRecord, zone: tzinfo, following: RunRecord | None) -> str:
     return f"; the slot at {when(following.scheduled_for, zone)} was run instead"
 
 
+def _repeats(run: RunRecord, at: datetime, zone: tzinfo, waiting: QueueWait | None) -> str:
+    """What happens first to a run that waits for a retry: without `waiting` the next slot is not known."""
+    begin, attempt, why = when(at, zone), f"attempt {run.attempt}", why_failed(run)
+    following = waiting.next_slot if waiting else None
+    if following and following <= at:
+        return f"Failed: {why}; the next slot at {when(following, zone)} comes before {attempt}."
+    first = ", unless the next slot comes first" if run.job_id and waiting is None else ""
+    return f"Waits for a retry: {attempt} starts at {begin}{first}, because {why}."
+
+
 def _waits(run: RunRecord, zone: tzinfo, waiting: QueueWait) -> str:
-    if run.not_before is not None:
-        begin = when(run.not_before, zone)
-        first = ", unless the next slot comes first" if run.job_id else ""
-        return (
-            f"Waits for a retry: attempt {run.attempt} starts at {begin}{first}, because {why_failed(run)}."
-        )
     if waiting.owner_inactive:
         return f"Waits{_attempt(run)}: the owner's account is inactive."
     if waiting.busy_with:

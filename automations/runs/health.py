@@ -15,11 +15,12 @@ from django.db.models import Exists, OuterRef, Q
 
 from agent_core.exceptions import CapReached
 from agent_core.text.formats import says_something
-from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState
+from automations.models import Attention, CronJob, JobHealth, RunRecord, RunState, ToldCause
 from automations.models.health import FAILING_AFTER, PAUSED_AFTER, Told
 from automations.models.job import is_of_people
 from automations.runs.describe import ENDS_SLOWING, NEEDS_LOOK
 from automations.runs.report import report_job
+from automations.runs.told import cause_of_run, causes_of, tell_once
 from sessions_app.connections.usable import CURES
 from sessions_app.deliveries.system_events import send_notice
 from sessions_app.models import Delivery, DeliveryState, Message, Priority
@@ -94,12 +95,13 @@ def count_done(job_ids: Iterable[str]) -> None:
 
     A job that the server has paused stays paused: a person resumes it.
     """
-    for job in CronJob.objects.filter(pk__in=job_ids).order_by("pk"):
+    for job in CronJob.objects.select_related("agent").filter(pk__in=job_ids).order_by("pk"):
         before = JobHealth.objects.lock(job.pk)
         if before.paused_reason or _recount(before).failures_in_a_row:
             continue
         JobHealth.objects.set_well(job.pk)
-        if before.told == Told.NOTHING:
+        is_mended = ToldCause.objects.mended(job.agent.owner_id, causes_of(job))
+        if before.told in (Told.NOTHING, Told.REFUSED) and not is_mended:
             continue
         past = before.failed_text if before.failures_in_a_row else "its runs failed until it was resumed"
         text = f'"{job.name}" works again. Before, {past}.'
@@ -110,7 +112,10 @@ def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
     """Tell the owner that the job is slowed down or, at a first refusal, what to do. Returns whether the owner was
     told.
     """
-    cure = CURES.get(run.reason, "")
+    cure, cause = CURES.get(run.reason, ""), cause_of_run(job, run.reason)
+    stops = tell_once(job, cause) if cause else ""
+    if stops is None and health.told == Told.NOTHING:
+        return True  # of another job that it stops
     why = run.error.rstrip(".") or NEEDS_LOOK.get(Attention(run.attention), "it was given up")
     if health.is_slowed and JobHealth.objects.tell(job.pk, Told.SLOWED):
         text = f'"{job.name}": {health.failed_text}, the last one because: {why}.'
@@ -118,7 +123,7 @@ def _tell_failure(job: CronJob, run: RunRecord, health: JobHealth) -> bool:
         tell(job, "failing", text)
         return True
     if cure and JobHealth.objects.tell(job.pk, Told.REFUSED):
-        tell(job, "failing", f'"{job.name}" cannot run: {why}. {cure}')
+        tell(job, "failing", f'"{job.name}" cannot run: {why}. {cure}{stops or ""}')
         return True
     return False
 

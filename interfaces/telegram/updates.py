@@ -243,7 +243,9 @@ def press(agent_id: int, data: str, key: str) -> str:
     try:
         _answer(agent_id, word, question_id, key)
     except (NotWaiting, QuestionTaken):
-        return ANSWERED
+        asked = ConsentQuestion.objects.filter(pk=question_id, session__agent_id=agent_id).first()
+        why = asked.why_closed if asked is not None else ""
+        return f"This question is closed: {why}." if why else ANSWERED
     except SessionsError as refusal:
         return str(refusal)[:200]
     return "You answered: yes." if word == "yes" else "You answered: no."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -33,12 +33,13 @@ from interfaces.web.pages import (
     title_of,
     whole_number,
 )
-from interfaces.web.rendering import LONGEST, render_growing
+from interfaces.web.rendering import LONGEST, plain, render_growing
 from sessions_app.exceptions import NotWaiting, QuestionTaken
 from sessions_app.models import (
     Agent,
     ExecutionState,
     MailboxEvent,
+    Message,
     OnBusy,
     Session,
     SessionState,
@@ -46,18 +47,22 @@ from sessions_app.models import (
     Turn,
 )
 from sessions_app.models.session import LONGEST_ADDRESS, WEB
+from sessions_app.models.turn import OPEN_STATES
 from sessions_app.questions import question_reads, questions
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.reads import selectors
 from sessions_app.sessions.delete import blockers_of, companions_of, delete_session, must_be_deletable
 from sessions_app.sessions.open import archive_session, open_session, rename_session, unarchive_session
-from sessions_app.single_line import check_line
+from sessions_app.single_line import check_line, one_line
 from sessions_app.streams.event_log import now
 
 LONGEST_PLACE = 100  # characters
 LONGEST_TITLE = 200  # characters
 LONGEST_KEY = 100  # characters
+LONGEST_RESULT = 300  # characters
+LONGEST_WAIT = timedelta(minutes=10)  # for what comes of an answer
+MOST_UPDATES = 20  # background updates that are shown before they come
 LATEST_TURNS = 20  # in which an answer that was sent twice is looked for
 
 
@@ -113,7 +118,9 @@ def updates(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     if found is None:
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     state = _state(session, transcript.open_turns(user, session.target_id))
-    return fragment(request, "parts/updates.html", **state, page=found)
+    asked = filter(None, (whole_number(each, selectors.LARGEST_ID) for each in request.GET.getlist("asked")))
+    settled = transcript.settled(user, session_id, asked)
+    return fragment(request, "parts/updates.html", **state, page=found, settled=settled)
 
 
 @person_page("GET")
@@ -183,7 +190,9 @@ def _state(session: Any, turns: list[Turn]) -> dict[str, Any]:
         "more_waiting": waiting.is_more,
         # that the session works on or that waits for an answer
         "plan": of_session.filter(status__in=[*AT_WORK, *WAITING]).order_by("-updated_at").first(),
-        "updates": mail.count(),  # that come with the next message
+        # that come with the next message, and the first of them
+        "updates": mail.count(),
+        "first_updates": mail.order_by("-priority", "id").defer("detail", "artifacts")[:MOST_UPDATES],
     }
 
 
@@ -262,10 +271,10 @@ def allow_or_refuse(request: HttpRequest, question_id: str) -> HttpResponse:
     """Allow or refuse the calls that a question names."""
     question = question_reads.question(person(request), question_id)
     content = "yes" if request.POST.get("answer") == "yes" else "no"
-    with _once(question.session_id, question.pk, content):
-        questions.answer_consent(question, content)
-    said = "Allowed." if content == "yes" else "Refused."
-    return back_to_upcoming(request, said) or _done(request, question.session_id)
+    turn = _once(
+        question.session_id, question.pk, content, lambda: questions.answer_consent(question, content)
+    )
+    return _answered(request, turn)
 
 
 @person_page("POST")
@@ -274,24 +283,62 @@ def answer_plan(request: HttpRequest, execution_id: str) -> HttpResponse:
     execution = selectors.execution(person(request), execution_id)
     content = request.POST.get("content", "").replace("\r\n", "\n").strip()
     question = request.POST.get("question", "")[:LONGEST_KEY]
-    with _once(execution.session_id, question, content):
-        if not question:
-            raise NotWaiting
-        questions.answer_question(execution, content, question=question)
-    return back_to_upcoming(request, "Answered.") or _done(request, execution.session_id)
+    if not question:
+        raise NotWaiting
+    turn = _once(
+        execution.session_id,
+        question,
+        content,
+        lambda: questions.answer_question(execution, content, question=question),
+    )
+    return _answered(request, turn)
 
 
-@contextmanager
-def _once(session_id: uuid.UUID, question: str, content: str) -> Iterator[None]:
+def _once(session_id: uuid.UUID, question: str, content: str, answer: Callable[[], Turn]) -> Turn:
     """A form that is sent twice answers once: the second answer, in the same words, is done already."""
     try:
-        yield
+        return answer()
     except (NotWaiting, QuestionTaken):
-        turns = Turn.objects.filter(session_id=session_id).order_by("-pk")[:LATEST_TURNS]
-        if not any(
-            turn.content == content and turn.input.question == question and question for turn in turns
-        ):
-            raise
+        for turn in Turn.objects.filter(session_id=session_id).order_by("-pk")[:LATEST_TURNS]:
+            if turn.content == content and turn.input.question == question:
+                return turn
+        raise
+
+
+def _answered(request: HttpRequest, turn: Turn) -> HttpResponse:
+    """What a form that answers a question gets; on the page of all conversations what comes of it is shown there."""
+    if "week" in request.POST and is_fragment(request):
+        return fragment(request, "parts/outcome.html", turn=turn, said=_said(turn))
+    if back := back_to_upcoming(request):
+        messages.success(request, _said(turn))
+    return back or _done(request, turn.session_id)
+
+
+def _said(turn: Turn) -> str:
+    said = {"yes": "Allowed.", "no": "Refused."}
+    return "Answered." if turn.input.execution else said.get(turn.content, "Answered.")
+
+
+@person_page("GET")
+def outcome(request: HttpRequest, turn_id: int) -> HttpResponse:
+    """What came of an answer, once its turn has ended; 204 while it works, for at most ten minutes."""
+    turn = selectors.turn(person(request), turn_id)
+    is_open = turn.state in OPEN_STATES
+    if is_open and datetime.now(UTC) - turn.queued_at < LONGEST_WAIT:
+        return HttpResponse(status=204)
+    told = Message.objects.filter(turn=turn, role="assistant").exclude(content="").order_by("-seq").first()
+    result = turn.error or (plain(told.content[:LONGEST_RESULT]) if told else "")
+    if is_open:
+        result = "It is not done yet: see the conversation."
+    about: dict[str, Any] = {
+        "turn": turn,
+        "said": _said(turn),
+        "result": one_line(result, LONGEST_RESULT),
+        "is_over": True,
+    }
+    answer = fragment(request, "parts/outcome.html", **about)
+    answer["HX-Trigger"] = "list-changed"  # which counts the questions
+    return answer
 
 
 @person_page("POST")

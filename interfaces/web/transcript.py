@@ -27,13 +27,14 @@ from sessions_app.models import (
     ConsentState,
     ExecutionState,
     MailboxEvent,
+    Message,
     Turn,
     TurnKind,
     TurnState,
 )
 from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT, ENDED_KEY
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.reads.selectors import owned
+from sessions_app.reads.selectors import owned, shown_id
 from sessions_app.sessions.history import some_messages
 from sessions_app.single_line import shortened
 
@@ -52,8 +53,9 @@ ENDED = {  # chips of answers that are not whole
 SETTLED: dict[str, str] = {
     ConsentState.GRANTED: "Allowed",
     ConsentState.REFUSED: "Refused",
-    ConsentState.CLOSED: "Closed",
+    ConsentState.CLOSED: "Closed",  # and why
 }
+MOST_ASKED = 50  # questions of which a page asks whether they wait
 _QUESTION_ID = re.compile(r"\(#(\w+)\)")
 MARKS = {"scheduled_message_id": "Scheduled message", BY_CLIENT: "By the client", "injected": "Taken along"}
 STOPPED = "Stopped."  # the closure of a turn that a person stopped
@@ -64,8 +66,10 @@ class ShownMessage:
     """One message. `who`: person, agent, automation (an automation's input) or tool (results without their call).
 
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
-    below it, is always shown so. `chips` are labels that say where the message comes from or what became of it.
-    `run` is the run of an automation; `used` says what its turn used, `made` the appointments that it made.
+    below it, is always shown so; `settled` says what became of it, once it waits no more. `chips` are labels that say
+    where the message comes from or what became of it.
+    `run` is the run of an automation, `code` why a turn of `agent` failed; `used` says what its turn used, `made` the
+    appointments that it made.
     """
 
     id: int
@@ -76,6 +80,7 @@ class ShownMessage:
     turn: int | None = None
     html: SafeString | None = None
     asked: str = ""
+    settled: str = ""
     chips: tuple[str, ...] = ()
     calls: tuple[ShownCall, ...] = ()
     deliveries: tuple[Mapping[str, Any], ...] = ()
@@ -83,6 +88,8 @@ class ShownMessage:
     run: str = ""
     is_failure: bool = False
     provider_message: str = ""
+    code: str = ""
+    agent: str = ""
     used: str = ""
     made: tuple[Appointment, ...] = ()
     plans: tuple[ShownPlan, ...] = ()
@@ -148,12 +155,15 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
         # the updates of a turn, what it planned, did and used stand at its last answer
         is_last = row.role == Role.ASSISTANT and has_visible(row.content)
         more = [*_chips(row.metadata, is_named=row.turn_id in named, is_closed=row.turn_id in closed)]
-        more += [*(told.pop(row.turn_id, []) if is_last else []), *settled.get(row.pk, [])]
+        more += told.pop(row.turn_id, []) if is_last else []
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
+        entry = replace(entry, settled=settled.get(row.pk, ""))
         if is_last and (turn := turns.pop(row.turn_id, None)):
             entry = replace(
                 entry,
                 provider_message=turn.provider_message if entry.is_failure else "",
+                code=turn.error_code,
+                agent=turn.session.agent.name,
                 used=used_text(turn.usage),
                 made=tuple(made.get(turn.pk, ())),
                 plans=tuple(plans.get(turn.pk, ())),
@@ -183,18 +193,27 @@ def _plans(turns: Collection[int]) -> dict[int, list[ShownPlan]]:
     return found
 
 
-def _settled(rows: Sequence[Any]) -> dict[int, list[str]]:
-    """By message: a chip if it asks for consent and waits for no answer any more."""
+def settled(user: User, session_id: uuid.UUID, message_ids: Iterable[int]) -> dict[int, str]:
+    """What became of the questions of these messages that the session shows, of those that wait no more."""
+    shown = {session_id, shown_id(user, session_id)}
+    mine = Message.objects.filter(session__in=shown, session__owner_id=user.pk)
+    return _settled(list(mine.filter(pk__in=list(message_ids)[:MOST_ASKED])))
+
+
+def _settled(rows: Sequence[Any]) -> dict[int, str]:
+    """By message: what became of what it asks, if that waits for no answer any more."""
     asked = {row.pk: row.content[row.metadata[ASKED_FROM] :] for row in rows if ASKED_FROM in row.metadata}
     ids = {pk: _QUESTION_ID.findall(text) for pk, text in asked.items()}
     here = ConsentQuestion.objects.filter(session__in={row.session_id for row in rows if row.pk in asked})
     known = here.in_bulk({each for found in ids.values() for each in found}) if asked else {}
-    states = {pk: {known[each].state for each in found if each in known} for pk, found in ids.items()}
-    return {
-        pk: [SETTLED[found.pop()]]
-        for pk, found in states.items()
-        if len(found) == 1 and found < SETTLED.keys()
-    }
+    said = {pk: {_became(known[each]) for each in found if each in known} for pk, found in ids.items()}
+    return {pk: found.pop() for pk, found in said.items() if len(found) == 1 and found != {""}}
+
+
+def _became(question: ConsentQuestion) -> str:
+    """What became of a question; empty while it waits."""
+    said = SETTLED.get(question.state, "")
+    return f"{said}: {question.why_closed}" if question.why_closed else said
 
 
 def _short(text: str) -> str:
@@ -204,7 +223,8 @@ def _short(text: str) -> str:
 def _turns(rows: Sequence[Any]) -> dict[int, Turn]:
     """The turns of answers: what they used, and what the model's provider said."""
     answered = {row.turn_id for row in rows if row.turn_id and row.role == Role.ASSISTANT}
-    return Turn.objects.only("usage", "provider_message").in_bulk(answered)
+    shown = Turn.objects.select_related("session__agent")
+    return shown.only("usage", "provider_message", "error_code", "session__agent__name").in_bulk(answered)
 
 
 def _entry(

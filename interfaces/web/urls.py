@@ -86,6 +86,7 @@ urlpatterns = [
     path("sessions/new/", conversation.begin_conversation, name="begin"),
     path("sessions/<uuid:session_id>/", include(of_conversation)),
     path("turns/<int:turn_id>/stop/", conversation.stop_turn, name="stop"),
+    path("turns/<int:turn_id>/outcome/", conversation.outcome, name="outcome"),
     path("questions/<key:question_id>/answer/", conversation.allow_or_refuse, name="answer-consent"),
     path("executions/<key:execution_id>/answer/", conversation.answer_plan, name="answer-plan"),
     path("upcoming/", upcoming.week, name="upcoming"),

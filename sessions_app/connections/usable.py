@@ -46,6 +46,7 @@ CURES = {  # of refusals that stay until a person acts, by the error code
     "model_not_found": "Choose a model that the provider has.",
     "model_not_configured": "Choose another model, or have the operator set this one up.",
 }
+LAST_CALL = "The last call of the connection "  # begins the warning of an outage
 _CURE_OF = {USED_UP: "model_quota", named_model("")[:-1]: "model_not_found", "API key": "model_auth"}
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+~-]{0,159}")
 
@@ -286,7 +287,7 @@ def _warning(owner_id: int, model: str, usables: tuple[Usable, ...]) -> str:
         last = connection.error
         why = connection.refusal(name) or (last if REJECTED in last and concerns(last, name) else "")
         if last and not why and REJECTED not in last:  # an outage, which may have passed
-            return f"The last call of the connection {connection.name!r} failed: {last.rstrip('.')}."
+            return f"{LAST_CALL}{connection.name!r} failed: {last.rstrip('.')}."
     return uncallable(model, why) if why else ""
 
 

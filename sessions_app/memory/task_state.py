@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from agent_core.memory.task_state import LONGEST_ITEM, MOST_ITEMS, TaskStateData
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
-from sessions_app.models import ConsentQuestion, ExecutionState, Session, TaskState
+from sessions_app.models import ClosedBecause, ConsentQuestion, ExecutionState, Session, TaskState
 
 TEXTS = ("current_goal", "active_flow", "last_decision")
 LISTS = ("open_loops", "important_facts")
@@ -71,7 +71,7 @@ def clear_conversation(session_id: uuid.UUID) -> None:
         **empty, revision=F("revision") + 1, updated_at=Now()
     )
     ExecutionState.objects.filter(session_id=session_id).close_all()
-    ConsentQuestion.objects.filter(session_id=session_id).close()
+    ConsentQuestion.objects.filter(session_id=session_id).close(ClosedBecause.CLEAR)
 
 
 def unconsolidated(agent_id: int) -> QuerySet[TaskState]:

@@ -19,6 +19,7 @@ from sessions_app.models.process import Counter, Process, ProcessKind, Pruning, 
 from sessions_app.models.questions import (
     CONSENT_ARROWS,
     EXECUTION_ARROWS,
+    ClosedBecause,
     ConsentQuestion,
     ConsentState,
     ExecutionState,

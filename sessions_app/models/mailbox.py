@@ -97,3 +97,8 @@ class MailboxEvent(models.Model):
 
     def __str__(self) -> str:
         return self.summary or str(self.event_id)
+
+    @property
+    def type_in_words(self) -> str:
+        """What it is about, as a person reads it: `Works again`."""
+        return self.event_type.replace("_", " ").capitalize()

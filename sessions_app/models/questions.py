@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Coalesce, Now
 
 from agent_core.execution import ARROWS, AT_WORK, ENDED, WAITING, ConsentRequest, Status
@@ -27,6 +27,19 @@ class ConsentState(models.TextChoices):
     GRANTED = "granted"
     REFUSED = "refused"
     CLOSED = "closed"  # answered with neither yes nor no, or cancelled
+
+
+class ClosedBecause(models.TextChoices):
+    """Why a question was closed that nobody allowed or refused; the labels end a sentence. Empty in older rows."""
+
+    UNKNOWN = "", ""
+    EXPIRED = "expired", "nobody answered in time"
+    NEWER = "newer", "a newer question took its place"
+    GONE = "gone", "what it is about is gone"
+    CLEAR = "clear", "the conversation was cleared"
+    PERSON = "person", "its plan was cancelled"
+    OTHERWISE = "otherwise", "something else was said"
+    NOT_MADE = "not_made", "the call could not be made any more"
 
 
 CONSENT_ARROWS: dict[ConsentState, tuple[ConsentState, ...]] = {
@@ -47,7 +60,10 @@ class ConsentTransitions(models.QuerySet["ConsentQuestion"]):
     def settle(self, question_id: str, state: ConsentState, turn: Turn) -> bool:
         """OPEN → `state`: GRANTED, REFUSED or CLOSED by this turn."""
         rows = self.open().filter(pk=question_id)
-        return bool(rows.update(state=state, answered_by=turn, answered_at=Now()))
+        # a scheduled turn's question is answered by its id only
+        why = Case(When(expires_at=None, then=Value("otherwise")), default=Value("not_made"))
+        closed = {"closed_because": why} if state == ConsentState.CLOSED else {}
+        return bool(rows.update(state=state, answered_by=turn, answered_at=Now(), **closed))
 
     def grant(self, question: ConsentQuestion, turn: Turn) -> bool:
         """OPEN, or GRANTED by this turn → GRANTED, with the calls of `question`, which say what used the consent."""
@@ -65,13 +81,18 @@ class ConsentTransitions(models.QuerySet["ConsentQuestion"]):
         mine = self.open().filter(turn=turn, session_id=turn.session_id, expires_at__isnull=False)
         return mine.update(asked_seq=seq)
 
-    def expire(self) -> int:
-        """OPEN → CLOSED, because nobody answered in time."""
-        return self.filter(expires_at__lte=Now()).close()
+    def expired(self) -> Self:
+        """Return the open questions that nobody answered in time."""
+        return self.open().filter(expires_at__lte=Now())
 
-    def close(self) -> int:
+    def about(self, owner_id: int, **argument: str) -> Self:
+        """Return the open questions of a user whose calls have this argument. A plan looks at its own again."""
+        calls = [{"arguments": argument}]
+        return self.open().filter(session__owner_id=owner_id, execution="", calls__contains=calls)
+
+    def close(self, why: ClosedBecause | str) -> int:
         """OPEN → CLOSED, without an answer."""
-        return self.open().update(state=ConsentState.CLOSED, answered_at=Now())
+        return self.open().update(state=ConsentState.CLOSED, answered_at=Now(), closed_because=why)
 
     def reserve(self, question_id: str, turn: Turn) -> bool:
         """OPEN → OPEN: this turn will answer it."""
@@ -116,6 +137,9 @@ class ConsentQuestion(models.Model):
         Turn, null=True, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False
     )
     answered_at = models.DateTimeField(null=True, blank=True)
+    closed_because = models.CharField(
+        max_length=12, choices=ClosedBecause, blank=True, default="", db_default="", editable=False
+    )
     expires_at = models.DateTimeField(null=True, blank=True, help_text="Only of a scheduled turn's question.")
     run = models.CharField(max_length=64, blank=True, default="", db_default="", editable=False)
     same_call = models.CharField(max_length=64, blank=True, default="", db_default="", editable=False)
@@ -127,6 +151,10 @@ class ConsentQuestion(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(state__in=ConsentState.values), name="consent_state_known"),
             models.CheckConstraint(condition=~Q(calls=[]), name="consent_names_a_call"),
+            models.CheckConstraint(
+                condition=Q(closed_because="") | Q(closed_because__in=ClosedBecause.values, state="closed"),
+                name="consent_closed_because_known",
+            ),
             models.CheckConstraint(
                 condition=Q(state="open", answered_at__isnull=True)
                 | Q(state="closed", answered_at__isnull=False)
@@ -157,6 +185,11 @@ class ConsentQuestion(models.Model):
 
     def __str__(self) -> str:
         return self.text[:80]
+
+    @property
+    def why_closed(self) -> str:
+        """Why it was closed, as the end of a sentence; empty if it was not, or that is not known."""
+        return str(ClosedBecause(self.closed_because).label)
 
 
 EXECUTION_ARROWS = ARROWS
@@ -205,7 +238,7 @@ class ExecutionTransitions(models.QuerySet["ExecutionState"]):
     def close(self, why: str) -> int:
         """Waiting → CANCELLED, and close their questions."""
         waiting = self.filter(status__in=WAITING).values("question_id")
-        ConsentQuestion.objects.filter(pk__in=waiting).close()
+        ConsentQuestion.objects.filter(pk__in=waiting).close(why)
         ended = {"status": Status.CANCELLED, "closed_by": why}
         return self.filter(status__in=WAITING).update(**ended, **_CHANGED)
 

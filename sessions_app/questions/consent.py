@@ -24,6 +24,7 @@ from sessions_app.journal import Journal
 from sessions_app.models import (
     PRIMARY_KEY,
     ChatType,
+    ClosedBecause,
     ConsentQuestion,
     ConsentState,
     Delivery,
@@ -198,7 +199,7 @@ def store_question(turn: Turn, asked: ConsentRequest, seq: int) -> None:
         of_plan = questions.filter(execution=asked.execution)
         # whoever replies meanwhile, a plan asks the person whom it asked first
         person = next(iter(of_plan.values_list("asked_of", flat=True)[:1]), person)
-        of_plan.exclude(pk=asked.id).close()
+        of_plan.exclude(pk=asked.id).close(ClosedBecause.NEWER)
     if questions.ask_again(asked, turn, seq):
         return
     row = ConsentQuestion(

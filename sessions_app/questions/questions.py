@@ -87,7 +87,8 @@ def _answer(rows: Rows, content: str, key: str | None, question: str, *, limited
     if _came_before(row.session_id, key, request):
         return receive(row.session_id, given)  # a repeated request; it takes the question from nobody
     if not waits or not _is_heard(row.session_id, engines):
-        raise NotWaiting
+        why = row.why_closed if isinstance(row, ConsentQuestion) else ""
+        raise NotWaiting(f"The question is closed: {why}." if why else "")
     if answered_by is not None and Turn.objects.filter(pk=answered_by, state__in=OPEN_STATES).exists():
         raise QuestionTaken
     turn = receive(row.session_id, given)

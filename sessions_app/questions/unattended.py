@@ -17,7 +17,9 @@ from agent_core.tool_spec import ToolSpec
 from agent_core.turn.consent import call_to_json, question_of
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
-from sessions_app.models import Agent, ConsentQuestion, Session, Turn
+from sessions_app.events import announce
+from sessions_app.models import Agent, ClosedBecause, ConsentQuestion, Event, EventType, Session, Turn
+from sessions_app.models.questions import ConsentTransitions
 
 HAS_READ = "has_read"  # in `ConsentQuestion.calls`
 _ON_ANSWERED: list[Callable[..., None]] = []
@@ -56,10 +58,26 @@ def ask(turn: Turn, call: ToolCall, spec: ToolSpec, target: Session, *, has_read
     )
     when = until(question, turn.session.agent)
     question.text = question_of(calls, question_id=question.pk, like=turn.content, until=when)
-    ConsentQuestion.objects.filter(session=target, same_call=same).close()
+    ConsentQuestion.objects.filter(session=target, same_call=same).close(ClosedBecause.NEWER)
     # if another turn asks for the same call at this instant, one of the two questions is stored
     ConsentQuestion.objects.bulk_create([question], ignore_conflicts=True)
     return question
+
+
+def close(which: ConsentTransitions, why: ClosedBecause) -> None:
+    """Close these open questions without an answer, and tell the windows of their conversations."""
+    found = list(which.values_list("pk", "session_id", "session__agent_id"))
+    told = {"status": "question_closed", "because": why.value}
+    for question, session, agent in found:
+        if ConsentQuestion.objects.filter(pk=question).close(why):
+            about = told | {"question": question}
+            Event.objects.create(agent_id=agent, session_id=session, type=EventType.STATUS, content=about)
+            announce(session)
+
+
+def object_is_gone(owner_id: int, **argument: str) -> None:
+    """Close the user's open questions about an object that is deleted, which a tool's argument names."""
+    close(ConsentQuestion.objects.about(owner_id, **argument), ClosedBecause.GONE)
 
 
 def until(question: ConsentQuestion, agent: Agent) -> str:

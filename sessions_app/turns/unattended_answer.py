@@ -77,6 +77,8 @@ def run_answer(
         return _said(NOT_MADE.format(why="the agent's owner must answer"))
     if answer == "no":
         return replace(_said(REFUSED), answered=(question.pk, "no"))
+    if question.why_closed:
+        return _said(NOT_MADE.format(why=f"the question is closed, because {question.why_closed}"))
     spec, why = _spec_now(prepared, question, given)
     made = prepared.request.steps
     if not made and not why:

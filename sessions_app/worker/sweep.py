@@ -20,11 +20,21 @@ from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import Hint, send
 from sessions_app.journal import Journal
 from sessions_app.limits import running_turns
-from sessions_app.models import ConsentQuestion, Lane, Session, SessionState, Turn, TurnState, Worker
+from sessions_app.models import (
+    ClosedBecause,
+    ConsentQuestion,
+    Lane,
+    Session,
+    SessionState,
+    Turn,
+    TurnState,
+    Worker,
+)
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.postgres.rows import fetch
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
+from sessions_app.questions import unattended
 from sessions_app.queue.kinds import kinds_without_model
 from sessions_app.turns.claim import ASKER, limits_of_silence, worker_is_gone
 from sessions_app.turns.commit import commit
@@ -154,7 +164,7 @@ def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
             guests = Turn.objects.filter(state=TurnState.QUEUED, host__isnull=False)
             guests.exclude(host__state=TurnState.RUNNING).update(host=None)
             rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **running_turns.bounds())
-            ConsentQuestion.objects.expire()
+            unattended.close(ConsentQuestion.objects.expired(), ClosedBecause.EXPIRED)
             gone = Worker.objects.filter(heartbeat_at__lt=Now() - FORGET_WORKER_AFTER)
             gone.exclude(pk=worker_id).delete()
     if is_alone:

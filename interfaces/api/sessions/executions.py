@@ -20,7 +20,7 @@ from interfaces.http.fields import Input, Items, NonBlankText, Output, StoredMom
 from interfaces.http.query import Parameter
 from sessions_app.agents.documents import preference, put_preference
 from sessions_app.memory import task_state
-from sessions_app.models import ConsentState, TurnKind
+from sessions_app.models import ClosedBecause, ConsentState, TurnKind
 from sessions_app.questions import question_reads, questions
 from sessions_app.queue.receive import LONGEST_MESSAGE
 from sessions_app.reads import selectors
@@ -76,6 +76,9 @@ class ConsentOut(Output):
     answered_by = serializers.IntegerField(allow_null=True, help_text="The turn with the answer.")
 
 
+CLOSED_BECAUSE = "; ".join(f"`{each.value}`: {each.label}" for each in ClosedBecause if each.value) + "."
+
+
 class QuestionOut(ConsentOut, InSession):
     question_id = serializers.CharField(source="id")
     question = serializers.CharField(source="text", help_text="The text of the question.")
@@ -86,6 +89,7 @@ class QuestionOut(ConsentOut, InSession):
     expires_at = serializers.DateTimeField(
         allow_null=True, help_text="Until when a scheduled run's question can be answered; else null."
     )
+    closed_because = TextOrNull(help_text="Why it was closed without an answer: " + CLOSED_BECAUSE)
     created_at = serializers.DateTimeField(source="asked_at", help_text="The same as `asked_at`.")
 
 

@@ -50,7 +50,7 @@ function hear(event) {
   if (content.has_unread_background_updates) refresh();
   if (data.scope === "agent") return listChanged();
   if (data.type === "turn_end") live.end(content.turn);
-  if (["turn_queued", "turn_end", "waiting", "message"].includes(data.type) || content.status === "archived") listChanged();
+  if (["turn_queued", "turn_end", "waiting", "message"].includes(data.type) || ["archived", "question_closed"].includes(content.status)) listChanged();
   refresh();
 }
 
@@ -152,13 +152,15 @@ document.addEventListener("htmx:responseError", (event) => {
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.target?.classList.contains("older")) keepPlace();
 });
-// the cards of appointments show what the panel or their own buttons changed
+// the cards of appointments show what the panel, their own buttons or another window changed
+function showMade() { for (const each of document.querySelectorAll(".made")) htmx.trigger(each, "again"); }
+document.addEventListener("htmx:afterSwap", ({ detail }) => { if (detail.requestConfig.elt.id === "appointments") showMade(); });
 document.addEventListener("htmx:afterRequest", ({ detail }) => {
   if (!detail.successful || detail.requestConfig.verb !== "post" || !detail.target.closest("#panel, .made")) return;
-  for (const each of document.querySelectorAll(".made")) htmx.trigger(each, "again");
+  showMade();
   if (detail.target.closest(".made")) refresh();
 });
-document.addEventListener("visibilitychange", markRead);
+document.addEventListener("visibilitychange", () => { markRead(); if (!document.hidden) showMade(); });
 addEventListener("online", connect);
 addEventListener("offline", () => connection(OFFLINE));
 addEventListener("pageshow", (event) => { if (event.persisted) { connect(); refresh(); } });

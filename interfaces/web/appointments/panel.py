@@ -65,15 +65,6 @@ from sessions_app.models import Session
 from sessions_app.reads.selectors import session as session_of
 from sessions_app.spending.caps import budget_of, caps_in_words
 
-# the section of an agent's page where a person ends what such a reason or attention names
-CURED_IN = {
-    "model_auth": "connections",
-    "model_quota": "model",
-    "model_not_found": "model",
-    "model_not_configured": "model",
-    "budget": "spending",
-    "needs_consent": "tools",
-}
 _RETRIED = (Kind.AUTOMATION, Kind.ROUTINE)
 
 
@@ -108,14 +99,9 @@ def changed(request: HttpRequest, session: Session, done: Done, said: str = "") 
 
 
 def panel_of(request: HttpRequest, session: Session) -> HttpResponse:
-    """The list of the session's appointments, each with the section that cures its last trouble."""
-    found = appointments_of(person(request), session.pk)
-    cards = [(each, _cured_in(each.trouble)) for each in found]
+    """The list of the session's appointments."""
+    cards = appointments_of(person(request), session.pk)
     return show_part(request, session, "panel.html", cards=cards, can_add=can_write(session))
-
-
-def _cured_in(slot: Slot | None) -> str:
-    return CURED_IN.get(slot.reason or slot.attention, "") if slot else ""
 
 
 @person_page("GET", "HEAD")
@@ -180,7 +166,7 @@ def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpRe
         "zone": str(zone),
         "told": str(found.snapshot.get("message") or ""),
         "can_retry": kind in _RETRIED,
-        "cured_in": CURED_IN.get(found.reason or found.attention, ""),
+        "code": found.reason or found.attention,
         "is_here": found.turn_id is not None and found.session_id == session.pk,
     }
     return show_part(request, session, "run.html", **about, kind=kind, key=key)

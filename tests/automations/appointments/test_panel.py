@@ -8,6 +8,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from agent_core.connections import USED_UP
+from agent_core.text.formats import utc_text
 from automations.appointments.calendar import MOST_ENTRIES, Entry, upcoming
 from automations.appointments.panel import Appointment, appointments_of, attention, why
 from automations.firing.fire_jobs import fire_due_jobs
@@ -17,16 +19,18 @@ from automations.jobs.explain import explain
 from automations.models import (
     CronJob,
     JobClock,
+    JobPreflight,
     RunRecord,
     RunState,
     ScheduledMessage,
 )
 from automations.runs.describe import CANCELLED, SlotState, slot_state
 from automations.runs.skips import GapReason, run_id
+from interfaces.web.cures import CURED_IN, cured_in
 from sessions_app.connections.edit import add_connection
-from sessions_app.connections.usable import CURES
+from sessions_app.connections.usable import CURES, uncallable
 from sessions_app.exceptions import BadInput
-from sessions_app.models import Agent, ConsentQuestion, ExecutionState, Session
+from sessions_app.models import Agent, Connection, ConsentQuestion, ExecutionState, Session
 from sessions_app.sessions.open import primary_session
 from tests.automations.jobs.made import DAILY, add, new
 from tests.automations.messages import later
@@ -82,6 +86,30 @@ def test_skipped_slots_do_not_hide_the_trouble_of_the_run_before(session: Sessio
         trouble = appointments_of(session.owner, session.pk)[0].trouble
         troubles.append(trouble and trouble.state)
     assert troubles == [SlotState.FAILED, SlotState.FAILED, SlotState.ATTENTION, None]
+
+
+@pytest.mark.rule("11.2", "11.5")
+def test_a_card_says_one_cause_once_and_the_former_one_behind_it(session: Session, job: CronJob) -> None:
+    """402, then 500: of the same cause preflight knows as well."""
+    add_connection(session.owner, "work", {"provider": "ollama", "base_url": "https://models.example/v1"})
+    Agent.objects.update(model="work:gpt-5")
+    cure, now = CURES["model_quota"], datetime.now(UTC)
+    Connection.objects.update(updated_at=now - timedelta(days=1))  # not since the run
+    quota = {"state": RunState.FAILED, "reason": "model_quota", "error": "It refused the request (402)."}
+    add_runs_at(job, [now - timedelta(hours=2)], finished_at=now, **quota)
+    for is_known in (False, True):
+        if is_known:
+            problem = {"code": "bad_model", "text": uncallable("work:gpt-5", USED_UP), "since": utc_text(now)}
+            JobPreflight.objects.filter(job=job).update(problems=[problem])
+        [card] = appointments_of(session.owner, session.pk)
+        said = " ".join((card.trouble_text, card.now, *card.warnings))
+        assert (said.count(cure), card.before, cured_in(card.codes)) == (1, (), CURED_IN["model_quota"]), said
+    away = {"reason": "model_unavailable", "attempt": 2, "not_before": now + timedelta(days=2)}
+    add_runs_at(job, [now - timedelta(hours=1)], state=RunState.QUEUED, finished_at=None, **away)
+    [card] = appointments_of(session.owner, session.pk)
+    assert (card.trouble_text, card.codes[0], cure in card.now) == ("", "model_unavailable", False)
+    assert [cure in each for each in card.before] == [True], "it is said once, though two have found it"
+    assert card.next[0].strftime("%H:%M") in card.now, "the next slot comes before the attempt"
 
 
 def test_the_last_slots_come_oldest_first_in_the_zone(person: Person, session: Session, job: CronJob) -> None:
@@ -371,6 +399,9 @@ def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> 
     assert (found[0].execution, found[3].run_id) == ("p", RunRecord.objects.get(job=failing).pk)
     assert found[3].text.endswith(CURES["model_quota"])
     assert {each.title for each in found} == {"One"}
+    add_runs_at(fine, [now], state=RunState.FAILED, reason="model_quota")
+    [*_, told] = attention(person.user)
+    assert (told.name, [each.name for each in told.also]) in (("failing", ["fine"]), ("fine", ["failing"]))
     assert "SECRET" not in repr(found)
     assert attention(new_person("bob").user) == []
 

@@ -179,8 +179,11 @@ def test_a_run_that_waits_says_what_for(person: Person, session: Session) -> Non
 def test_a_run_says_whether_it_is_running_or_awaiting_retry(person: Person, job: CronJob) -> None:
     run = fire(job)
     RunRecord.objects.filter(pk=run.pk).update(attempt=2, not_before=DAY, reason="model_unavailable")
-    retry = "Waits for a retry: attempt 2 starts at 2026-11-20 09:00, unless the next slot comes first,"
+    retry = "Waits for a retry: attempt 2 starts at 2026-11-20 09:00,"
     assert of(person, job).now == f"{retry} because the model did not answer."
+    JobClock.objects.filter(pk=job.pk).update(next_run_at=DAY - timedelta(minutes=1))
+    first = "Failed: the model did not answer; the next slot at 2026-11-20 08:59 comes before attempt 2."
+    assert of(person, job).now == first, "a run that waits for a retry gives way to the next slot"
     RunRecord.objects.filter(pk=run.pk).update(not_before=None, state=RunState.RUNNING, started_at=DAY)
     running = of(person, job)
     assert (running.now, running.state) == ("Running since 2026-11-20 09:00 (attempt 2).", "running")

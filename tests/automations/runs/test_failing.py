@@ -1,6 +1,7 @@
 """Failed runs are repeated, counted, slowed down, paused, and tried again by people (rules 11.2, 11.3)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -202,6 +203,21 @@ def test_a_refusal_is_told_once_with_its_cure(inside: Inside) -> None:
     [told] = MailboxEvent.objects.filter(event_type="failing")
     assert "402" in told.summary
     assert CURES["model_quota"] in told.summary
+
+
+def test_a_refusal_of_a_connection_is_told_once_for_all_that_it_stops(inside: Inside) -> None:
+    """Of several agents, too; and once when it works again, whichever runs first."""
+    other = Agent.objects.create(name="other", owner=inside.person.user, model=inside.person.agent.model)
+    jobs = [new(inside.person, name="Look 0"), new(replace(inside.person, agent=other), name="Look 1")]
+    for job in jobs:
+        ran(inside, job, ModelRefused("no", code="model_quota", reason="It refused (402)"))
+    [told] = MailboxEvent.objects.filter(event_type="failing")
+    assert [f"Look {number}" in told.summary + told.detail for number in range(2)] == [True, True]
+    for job in reversed(jobs):
+        ran(inside, job, ModelReply(text="Done."))
+    assert mail("works_again") == 1
+    ran(inside, jobs[0], ModelRefused("no", code="model_quota"))
+    assert mail("failing") == 2, "it came back, which is news"
 
 
 @pytest.mark.parametrize("due", [job_of, routine])

@@ -10,7 +10,8 @@ from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from sessions_app.models import Message, Session
+from interfaces.web.transcript import SETTLED
+from sessions_app.models import ConsentState, Message, Session
 from sessions_app.models.message import BY_AUTOMATION
 from tests.admin.conftest import make_turn
 from tests.automations.jobs.made import new, past_run
@@ -86,11 +87,15 @@ def test_a_question_of_the_night_is_answered_in_the_morning(visitor: Visitor) ->
     expect(question.get_by_text(bins.pk)).to_be_hidden()
     page.goto("/upcoming/")
     expect(page.locator(".notices").get_by_text("Remove “Bins”")).to_be_visible()
-    page.locator(".notices a").first.click()
+    chat = visitor.conversation(session)
+    expect(chat.locator(".entry input.asks")).to_have_count(1)
     visitor.model.answer_with(ModelReply(text="It is gone."))
-    question.get_by_role("button", name="Allow cron").click()
-    expect(question).to_have_count(0)
-    expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
+    page.locator(".notices").get_by_role("button", name="Allow").click()
+    expect(page.locator(".notices [role=status]")).to_have_text("Allowed. It is gone.")
+    expect(page.locator("#asking")).to_be_hidden()
+    expect(chat.get_by_role("region", name="A question for you")).to_have_count(0)
+    expect(chat.locator(".entry .chip[id^=asked-]")).to_have_text(SETTLED[ConsentState.GRANTED])
+    expect(chat.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
     assert not CronJob.objects.filter(pk=bins.pk).exists()
 
 

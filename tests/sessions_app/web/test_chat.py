@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
+from automations.jobs.edit import update_job
 from automations.models import CronJob
 from sessions_app.mailbox.deposit import NewUpdate, deposit
 from sessions_app.models import Delivery, Engine, Message, ReadMark, Session, Turn
@@ -94,7 +95,10 @@ def test_what_a_turn_planned_is_a_card_with_its_buttons(visitor: Visitor) -> Non
     assert not CronJob.objects.get(name="Stand up").enabled
     panel.get_by_role("button", name="Resume Stand up").click()  # the card hears of it
     expect(card.get_by_role("button", name="Pause Stand up")).to_be_visible()
-    panel.get_by_role("button", name="Pause Stand up").focus()
+    update_job(CronJob.objects.get(name="Stand up").pk, {"enabled": False})  # another window does
+    page.evaluate("document.body.dispatchEvent(new Event('appointments-due'))")
+    expect(card.get_by_role("button", name="Resume Stand up")).to_be_visible()
+    panel.get_by_role("button", name="Resume Stand up").focus()
     page.keyboard.press("Escape")
     expect(panel).to_be_hidden()
 
@@ -186,7 +190,10 @@ def test_an_answer_names_the_background_updates_it_was_told(visitor: Visitor) ->
     page = visitor.conversation(session)
     expect(page.get_by_label("Message", exact=True)).to_be_visible()
     deposit(session.pk, NewUpdate(event_type="job_completed", summary="The <b>backup</b> is done."))
-    expect(page.locator(".updates")).to_contain_text("1 background update waits.")
+    expect(page.locator(".updates summary")).to_contain_text("1 background update waits.")
+    page.locator(".updates summary").click()
+    page.evaluate("document.body.dispatchEvent(new Event('refresh'))")
+    expect(page.locator(".updates time")).to_be_visible()
     expect(page.get_by_role("heading", name="What would you like to do?")).to_be_visible()
     say(page, "hello")
     expect(page.locator(".entry.agent:not(.live) .chip")).to_have_text(

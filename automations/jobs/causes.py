@@ -1,0 +1,141 @@
+"""What stops an automation: what preflight found, how its last run failed, a cap. One cause holds: the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from typing import Any
+
+from agent_core.connections import concerns
+from agent_core.exceptions import FINAL_CODES, PASSING_CODES, UNUSABLE_CODES
+from automations.models import RunState
+from automations.models.run import OPEN_RUNS
+from automations.runs.describe import QueueWait, cap_that_holds, describe_run, is_too_small
+from automations.runs.skips import GapReason
+from automations.selectors import IN_ANOTHER_WAY, MODEL_CODES, problems_of
+from sessions_app.connections.usable import CURES, LAST_CALL, ModelWarnings, models_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """A row of `selectors.with_runs`, and what was read about it at `now`.
+
+    `runs`: the last ones as rows with RUN_COLUMNS, newest first. `open_run`: the running one, else the first queued.
+    `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it.
+    """
+
+    job: Any
+    now: datetime
+    runs: Sequence[Any] = ()
+    open_run: Any = None
+    waiting: QueueWait = field(default_factory=QueueWait)
+    held_by: str = ""
+    of_models: ModelWarnings = field(default_factory=lambda: ModelWarnings([], []))
+
+
+def problems(facts: JobFacts) -> list[dict[str, str]]:
+    """What preflight found that will stop the next run. Of a cap that fits no call the last run says more."""
+    is_small = fits_none(facts)
+    return [each for each in problems_of(facts.job) if not (is_small and each["code"] == "budget")]
+
+
+def _failed_at_model(facts: JobFacts) -> Any:
+    """The newest run, if a model failed in it: it waits for a retry, or has ended; None: no model did."""
+    run = facts.open_run if facts.open_run and facts.open_run.not_before else last_run(facts)
+    is_failed = run is not None and run.state in (RunState.QUEUED, RunState.FAILED)
+    return run if is_failed and run.reason in FINAL_CODES | PASSING_CODES else None
+
+
+def _replaced(facts: JobFacts) -> list[dict[str, str]]:
+    """The problems of a model that has failed in another way since; beside a fallback model both hold."""
+    job, failed = facts.job, _failed_at_model(facts)
+    if failed is None or models_of(job.agent, job.model, job.fallback_model)[1]:
+        return []
+    at, cure = failed.finished_at or facts.now, CURES.get(failed.reason)
+    return [
+        each
+        for each in problems(facts)
+        if each["code"] in MODEL_CODES
+        and not (cure and cure in each["text"])
+        and datetime.fromisoformat(each["since"]) <= at
+    ]
+
+
+def holding(facts: JobFacts) -> list[dict[str, str]]:
+    """The problems without those that are replaced."""
+    replaced = _replaced(facts)
+    return [each for each in problems(facts) if each not in replaced]
+
+
+def before(facts: JobFacts, zone: tzinfo) -> Iterator[str]:
+    """The causes that are replaced, the newest first: of the same one the last run says more than preflight."""
+    failed, last = _failed_at_model(facts), last_run(facts)
+    cure = None
+    if failed and last and failed != last and last.state == RunState.FAILED and last.reason != failed.reason:
+        cure = cure_of(facts.job, last)
+        yield f"{describe_run(last, zone)} {cure}".rstrip()
+    for each in _replaced(facts):
+        if not (cure and cure in each["text"]):
+            yield each["text"].removeprefix(IN_ANOTHER_WAY)
+
+
+def codes(facts: JobFacts) -> Iterator[str]:
+    """The stored codes of what stops it, the newest first."""
+    last = last_run(facts)
+    if failed := _failed_at_model(facts):
+        yield failed.reason
+    yield from (each["code"] for each in holding(facts))
+    if last and last.state in (RunState.SUCCEEDED, RunState.FAILED) and last != failed:
+        yield last.reason or last.attention
+    if is_stopped(facts):
+        yield GapReason.BUDGET
+
+
+def last_run(facts: JobFacts) -> Any:
+    """The last run that has ended; None: there is none."""
+    return next((run for run in facts.runs if run.state not in OPEN_RUNS), None)
+
+
+def fits_none(facts: JobFacts) -> bool:
+    """Whether no call of the job fits into one of its caps, as its last run showed."""
+    last = last_run(facts)
+    return last is not None and is_too_small(last) and bool(cap_that_holds(facts.job, last))
+
+
+def is_stopped(facts: JobFacts) -> bool:
+    """Whether a cap stopped the last run and will stop the next one, as far as is known."""
+    return bool(cap_that_holds(facts.job, last_run(facts)))
+
+
+def warnings_of_models(facts: JobFacts) -> list[str]:
+    """Why its models cannot be called, unless the newest run says so."""
+    found, failed = facts.of_models.uncallable, _failed_at_model(facts)
+    if failed is None or failed.reason in CURES:
+        return found or _model_failed(facts)
+    return [each for each in found if not each.startswith(LAST_CALL)]
+
+
+def _model_failed(facts: JobFacts) -> list[str]:
+    """A warning about a model that could not be called in the last run, unless its connection works or was changed
+    since, another model was chosen, or preflight says it. Nothing else is known of models without a connection.
+    """
+    job = facts.job
+    done = (run for run in facts.runs if run.state in (RunState.SUCCEEDED, RunState.FAILED))
+    last = next(done, None)
+    if last is None or last.state != RunState.FAILED or last.reason not in UNUSABLE_CODES:
+        return []
+    well_since = facts.of_models.well_since
+    if well_since and well_since > (last.started_at or last.scheduled_for):
+        return []
+    cure = cure_of(job, last)
+    if not cure or any(cure in each["text"] for each in problems(facts)):
+        return []
+    return [f"The model could not be called in the last run. {cure}"]
+
+
+def cure_of(job: Any, run: Any) -> str:
+    """What a person can do about the model that failed in this run; empty: nothing is known, or it is another now."""
+    models = models_of(job.agent, job.model, job.fallback_model)
+    is_of_these = any(concerns(run.error, each.partition(":")[2] or each) for each in models if each)
+    return CURES.get(run.reason, "") if is_of_these else ""
