@@ -31,6 +31,7 @@ from agent_core.connections import concerns
 from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound, ScheduleError
 from automations.jobs.clock import database_now
+from automations.jobs.stops import Stop, known_problems, model_warnings, stops_of
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.models.health import SLOW_INTERVAL, health_of
@@ -39,9 +40,7 @@ from automations.runs.describe import (
     ENDS_SLOWING,
     QueueWait,
     Slot,
-    cap_that_holds,
     describe_run,
-    is_too_small,
     slot_of,
     span,
     when,
@@ -50,9 +49,9 @@ from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
-from automations.selectors import automations, held_until, paused_until, problems_of
+from automations.selectors import automations, held_until, paused_until
 from sessions_app.channels.base import why_unserved
-from sessions_app.connections.usable import CURES, ModelWarnings, Wanted, models_of, settings_of, warnings_of
+from sessions_app.connections.usable import CURES, ModelWarnings, models_of
 from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
@@ -79,7 +78,8 @@ class JobFacts:
     """A row of `selectors.with_runs`, and what was read about it at `now`.
 
     `runs`: the last ones as rows with RUN_COLUMNS, newest first. `open_run`: the running one, else the first queued.
-    `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it.
+    `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it. `stop`: the cap that
+    stops its next slot.
     """
 
     job: Any
@@ -89,6 +89,7 @@ class JobFacts:
     waiting: QueueWait = field(default_factory=QueueWait)
     held_by: str = ""
     of_models: ModelWarnings = field(default_factory=lambda: ModelWarnings([], []))
+    stop: Stop | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ def explain(user: AbstractBaseUser, job_id: str, *, to_model: bool = False) -> E
 def explain_facts(facts: JobFacts) -> Explanation:
     """Explain a job from what was read of it."""
     job, zone = facts.job, zone_or_utc(facts.job.timezone)
-    coming = [] if _fits_none(facts) else _coming_firings(job, facts.now)
+    coming = _coming_firings(facts)
     following = [None, *facts.runs]  # a gap names the run of the next slot
     return Explanation(
         name=job.name,
@@ -142,7 +143,8 @@ def explain_facts(facts: JobFacts) -> Explanation:
 def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows of `selectors.with_runs`, in their order."""
     now, waiting = database_now(), _waiting(jobs)
-    warnings = warnings_of([_models(job) for job in jobs])
+    warnings = model_warnings(jobs)
+    stops = stops_of(jobs, warnings)
     of_job = RunRecord.objects.filter(job=OuterRef("pk"))
     running_first = Case(When(state=RunState.RUNNING, then=Value(0)), default=Value(1))
     ids = CronJob.objects.filter(pk__in=[job.pk for job in jobs]).annotate(
@@ -166,15 +168,10 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
                 open_run=runs.get(open_run),
                 waiting=waiting.get(job.pk, QueueWait()),
                 of_models=of_models,
+                stop=stops.get(job.pk),
             )
         )
     return facts
-
-
-def _models(job: Any) -> Wanted:
-    models = models_of(job.agent, job.model, job.fallback_model)
-    settings = settings_of(job.agent, job.max_output_tokens)
-    return Wanted(job.agent.owner_id, models, [job.agent.limits, job.limits], settings)
 
 
 def _waiting(jobs: Iterable[Any]) -> dict[str, QueueWait]:
@@ -210,17 +207,19 @@ def _waits(turn: Any, running: Turn | None) -> QueueWait:
     return QueueWait(busy_with=what, busy_since=running.started_at)
 
 
-def _coming_firings(job: Any, now: datetime) -> list[datetime]:
+def _coming_firings(facts: JobFacts) -> list[datetime]:
     """The next firings that will run, with jitter, within the end date and the number of runs. Of a job that is slowed
     down, as long as that lasts.
     """
-    firing = job.clock.next_run_at
+    job, now, firing = facts.job, facts.now, facts.job.clock.next_run_at
     if firing is None or not job.enabled or takes_no_runs(job):
+        return []
+    if facts.stop and facts.stop.until is None:
         return []
     try:
         plan = plan_of(job, job.clock.runs_started)
         slot, runs = firing - plan.jitter, 0
-        held, apart = held_until(job), SLOW_INTERVAL if health_of(job).is_slowed else timedelta(0)
+        held, apart = _held_until(facts), SLOW_INTERVAL if health_of(job).is_slowed else timedelta(0)
         if held is not None and slot < held:  # the slots before are skipped
             firing = plan.firing_of(plan.slots.next(held - _TICK))
         elif firing <= now:  # all due slots together become one run
@@ -237,10 +236,13 @@ def _coming_firings(job: Any, now: datetime) -> list[datetime]:
     return found
 
 
+def _held_until(facts: JobFacts) -> datetime | None:
+    """Until when no slot runs: the job is slowed down, or a cap stops it."""
+    return max(filter(None, (held_until(facts.job), facts.stop.until if facts.stop else None)), default=None)
+
+
 def _problems(facts: JobFacts) -> list[str]:
-    """What preflight found that will stop the next run. Of a cap that fits no call the last run says more."""
-    fits_none = _fits_none(facts)
-    return [each["text"] for each in problems_of(facts.job) if not (fits_none and each["code"] == "budget")]
+    return [each["text"] for each in known_problems(facts.job, facts.stop)]
 
 
 def _now(facts: JobFacts, zone: tzinfo) -> str:
@@ -267,37 +269,17 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
 
 
 def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
-    job, held = facts.job, held_until(facts.job)
-    stopped = cap_that_holds(job, _last_run(facts))
-    if _fits_none(facts):
-        return f"Stopped until caps or settings change. {stopped}"
+    held, stop = _held_until(facts), facts.stop
+    if stop and stop.until in (None, held):
+        return stop.in_words(zone)
     if held is None or firing >= held:
-        return f"{stopped} Next run: {when(firing, zone)}.".lstrip()
-    if held == job.stopped_until:
-        why = stopped or "What is left of a cap is too little for a call."
-        return f"Stopped until {when(held, zone)}, or until caps or settings change. {why}"
+        return f"Next run: {when(firing, zone)}."
     return f"Slowed down: the next run is the first slot from {when(held, zone)} on."
 
 
 def is_off(job: Any) -> bool:
     """Whether the job is a heartbeat that no person has switched on, or one has switched off."""
     return not job.enabled and job.system_event == HEARTBEAT and not health_of(job).paused_reason
-
-
-def _last_run(facts: JobFacts) -> Any:
-    """The last run that has ended; None: there is none."""
-    return next((run for run in facts.runs if run.state not in OPEN_RUNS), None)
-
-
-def _fits_none(facts: JobFacts) -> bool:
-    """Whether no call of the job fits into one of its caps, as its last run showed."""
-    last = _last_run(facts)
-    return last is not None and is_too_small(last) and bool(cap_that_holds(facts.job, last))
-
-
-def is_stopped(facts: JobFacts) -> bool:
-    """Whether a cap stopped the last run and will stop the next one, as far as is known."""
-    return bool(cap_that_holds(facts.job, _last_run(facts)))
 
 
 def why_paused(job: Any, runs: Iterable[Any] = ()) -> str:
@@ -356,7 +338,7 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
         *_failing(job),
         *gate_failed(facts.runs),
         *(facts.of_models.uncallable or _model_failed(facts)),
-        *(() if _fits_none(facts) else facts.of_models.caps),
+        *(each for each in facts.of_models.caps if not (facts.stop and facts.stop.text == each)),
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
         *_dense(job, facts.runs, coming),

@@ -374,7 +374,7 @@ def test_a_cap_that_refused_the_last_call_is_a_problem_though_something_is_left(
     Spending.objects.update(told=100)
     assert stage.check() == [], "another call was refused, and this one may be smaller"
     ends_at: Any = Spending.objects.get().ends_at
-    mark_stopped(stage.person.user.pk, [stage.job.pk], ends_at.isoformat())
+    mark_stopped(stage.person.agent.pk, [stage.job.pk], ends_at.isoformat())
     assert stage.check() == ["budget"]
     assert "used up" not in explain(stage.person.user, stage.job.pk).now
     update_agent(stage.person.agent.pk, {"limits": {"day": {"tokens": 9000}}})

@@ -78,7 +78,7 @@ def test_slots_that_will_be_skipped_are_no_next_runs(person: Person, why: str) -
     job = new(person.session(), schedule=EVERY)
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
     if why == "stopped":
-        mark_stopped(person.user.pk, [job.pk], until.isoformat())
+        mark_stopped(person.agent.pk, [job.pk], until.isoformat())
     else:
         slot = until - SLOW_INTERVAL
         JobHealth.objects.create(
