@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from django.db.models import OuterRef, Subquery
@@ -16,7 +16,7 @@ from automations.selectors import problems_of
 from sessions_app.agents.budgets import budgets_of, subject_of
 from sessions_app.connections.usable import ModelWarnings, Wanted, models_of, settings_of, warnings_of
 from sessions_app.models import Spending, UserLimits
-from sessions_app.spending.caps import GO_ON, RUN, WORDS, anew, cap_rows, fits_none, is_of, spent_of, used_up
+from sessions_app.spending.caps import GO_ON, WORDS, anew, cap_rows, fits_none, is_of, spent_of, used_up
 
 _TOO_LITTLE = "What is left of a cap is too little for a call."
 
@@ -121,8 +121,9 @@ def _stop(
 def _holds(job: Any, budgets: Sequence[Budget], last: RunRecord) -> bool:
     """Whether the cap that stopped the last run stands, and nothing was changed that a call is made of."""
     assert last.cap is not None and last.finished_at is not None  # noqa: S101, PT018 - a run that a cap stopped
-    if last.cap["period"] != RUN:
-        return job.stopped_until is not None
+    ends_at = last.cap["ends_at"]
+    if ends_at and datetime.fromisoformat(ends_at) > datetime.now(UTC):
+        return job.stopped_until is not None  # else something was changed since
     changed = max(job.updated_at, job.agent.updated_at)
     rows = cap_rows(budgets, last.finished_at)
     return last.finished_at > changed and any(is_of(last.cap, row) for row in rows)

@@ -297,7 +297,8 @@ def way_out(cap: Mapping[str, Any], needs: Amount | None) -> str:
     roomy = Amount(tokens=_with_room(needs.tokens), micro_usd=_with_room(needs.micro_usd))
     # not of a cap whose amounts are private: which it has would be told
     to = "" if cap["is_private"] else f" to {_needed(cap, roomy)} or more"
-    return f"Such a call does not fit into the whole cap: raise it{to}, as calls grow with the conversation."
+    text = f"Such a call does not fit into the whole cap: raise it{to}, as calls grow with the conversation."
+    return f"{text} {anew(cap)}" if cap["ends_at"] else text
 
 
 def _with_room(amount: int) -> int:
