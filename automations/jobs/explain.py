@@ -49,7 +49,7 @@ from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
-from automations.selectors import automations, held_until, paused_until
+from automations.selectors import automations, held_until, paused_until, with_runs
 from sessions_app.channels.base import why_unserved
 from sessions_app.connections.usable import CURES, ModelWarnings, models_of
 from sessions_app.limits import running_turns
@@ -118,6 +118,12 @@ def explain(user: AbstractBaseUser, job_id: str, *, to_model: bool = False) -> E
         runs = [run._replace(provider_message="", response_summary="") for run in facts.runs]
         facts = replace(facts, runs=runs)
     return explain_facts(facts)
+
+
+def next_run(job_id: str) -> datetime | None:
+    """When any job runs next, as `explain` says; None: it does not, as far as is known."""
+    [facts] = read_facts(list(with_runs(CronJob.objects.filter(pk=job_id))))
+    return next(iter(_coming_firings(facts)), None)
 
 
 def explain_facts(facts: JobFacts) -> Explanation:
