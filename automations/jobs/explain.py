@@ -344,12 +344,18 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
         *_failing(job),
         *gate_failed(facts.runs),
         *(facts.of_models.uncallable or _model_failed(facts)),
-        *(each for each in facts.of_models.caps if not (facts.stop and facts.stop.text == each)),
+        *(facts.of_models.caps if _tells_most(facts) else ()),
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
         *_dense(job, facts.runs, coming),
     ]
     return [each for each in found if each not in known]
+
+
+def _tells_most(facts: JobFacts) -> bool:
+    """Whether no run has said more of a cap than what is known before the first one."""
+    stop = facts.stop
+    return stop is None or stop.until is not None or stop.text in facts.of_models.caps
 
 
 def _model_failed(facts: JobFacts) -> list[str]:

@@ -101,10 +101,11 @@ def test_slots_that_will_be_skipped_are_no_next_runs(person: Person, why: str) -
 
 @pytest.mark.rule("11.1")
 def test_a_cap_into_which_no_reply_fits_leaves_no_next_run(person: Person) -> None:
-    job = new(person.session(), schedule=EVERY)
+    session = person.session()
+    job = new(session, schedule=EVERY)
     few = {"limits": {"month": {"tokens": 4_095}}, "model_settings": {"max_tokens": 4_096}}
     update_agent(person.agent.pk, few)
-    [shown], now = appointments_of(person.user, job.session_id), datetime.now(UTC)
+    [shown], now = appointments_of(person.user, session.pk), datetime.now(UTC)
     [notice] = attention(person.user)
     assert (explain(person.user, job.pk).next, shown.next, shown.is_stopped) == ((), (), True)
     assert (notice.what, notice.text) == ("stopped", shown.now)
