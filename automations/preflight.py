@@ -109,7 +109,7 @@ def _means(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
 def _budget(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
     """A cap that is used up until after the next slot. A text without amounts, so that it is told once."""
     agent, firing = job.agent, job.clock.next_run_at
-    if firing is None:
+    if firing is None or job.task_type:
         return
     [known], last = model_warnings([job]), last_runs([job.pk]).get(job.pk)
     charged_to = charged(job, UserLimits.objects.filter(pk=agent.owner_id).first(), known)

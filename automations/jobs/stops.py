@@ -97,7 +97,7 @@ def _stop(
     last: RunRecord | None,
 ) -> Stop | None:
     firing, refused = job.clock.next_run_at, cap_in_words(last)
-    if firing is None or not job.enabled:
+    if firing is None or not job.enabled or job.task_type:  # a task of a type is done without a model
         return None
     if last is not None and refused and fits_none(last.cap) and _holds(job, budgets, last):
         return Stop(until=None, text=refused)

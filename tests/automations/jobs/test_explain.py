@@ -110,6 +110,9 @@ def test_a_cap_into_which_no_reply_fits_leaves_no_next_run(person: Person) -> No
     assert (explain(person.user, job.pk).next, shown.next, shown.is_stopped) == ((), (), True)
     assert (notice.what, notice.text) == ("stopped", shown.now)
     assert upcoming(person.user, now, now + timedelta(days=40), zone=UTC) == []
+    CronJob.objects.update(task_type="reminder")
+    assert explain(person.user, job.pk).next, "it is done without a model"
+    CronJob.objects.update(task_type="")
     update_agent(person.agent.pk, {"limits": {"month": {"tokens": 4_096}}})
     assert attention(person.user) == []
     assert explain(person.user, job.pk).next
