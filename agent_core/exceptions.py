@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 
 def causes(error: BaseException, depth: int = 12) -> Iterator[BaseException]:
@@ -29,15 +30,17 @@ class CapReached(AgentCoreError):
     """A cap on tokens or money does not allow the call.
 
     ``text`` tells people which cap. ``is_held``: the room is reserved by calls that are not settled yet, so the call
-    may be allowed soon; its code is ``HELD``.
+    may be allowed soon; its code is ``HELD``. ``cap``: which cap, as a fact for programs.
     """
 
     code = "budget"
     HELD = "budget_held"
 
-    def __init__(self, text: str = "", *, is_held: bool = False) -> None:
+    def __init__(
+        self, text: str = "", *, is_held: bool = False, cap: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(text)
-        self.text, self.is_held = text or "A cap is reached.", is_held
+        self.text, self.is_held, self.cap = text or "A cap is reached.", is_held, cap
         if is_held:
             self.code = self.HELD
 

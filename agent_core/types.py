@@ -344,6 +344,7 @@ class TurnResult:
     ``answered`` is the id of the question that was answered, with yes or no. ``was_shown``: a model was asked.
     ``refused``: the provider rejected what was said in this turn, so later requests leave it out.
     ``skipped``: nothing was to be done, for the reason ``error_text``; nothing is added to the history.
+    ``cap``: which one did not allow the next call, if one ended the turn.
     ``model`` is the one that replied last; ``fell_back`` says why it was the fallback, and is empty if it was not.
     """
 
@@ -362,6 +363,7 @@ class TurnResult:
     was_shown: bool = True
     refused: bool = False
     skipped: bool = False
+    cap: Mapping[str, Any] | None = None
     model: str = ""
     fell_back: str = ""
 

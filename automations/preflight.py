@@ -19,10 +19,10 @@ from django.db.models.functions import Now
 
 from agent_core import tools
 from agent_core.connections import connection_of
-from agent_core.prices import price_of_call
 from agent_core.text.formats import utc_text
 from automations.gates.registry import gate_of
 from automations.jobs.explain import undeliverable
+from automations.jobs.stops import charged, last_runs, model_warnings
 from automations.models import CronJob, ExecutionMode, JobPreflight, ScheduleKind, ToldCause
 from automations.runs.describe import when
 from automations.runs.report import NAMESPACE, report_job
@@ -30,7 +30,7 @@ from automations.runs.told import cause_of, causes_of, tell_once
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from automations.selectors import MODEL_CODES
 from sessions_app import flags
-from sessions_app.agents.budgets import budgets_of, subject_of
+from sessions_app.agents.budgets import subject_of
 from sessions_app.connections.listing import ModelLists
 from sessions_app.connections.usable import (
     begin_of_uncallable,
@@ -40,7 +40,7 @@ from sessions_app.connections.usable import (
 )
 from sessions_app.models import UserLimits
 from sessions_app.spending.accounts import stopped_until
-from sessions_app.spending.caps import GO_ON, WORDS, anew, used_up
+from sessions_app.spending.caps import WORDS, is_of, needed, used_up, way_out
 
 log = structlog.get_logger(__name__)
 
@@ -112,23 +112,16 @@ def _means(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
 def _budget(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
     """A cap that is used up until after the next slot. A text without amounts, so that it is told once."""
     agent, firing = job.agent, job.clock.next_run_at
-    if firing is None:
+    if firing is None or job.task_type:
         return
-    model, _ = models_of(agent, job.model, job.fallback_model)
-    of_user = UserLimits.objects.filter(pk=agent.owner_id).first()
-    charged_to = budgets_of(
-        agent, of_user.limits if of_user else {}, {job.pk: job.name}, {job.pk: job.limits}
-    )
-    through, _ = connection_of(model, usable_connections(agent.owner_id, [model]))
-    if through and through.budget:
-        charged_to += (through.budget,)
-    price = price_of_call(model, through)
-    is_priced = bool(price and (price.input or price.output))
-    until = stopped_until(agent.owner_id, job.pk)
-    for each in used_up(charged_to, firing, is_priced=is_priced, refused_until=until):
+    [known], last = model_warnings([job]), last_runs([job.pk]).get(job.pk)
+    charged_to = charged(job, UserLimits.objects.filter(pk=agent.owner_id).first(), known)
+    until = stopped_until(agent.pk, job.pk)
+    for each in used_up(charged_to, firing, is_priced=known.is_priced, refused_until=until):
         how = "is used up" if each["is_spent"] else "does not allow another call"
         cap = f"The cap of {subject_of(each)} for {WORDS[each['period']]} {how}."
-        yield Problem("budget", f"{cap} {anew(each)} {GO_ON}")
+        refused = last.cap if last and last.cap and is_of(last.cap, each) else None
+        yield Problem("budget", f"{cap} {way_out(each, needed(refused) if refused else None)}")
 
 
 # Further checks join here. None may cost money; a slow one gives the database connection back.

@@ -129,7 +129,7 @@ def with_runs(jobs: QuerySet[CronJob]) -> QuerySet[Any]:
         runs_now=Exists(runs.filter(state=RunState.RUNNING)),
         pending=Exists(runs.filter(state=RunState.QUEUED)),
         owner_is_active=F("agent__owner__is_active"),
-        stopped_until=end_of_stop("agent__owner_id", "pk"),
+        stopped_until=end_of_stop("agent_id", "pk"),
     )
     return rows.annotate(state=_state())
 

@@ -97,6 +97,7 @@ def _failed(turn: RunningTurn, code: str, error: Exception) -> TurnResult:
         error_detail=error_detail_for(error),
         provider_message=error.said if isinstance(error, ModelError) else "",
         refused=isinstance(error, ModelRefused) and error.of_input,
+        cap=error.cap if isinstance(error, CapReached) else None,
     )
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import Case, Count, F, Max, Min, OuterRef, Subquery, Sum, Value, When, Window
+from django.db.models import Count, F, Max, Min, OuterRef, Subquery, Sum, Window
 from django.db.models.functions import Coalesce, TruncDate
 
 from automations.appointments.jobs import MOST_JOBS, Kind, about_job, can_retry, job_rows
@@ -17,6 +17,7 @@ from automations.appointments.messages import About, about_message, message_now,
 from automations.exceptions import ScheduleError
 from automations.jobs.clock import database_now
 from automations.jobs.explain import RUN_COLUMNS, takes_no_runs
+from automations.jobs.stops import Stop, stops_of
 from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import SLOW_INTERVAL, health_of
 from automations.runs.describe import QueueWait, SlotState, slot_of, slot_state
@@ -26,7 +27,6 @@ from automations.schedules.plan import JobPlan, plan_of
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import held_until
 from sessions_app.exceptions import BadInput
-from sessions_app.spending.caps import TOO_SMALL
 from sessions_app.tokens.reach import in_sessions
 
 MOST_ENTRIES = 500
@@ -35,7 +35,6 @@ LISTED = 6  # slots of a job on a day that are listed one by one; more are folde
 LONGEST_RANGE = timedelta(days=62)
 MOST_COMING = 86_400  # coming slots of a day that are counted: one each second
 _STATE = ("state", "reason", "attention")  # of a run
-_WHY = Case(When(error__contains=TOO_SMALL, then=Value(TOO_SMALL)), default=Value(""))
 _TICK = timedelta(milliseconds=1)
 _JOBS = (Kind.AUTOMATION, Kind.ROUTINE, Kind.HEARTBEAT)
 _IN_A_COUNT = {SlotState.ATTENTION: "in need of attention"}
@@ -95,8 +94,9 @@ def upcoming(
         raise BadInput(f"the range must be positive and at most {LONGEST_RANGE.days} days", code="bad_range")
     now, jobs = database_now(), {job.pk: job for job in job_rows(user, kinds)[:MOST_JOBS]}
     entries = [*_past(jobs, since, until, zone)]
+    stops = stops_of([*jobs.values()])
     for job in jobs.values():
-        entries += _coming(job, since, until, now, zone)
+        entries += _coming(job, stops.get(job.pk), since, until, now, zone)
     entries += _messages(user, since, until, zone)
     return sorted(entries, key=lambda each: (each.at, each.name, each.id))[:most]
 
@@ -118,8 +118,8 @@ def counted(states: Mapping[SlotState, int]) -> str:
 
 def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
     in_range = RunRecord.objects.filter(job__in=[*jobs], scheduled_for__gte=since, scheduled_for__lt=until)
-    runs = in_range.annotate(day=TruncDate("scheduled_for", tzinfo=zone), why=_WHY)
-    by_state = runs.values("job_id", "day", "why", *_STATE).order_by()
+    runs = in_range.annotate(day=TruncDate("scheduled_for", tzinfo=zone))
+    by_state = runs.values("job_id", "day", *_STATE).order_by()
     groups: dict[tuple[str, date], list[Any]] = defaultdict(list)
     for group in by_state.annotate(
         rows=Count("pk"),
@@ -163,7 +163,7 @@ def _folded(job: Any, groups: Sequence[Any], zone: tzinfo) -> Entry:
     """A day of a job with many runs: `every minute: 1,438 ran, 2 failed`. `groups`: its runs by state and reason."""
     found: dict[SlotState, int] = defaultdict(int)
     for each in groups:
-        run = RunRecord(error=each["why"], **{name: each[name] for name in _STATE})
+        run = RunRecord(**{name: each[name] for name in _STATE})
         found[slot_state(run)] += each["rows"]
     return Entry(
         **about_job(job),
@@ -180,14 +180,16 @@ def _words(job: Any) -> str:
     return describe_job(job, zone_or_utc(job.timezone).key)
 
 
-def _coming(job: Any, since: datetime, until: datetime, now: datetime, zone: tzinfo) -> Iterator[Entry]:
+def _coming(
+    job: Any, stop: Stop | None, since: datetime, until: datetime, now: datetime, zone: tzinfo
+) -> Iterator[Entry]:
     firing = job.clock.next_run_at
-    if firing is None or not job.enabled or takes_no_runs(job):
+    if firing is None or not job.enabled or takes_no_runs(job) or (stop and stop.until is None):
         return
     try:
         plan = plan_of(job, job.clock.runs_started)
         # a due slot is no coming one
-        begin = max(since, now + _TICK, firing, held_until(job) or since)
+        begin = max(since, now + _TICK, firing, held_until(job) or since, (stop and stop.until) or since)
         yield from _planned(job, plan, begin, until, zone)
     except ScheduleError:  # the explanation says so
         return

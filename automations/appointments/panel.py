@@ -44,7 +44,7 @@ from automations.appointments.messages import (
     zone_name,
 )
 from automations.exceptions import JobNotFound, MessageNotFound, RoutineNotFound
-from automations.jobs.causes import JobFacts, cure_of, is_stopped
+from automations.jobs.causes import JobFacts, cure_of
 from automations.jobs.clock import database_now
 from automations.jobs.explain import (
     Explanation,
@@ -54,6 +54,7 @@ from automations.jobs.explain import (
     undeliverable,
     why_paused,
 )
+from automations.jobs.stops import Stop, known_problems, stops_of
 from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import FAILING_AFTER, health_of
 from automations.runs.describe import (
@@ -61,14 +62,13 @@ from automations.runs.describe import (
     QueueWait,
     Slot,
     SlotState,
-    cap_that_holds,
     describe_run,
-    is_too_small,
 )
+from automations.runs.skips import GapReason
 from automations.runs.told import cause_of, cause_of_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import MODEL_CODES, paused_until, problems_of
+from automations.selectors import MODEL_CODES, paused_until
 from sessions_app.connections.usable import CURES, models_of
 from sessions_app.models import ConsentQuestion, ConsentState, Delivery, ExecutionState, Session
 from sessions_app.models.delivery import DeliveryState
@@ -193,9 +193,9 @@ def _of_job(facts: JobFacts) -> Appointment:
         kind=kind.value,
         id=job.pk,
         zone=zone.key,
-        is_failing=is_failing(job) or bool(problems_of(job)),
+        is_failing=is_failing(job) or bool(known_problems(job, facts.stop)),
         is_slowed=job.enabled and until is None and health_of(job).is_slowed,
-        is_stopped=is_stopped(facts),
+        is_stopped=facts.stop is not None,
         session_id=job.lives_in,
         enabled=job.enabled,
         paused_until=until and until.astimezone(zone),
@@ -245,12 +245,13 @@ MOST = 20  # notices of each kind
 SEARCHED = 200  # the latest conversations whose questions and deliveries are read
 ENDED_FOR = timedelta(days=7)  # how long the failure of a job that runs no more is reported
 LONGEST_TEXT = 1_000  # characters of a question
-_ORDER = ("question", "disabled", "preflight", "failing", "undeliverable")
+_ORDER = ("question", "disabled", "preflight", "stopped", "failing", "undeliverable")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(About):
-    """Something that needs a person. `what`: question, disabled, preflight, failing or undeliverable.
+    """Something that needs a person. `what`: question, disabled, preflight, stopped (by a cap), failing or
+    undeliverable.
 
     `kind`, `id`, `name`: the appointment; empty for deliveries, and for a question but the name of the automation that
     asks it. `at`: since when, if known.
@@ -307,6 +308,7 @@ def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[No
     failed = [job.ended_run for job in jobs if has_failed(job)]
     runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(failed)
     newest, repeated = _newest_runs(jobs), _waiting_for_a_repetition(jobs)
+    stops = stops_of(jobs)
     for job in jobs:
         if job.fault:
             yield Notice(what="disabled", text=fault_in_words(job, now), at=job.updated_at, **about_job(job))
@@ -314,9 +316,9 @@ def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[No
         if why := why_paused(job):
             yield Notice(what="disabled", text=f"Paused{why}.", at=job.updated_at, **about_job(job))
             continue
-        lately = newest.get(job.pk, ())
-        known = _known(job, lately)
-        yield from _held_back(job, lately, bool(known))
+        lately, stop = newest.get(job.pk, ()), stops.get(job.pk)
+        known = known_problems(job, stop)
+        yield from _held_back(job, lately, stop, zone)
         ended = runs.get(job.ended_run) if has_failed(job) else None
         failing = [*_failing(job, repeated.get(job.pk) or ended, now, zone)]
         yield from failing
@@ -345,12 +347,6 @@ def _newest_runs(jobs: list[Any]) -> dict[str, list[RunRecord]]:
     return {job: [runs[pk] for pk in each if pk in runs] for job, each in found.items()}
 
 
-def _known(job: Any, runs: Sequence[RunRecord]) -> list[dict[str, str]]:
-    """The job's problems. Of a cap that fits no call the last run says more."""
-    fits_none = runs and is_too_small(runs[0]) and cap_that_holds(job, runs[0])
-    return [each for each in problems_of(job) if not (fits_none and each["code"] == "budget")]
-
-
 def _waiting_for_a_repetition(jobs: list[Any]) -> dict[str, RunRecord]:
     """The failed runs that wait for their next attempt, by job: newer than the last one that ended."""
     pending = [job.pk for job in jobs if job.pending]
@@ -358,15 +354,15 @@ def _waiting_for_a_repetition(jobs: list[Any]) -> dict[str, RunRecord]:
     return {str(run.job_id): run for run in rows.defer("snapshot", "rendered_prompt", "prompt_variables")}
 
 
-def _held_back(job: Any, runs: Sequence[RunRecord], is_told: bool) -> Iterator[Notice]:
-    """A cap has stopped the job, or its check failed for each of its last runs. `is_told`: preflight says the cap."""
-    if not runs or job.clock.next_run_at is None:
-        return
-    last = runs[0]
-    if (text := cap_that_holds(job, last)) and not is_told:
-        yield Notice(what="failing", text=text, at=last.finished_at, code=last.reason, **about_job(job))
-    if len(runs) == FAILING_AFTER and all(gate_failed([run]) for run in runs):
-        yield Notice(what="failing", text=last.error, at=last.finished_at, **about_job(job))
+def _held_back(job: Any, runs: Sequence[RunRecord], stop: Stop | None, zone: tzinfo) -> Iterator[Notice]:
+    """A cap stops the job, or its check failed for each of its last runs."""
+    at = runs[0].finished_at if runs else None
+    if stop:
+        text = stop.in_words(zone)
+        yield Notice(what="stopped", text=text, at=at, code=GapReason.BUDGET, **about_job(job))
+    is_blind = len(runs) == FAILING_AFTER and all(gate_failed([run]) for run in runs)
+    if is_blind and job.clock.next_run_at is not None:
+        yield Notice(what="failing", text=runs[0].error, at=at, **about_job(job))
 
 
 def _failing(job: Any, run: RunRecord | None, now: datetime, zone: tzinfo) -> Iterator[Notice]:

@@ -143,7 +143,7 @@ def _read(job_ids: Sequence[str]) -> list[DueJob]:
             session_state=F("session__state"),
             owner_is_active=F("agent__owner__is_active"),
             owner_is_full=quotas.is_full("agent__owner_id"),
-            is_stopped=accounts.is_stopped("agent__owner_id", "pk"),
+            is_stopped=accounts.is_stopped("agent_id", "pk"),
         )
     )
     is_open = Q(turn__state__in=OPEN_STATES)

@@ -9,11 +9,12 @@ from typing import Any
 
 from agent_core.connections import concerns
 from agent_core.exceptions import FINAL_CODES, PASSING_CODES, UNUSABLE_CODES
+from automations.jobs.stops import Stop, known_problems
 from automations.models import RunState
 from automations.models.run import OPEN_RUNS
-from automations.runs.describe import QueueWait, cap_that_holds, describe_run, is_too_small
+from automations.runs.describe import QueueWait, describe_run
 from automations.runs.skips import GapReason
-from automations.selectors import IN_ANOTHER_WAY, MODEL_CODES, problems_of
+from automations.selectors import IN_ANOTHER_WAY, MODEL_CODES
 from sessions_app.connections.usable import CURES, LAST_CALL, ModelWarnings, models_of
 
 
@@ -22,7 +23,8 @@ class JobFacts:
     """A row of `selectors.with_runs`, and what was read about it at `now`.
 
     `runs`: the last ones as rows with RUN_COLUMNS, newest first. `open_run`: the running one, else the first queued.
-    `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it.
+    `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it. `stop`: the cap that
+    stops its next slot.
     """
 
     job: Any
@@ -32,12 +34,12 @@ class JobFacts:
     waiting: QueueWait = field(default_factory=QueueWait)
     held_by: str = ""
     of_models: ModelWarnings = field(default_factory=lambda: ModelWarnings([], []))
+    stop: Stop | None = None
 
 
 def problems(facts: JobFacts) -> list[dict[str, str]]:
-    """What preflight found that will stop the next run. Of a cap that fits no call the last run says more."""
-    is_small = fits_none(facts)
-    return [each for each in problems_of(facts.job) if not (is_small and each["code"] == "budget")]
+    """What preflight found that will stop the next run. Of a cap that stops it `stop` says more."""
+    return known_problems(facts.job, facts.stop)
 
 
 def _failed_at_model(facts: JobFacts) -> Any:
@@ -88,24 +90,13 @@ def codes(facts: JobFacts) -> Iterator[str]:
     yield from (each["code"] for each in holding(facts))
     if last and last.state in (RunState.SUCCEEDED, RunState.FAILED) and last != failed:
         yield last.reason or last.attention
-    if is_stopped(facts):
+    if facts.stop:
         yield GapReason.BUDGET
 
 
 def last_run(facts: JobFacts) -> Any:
     """The last run that has ended; None: there is none."""
     return next((run for run in facts.runs if run.state not in OPEN_RUNS), None)
-
-
-def fits_none(facts: JobFacts) -> bool:
-    """Whether no call of the job fits into one of its caps, as its last run showed."""
-    last = last_run(facts)
-    return last is not None and is_too_small(last) and bool(cap_that_holds(facts.job, last))
-
-
-def is_stopped(facts: JobFacts) -> bool:
-    """Whether a cap stopped the last run and will stop the next one, as far as is known."""
-    return bool(cap_that_holds(facts.job, last_run(facts)))
 
 
 def warnings_of_models(facts: JobFacts) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 
 from automations.exceptions import (
@@ -46,7 +46,7 @@ from automations.schedules.plan import (
 from automations.schedules.schedule import EverySchedule, Schedule, parse_schedule, read_time
 from sessions_app import flags, hints
 from sessions_app.exceptions import NotFound, RevisionConflict
-from sessions_app.models import Connection, Session, SessionType
+from sessions_app.models import Agent, Connection, Session, SessionType
 from sessions_app.questions import unattended
 from sessions_app.queue.threads import find_target, must_be_open
 from sessions_app.spending.accounts import forget_stopped, tell_anew
@@ -58,6 +58,13 @@ PREFLIGHT = "preflight"  # the chore of maintenance of `automations/preflight.py
 MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
 PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
+# columns that decide whether a job's call fits into a cap
+OF_CALLS = frozenset(
+    {
+        *("limits", "model", "fallback_model", "max_output_tokens", "allow_tools", "message", "description"),
+        *("execution_mode", "enabled"),
+    }
+)
 EDITABLE = PLAN | {
     *("paused_until", "name", "message", "enabled", "overlap"),
     *("catch_up", "timeout_seconds", "max_retry", "ping_url", "limits", *CHOICES),
@@ -173,11 +180,10 @@ def update_job(
             raise ProtectedJob
         if changes:
             plain |= checked_choices(job.agent, changes, job, is_limited=is_limited)
+            before = {name: getattr(job, name) for name in OF_CALLS}
             _change(clock, job, plain, changes)
             _request_preflight(job)
-            forget_stopped(job.agent.owner_id)
-            if "limits" in changes:
-                tell_anew("automation", job_id)
+            look_at_caps_again(job, {name for name in OF_CALLS if getattr(job, name) != before[name]})
             transaction.on_commit(notify_beats, robust=True)
     job.clock = clock
     return job
@@ -406,11 +412,18 @@ def _ask_for_preflight() -> None:
     transaction.on_commit(lambda: hints.ask_for_maintenance(PREFLIGHT), robust=True)
 
 
-def check_budgets_again(owner_id: int | None) -> None:
-    """Have automations of this user that a cap will stop, or of all users, checked soon: it may not any more."""
+def look_at_caps_again(job: CronJob, changed: Collection[str]) -> None:
+    """Let a job run that a cap had stopped, if columns were changed that decide whether its call fits."""
+    if not OF_CALLS.isdisjoint(changed):
+        forget_stopped(Agent.objects.filter(pk=job.agent_id), job.pk)
+    if "limits" in changed:
+        tell_anew("automation", job.pk)
+
+
+def check_budgets_again(agents: QuerySet[Agent], automation: str) -> None:
+    """Have automations of these agents that a cap will stop, or this one, checked soon: it may not any more."""
     told = JobPreflight.objects.exclude(problems=[]).filter(problems__contains=[{"code": "budget"}])
-    if owner_id is not None:
-        told = told.filter(job__agent__owner=owner_id)
+    told = told.filter(job__agent__in=agents, **({"job": automation} if automation else {}))
     if flags.PREFLIGHT.value and told.update(requested=True):
         _ask_for_preflight()
 

@@ -32,13 +32,12 @@ from automations.jobs.causes import (
     JobFacts,
     before,
     codes,
-    fits_none,
     holding,
-    last_run,
     problems,
     warnings_of_models,
 )
 from automations.jobs.clock import database_now
+from automations.jobs.stops import model_warnings, stops_of
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.models.health import SLOW_INTERVAL, health_of
@@ -47,7 +46,6 @@ from automations.runs.describe import (
     ENDS_SLOWING,
     QueueWait,
     Slot,
-    cap_that_holds,
     describe_run,
     slot_of,
     span,
@@ -57,19 +55,9 @@ from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
-from automations.selectors import (
-    automations,
-    held_until,
-    paused_until,
-)
+from automations.selectors import automations, held_until, paused_until, with_runs
 from sessions_app.channels.base import why_unserved
-from sessions_app.connections.usable import (
-    CURES,
-    Wanted,
-    models_of,
-    settings_of,
-    warnings_of,
-)
+from sessions_app.connections.usable import CURES
 from sessions_app.limits import running_turns
 from sessions_app.models import Session, SessionState, Turn, TurnKind, TurnState
 
@@ -124,10 +112,16 @@ def explain(user: AbstractBaseUser, job_id: str, *, to_model: bool = False) -> E
     return explain_facts(facts)
 
 
+def next_run(job_id: str) -> datetime | None:
+    """When any job runs next, as `explain` says; None: it does not, as far as is known."""
+    [facts] = read_facts(list(with_runs(CronJob.objects.filter(pk=job_id))))
+    return next(iter(_coming_firings(facts)), None)
+
+
 def explain_facts(facts: JobFacts) -> Explanation:
     """Explain a job from what was read of it."""
     job, zone = facts.job, zone_or_utc(facts.job.timezone)
-    coming = [] if fits_none(facts) else _coming_firings(job, facts.now)
+    coming = _coming_firings(facts)
     following = [None, *facts.runs]  # a gap names the run of the next slot
     return Explanation(
         name=job.name,
@@ -149,7 +143,8 @@ def explain_facts(facts: JobFacts) -> Explanation:
 def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows of `selectors.with_runs`, in their order."""
     now, waiting = database_now(), _waiting(jobs)
-    warnings = warnings_of([_models(job) for job in jobs])
+    warnings = model_warnings(jobs)
+    stops = stops_of(jobs, warnings)
     of_job = RunRecord.objects.filter(job=OuterRef("pk"))
     running_first = Case(When(state=RunState.RUNNING, then=Value(0)), default=Value(1))
     ids = CronJob.objects.filter(pk__in=[job.pk for job in jobs]).annotate(
@@ -173,15 +168,10 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
                 open_run=runs.get(open_run),
                 waiting=replace(waiting.get(job.pk, QueueWait()), next_slot=job.clock.next_run_at),
                 of_models=of_models,
+                stop=stops.get(job.pk),
             )
         )
     return facts
-
-
-def _models(job: Any) -> Wanted:
-    models = models_of(job.agent, job.model, job.fallback_model)
-    settings = settings_of(job.agent, job.max_output_tokens)
-    return Wanted(job.agent.owner_id, models, [job.agent.limits, job.limits], settings)
 
 
 def _waiting(jobs: Iterable[Any]) -> dict[str, QueueWait]:
@@ -217,17 +207,19 @@ def _waits(turn: Any, running: Turn | None) -> QueueWait:
     return QueueWait(busy_with=what, busy_since=running.started_at)
 
 
-def _coming_firings(job: Any, now: datetime) -> list[datetime]:
+def _coming_firings(facts: JobFacts) -> list[datetime]:
     """The next firings that will run, with jitter, within the end date and the number of runs. Of a job that is slowed
     down, as long as that lasts.
     """
-    firing = job.clock.next_run_at
+    job, now, firing = facts.job, facts.now, facts.job.clock.next_run_at
     if firing is None or not job.enabled or takes_no_runs(job):
+        return []
+    if facts.stop and facts.stop.until is None:
         return []
     try:
         plan = plan_of(job, job.clock.runs_started)
         slot, runs = firing - plan.jitter, 0
-        held, apart = held_until(job), SLOW_INTERVAL if health_of(job).is_slowed else timedelta(0)
+        held, apart = _held_until(facts), SLOW_INTERVAL if health_of(job).is_slowed else timedelta(0)
         if held is not None and slot < held:  # the slots before are skipped
             firing = plan.firing_of(plan.slots.next(held - _TICK))
         elif firing <= now:  # all due slots together become one run
@@ -242,6 +234,11 @@ def _coming_firings(job: Any, now: datetime) -> list[datetime]:
     except ScheduleError:
         return []
     return found
+
+
+def _held_until(facts: JobFacts) -> datetime | None:
+    """Until when no slot runs: the job is slowed down, or a cap stops it."""
+    return max(filter(None, (held_until(facts.job), facts.stop.until if facts.stop else None)), default=None)
 
 
 def _now(facts: JobFacts, zone: tzinfo) -> str:
@@ -268,15 +265,11 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
 
 
 def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
-    job, held = facts.job, held_until(facts.job)
-    stopped = cap_that_holds(job, last_run(facts))
-    if fits_none(facts):
-        return f"Stopped until caps or settings change. {stopped}"
+    held, stop = _held_until(facts), facts.stop
+    if stop and stop.until in (None, held):
+        return stop.in_words(zone)
     if held is None or firing >= held:
-        return f"{stopped} Next run: {when(firing, zone)}.".lstrip()
-    if held == job.stopped_until:
-        why = stopped or "What is left of a cap is too little for a call."
-        return f"Stopped until {when(held, zone)}, or until caps or settings change. {why}"
+        return f"Next run: {when(firing, zone)}."
     return f"Slowed down: the next run is the first slot from {when(held, zone)} on."
 
 
@@ -341,12 +334,18 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
         *_failing(job),
         *gate_failed(facts.runs),
         *warnings_of_models(facts),
-        *(() if fits_none(facts) else facts.of_models.caps),
+        *(facts.of_models.caps if _tells_most(facts) else ()),
         *_ending(job, coming, zone),
         *_changes(job, coming, facts.now),
         *_dense(job, facts.runs, coming),
     ]
     return [each for each in found if each not in known]
+
+
+def _tells_most(facts: JobFacts) -> bool:
+    """Whether no run has said more of a cap than what is known before the first one."""
+    stop = facts.stop
+    return stop is None or stop.until is not None or stop.text in facts.of_models.caps
 
 
 def gate_failed(runs: Iterable[Any]) -> list[str]:

@@ -59,7 +59,7 @@ RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
     RunState.FAILED: (RunState.QUEUED,),  # a person tries it again
     **dict.fromkeys((RunState.SUCCEEDED, RunState.CANCELLED, RunState.SKIPPED), ()),
 }
-LONGEST_ERROR = 300  # characters
+LONGEST_ERROR = 500  # characters
 OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
 # reasons of cancelled runs whose attempts failed: no person decided these
 CANCELLED_BY_ERROR = ("retry_error", "superseded")
@@ -274,6 +274,9 @@ class RunRecord(models.Model):
     lag_ms = models.BigIntegerField(null=True, blank=True)
     duration_ms = models.BigIntegerField(null=True, blank=True)
     usage = models.JSONField(default=dict, blank=True)
+    cap = models.JSONField(
+        null=True, blank=True, help_text="The cap that allowed no further call, and what that call needed."
+    )
     gate_seen = models.JSONField(
         null=True, blank=True, help_text="The gate that looked, and what it remembers; null: none did."
     )

@@ -23,7 +23,14 @@ from automations.exceptions import (
 )
 from automations.gates import registry
 from automations.jobs.clock import database_now, notify_beats
-from automations.jobs.edit import delete_job, insert_job, lock_job, lock_session, write_changes
+from automations.jobs.edit import (
+    delete_job,
+    insert_job,
+    lock_job,
+    lock_session,
+    look_at_caps_again,
+    write_changes,
+)
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import check_quota, count_texts, validated
 from automations.models import CronJob, ExecutionMode, JobClock, JobHealth, ScheduleKind
@@ -46,7 +53,6 @@ from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.postgres.rows import existing
 from sessions_app.queue.threads import find_target
-from sessions_app.spending.accounts import forget_stopped, tell_anew
 from sessions_app.spending.caps import merge_caps
 
 _SETTINGS = (
@@ -166,9 +172,7 @@ def _update(
         _change(job, columns, first, now)
         if job.enabled:
             JobHealth.objects.begin_afresh(job.pk, now)
-        forget_stopped(job.owner_id)
-        if "limits" in columns:
-            tell_anew("automation", job.pk)
+        look_at_caps_again(job, columns.keys())
         transaction.on_commit(notify_beats, robust=True)
     return job
 

@@ -15,9 +15,7 @@ from agent_core.exceptions import FINAL_CODES, PASSING_CODES, CapReached
 from automations.models import Attention, RunRecord, RunState
 from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.skips import LATE_AFTER, GapReason
-from sessions_app.spending.caps import RUN, TOO_SMALL, WORDS, anew
 
-_OF_A_RUN = (anew({"ends_at": None}), f"{WORDS[RUN]} are left")  # what a refusal by the cap of a run says
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 GAPS: dict[str, tuple[str, str]] = {  # what happened to the slots, and why
@@ -210,20 +208,6 @@ def cap_in_words(run: Any) -> str:
     return run.error or f"{GAPS[GapReason.BUDGET][1].capitalize()}."
 
 
-def is_too_small(run: Any) -> bool:
-    """Whether the cap that skipped this run stops each slot until it or a setting is changed."""
-    return run.reason == GapReason.BUDGET and TOO_SMALL in run.error
-
-
-def cap_that_holds(job: Any, last: Any) -> str:
-    """Which cap stopped the last run and stops the next one, too, in sentences; empty: none, as far as is known."""
-    stopped = cap_in_words(last)
-    if not stopped or job.stopped_until:
-        return stopped
-    is_of_a_run = any(text in last.error for text in _OF_A_RUN)
-    return stopped if is_of_a_run and last.finished_at > job.updated_at else ""
-
-
 def slot_state(run: Any) -> SlotState:
     """What became of the slot of this run, in one word."""
     match run.state:
@@ -235,8 +219,6 @@ def slot_state(run: Any) -> SlotState:
             return SlotState.FAILED
         case RunState.CANCELLED:
             return SlotState.FAILED if run.reason in CANCELLED_BY_ERROR else SlotState.SKIPPED
-        case RunState.SKIPPED if is_too_small(run):
-            return SlotState.ATTENTION
         case RunState.SKIPPED:
             return _WHY_SKIPPED.get(run.reason, SlotState.SKIPPED)
     return SlotState.WAITING

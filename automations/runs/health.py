@@ -147,7 +147,7 @@ def tell_stopped(run: RunRecord, why: str) -> bool:
         return True
     if was_stopped_before(run):
         return False
-    if stopped_until(job.agent.owner_id, job.pk) is not None:
+    if stopped_until(job.agent_id, job.pk) is not None:
         return True
     tell(job, "failing", f'"{job.name}" was not run: {why} Further slots that it stops are not told.')
     return False

@@ -215,6 +215,7 @@ def _outcome_columns(turn: Turn, result: TurnResult, closure: str) -> dict[str, 
     return {
         "reason": result.error_code or "",
         "error": (result.error_text or _gate_failed(turn))[:LONGEST_ERROR],
+        "cap": result.cap,
         "provider_message": result.provider_message[:LONGEST_ERROR],
         "error_detail": (result.error_detail or "").replace("\x00", ""),
         "response_summary": first_line(closure),
@@ -239,7 +240,9 @@ def _skip(turn: Turn, runs: RunTransitions, result: TurnResult) -> None:
     """
     reason, why = result.error_code or "", result.error_text or ""
     is_stopped = reason == CapReached.code
-    columns = {"duration_ms": _MILLISECONDS, "error": why[:LONGEST_ERROR] if is_stopped else ""} | _seen(turn)
+    columns = _seen(turn) | {"duration_ms": _MILLISECONDS, "error": "", "cap": result.cap}
+    if is_stopped:
+        columns["error"] = why[:LONGEST_ERROR]
     done = runs.skip(reason, response_summary=first_line(why), **columns)
     if done and turn.input.pings and not is_stopped:
         _ping(turn, failed=False)

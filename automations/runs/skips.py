@@ -99,6 +99,7 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
         slots_to=gap.slots_to,
         slots_count=gap.count,
         error=last.error if last is not None and is_same else "",
+        cap=last.cap if last is not None and is_same else None,
         error_detail=error_detail[:2000],
     )
 

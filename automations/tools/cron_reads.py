@@ -17,6 +17,7 @@ from automations.appointments.jobs import MOST_JOBS, Kind, job_rows
 from automations.appointments.messages import is_to_come, message_now, name_of, shown_messages
 from automations.exceptions import ScheduleError
 from automations.jobs.explain import explain, why_paused
+from automations.jobs.stops import Stop, known_problems, stops_of
 from automations.jobs.validate import choices_of
 from automations.models import JobKind, RunRecord, RunState, ScheduledMessage
 from automations.models.job import RESERVED_IDS, CronJob
@@ -24,7 +25,7 @@ from automations.runs.describe import Slot, SlotState
 from automations.schedules.describe import describe_job
 from automations.schedules.schedule import read_time
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import automations, held_until, paused_until, problems_of
+from automations.selectors import automations, held_until, paused_until
 from sessions_app.models import ChatType, Session, Turn
 from sessions_app.spending.caps import caps_text
 from sessions_app.tokens.reach import Limit, put_limit
@@ -104,7 +105,11 @@ def at_text(instant: datetime | None, zone: str) -> str:
 def list_automations(context: ToolContext, arguments: dict[str, Any] | None = None) -> str:
     """The automations of the conversation, the oldest first, one line each; of all, with other appointments."""
     user, everywhere = reached(context, arguments or {}), is_everywhere(arguments or {})
-    lines = [f"{_line(job)}{_where(context, job.session) if everywhere else ''}" for job in _jobs(user)]
+    jobs = list(_jobs(user))
+    stops = stops_of(jobs)
+    lines = [
+        f"{_line(job, stops.get(job.pk))}{_where(context, job.session) if everywhere else ''}" for job in jobs
+    ]
     if everywhere:
         lines += _others(context, user)
     return "\n".join(lines) or ("No appointments." if everywhere else "This conversation has no automations.")
@@ -120,8 +125,11 @@ def _jobs(user: AbstractBaseUser) -> QuerySet[Any]:
 
 def _others(context: ToolContext, user: AbstractBaseUser) -> Iterator[str]:
     """The routines and scheduled messages of all conversations, which other tools change."""
-    for job in job_rows(user, [Kind.ROUTINE])[:MOST_JOBS]:
-        yield f"- routine {quoted(job.name)}: {describe_job(job, job.timezone)}; {_following(job)} [{job.pk}]"
+    jobs = list(job_rows(user, [Kind.ROUTINE])[:MOST_JOBS])
+    stops = stops_of(jobs)
+    for job in jobs:
+        following = _following(job, stops.get(job.pk))
+        yield f"- routine {quoted(job.name)}: {describe_job(job, job.timezone)}; {following} [{job.pk}]"
     texts, now = ScheduledMessage.objects.filter(session__owner_id=user.pk), datetime.now(UTC)
     for text in filter(is_to_come, shown_messages(texts, now)):
         where = _where(context, text.session)
@@ -133,14 +141,16 @@ def _where(context: ToolContext, session: Session) -> str:
     return "" if session.pk == context.session.pk else f", in {quoted(session.title or session.key)}"
 
 
-def _line(job: Any) -> str:
+def _line(job: Any, stop: Stop | None) -> str:
     ran = "not run yet"
     if job.last_status:
         became = f"{job.last_status}, {job.lacks}" if job.lacks else job.last_status
         ran = f"last run {at_text(job.last_slot, job.timezone)} ({became})"
-    more = "".join(f"; {each}" for each in (*_of_its_own(job), *(each["text"] for each in problems_of(job))))
+    more = "".join(
+        f"; {each}" for each in (*_of_its_own(job), *(each["text"] for each in known_problems(job, stop)))
+    )
     words = describe_job(job, job.timezone)
-    return f"- {quoted(job.name)}: {words}; {ran}; {_following(job)}{more} [{job.pk}]"
+    return f"- {quoted(job.name)}: {words}; {ran}; {_following(job, stop)}{more} [{job.pk}]"
 
 
 def _of_its_own(job: Any) -> Iterator[str]:
@@ -152,7 +162,7 @@ def _of_its_own(job: Any) -> Iterator[str]:
         yield f"limits {caps_text(job.limits)}"
 
 
-def _following(job: Any) -> str:
+def _following(job: Any, stop: Stop | None) -> str:
     if job.fault:
         return "set aside after a fault"
     if not job.enabled:
@@ -161,10 +171,16 @@ def _following(job: Any) -> str:
         return f"paused until {at_text(until, job.timezone)}"
     if job.clock.next_run_at is not None:
         held = held_until(job)
+        if stop and (stop.until is None or held is None or stop.until >= held):
+            before = (
+                f"no run before {at_text(stop.until, job.timezone)}"
+                if stop.until
+                else "no run until it is raised"
+            )
+            return f"stopped by a cap: {before}"
         if held is None or held <= job.clock.next_run_at:
             return f"next run {at_text(job.clock.next_run_at, job.timezone)}"
-        why = "stopped by a cap" if held == job.stopped_until else "slowed down, its runs keep failing"
-        return f"{why}: no run before {at_text(held, job.timezone)}"
+        return f"slowed down, its runs keep failing: no run before {at_text(held, job.timezone)}"
     is_open = job.runs_now or job.pending
     return "no further run" if is_open else str(job.state)
 

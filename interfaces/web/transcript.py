@@ -15,6 +15,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils.safestring import SafeString
 
+from agent_core.exceptions import CapReached
 from agent_core.execution import ENDED as PLANS_ENDED
 from agent_core.text.formats import has_visible
 from agent_core.types import Role
@@ -154,7 +155,10 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
     for row in reversed(rows):
         # the updates of a turn, what it planned, did and used stand at its last answer
         is_last = row.role == Role.ASSISTANT and has_visible(row.content)
-        more = [*_chips(row.metadata, is_named=row.turn_id in named, is_closed=row.turn_id in closed)]
+        about, turn = row.metadata, turns.get(row.turn_id)
+        if about.get("closure") and turn and turn.error_code == CapReached.code:
+            about = about | {"closure": "cancelled"}  # a cap stopped it: people call it as what they stop
+        more = [*_chips(about, is_named=row.turn_id in named, is_closed=row.turn_id in closed)]
         more += told.pop(row.turn_id, []) if is_last else []
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
         entry = replace(entry, settled=settled.get(row.pk, ""))
@@ -221,7 +225,7 @@ def _short(text: str) -> str:
 
 
 def _turns(rows: Sequence[Any]) -> dict[int, Turn]:
-    """The turns of answers: what they used, and what the model's provider said."""
+    """The turns of answers: what they used and ended with, and what the model's provider said."""
     answered = {row.turn_id for row in rows if row.turn_id and row.role == Role.ASSISTANT}
     shown = Turn.objects.select_related("session__agent")
     return shown.only("usage", "provider_message", "error_code", "session__agent__name").in_bulk(answered)

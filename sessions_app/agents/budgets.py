@@ -40,7 +40,15 @@ from sessions_app.models.spending import REACHED
 from sessions_app.postgres.rows import release_connection
 from sessions_app.spending import accounts
 from sessions_app.spending.accounts import CapState
-from sessions_app.spending.caps import budget_of, cap_rows, micro_of, needs_text, way_out, words_of
+from sessions_app.spending.caps import (
+    budget_of,
+    cap_rows,
+    micro_of,
+    needs_text,
+    refusal,
+    way_out,
+    words_of,
+)
 
 LONGEST_NAME = 60
 MOST_TOLD = 500  # owners of agents that use one connection of the server
@@ -115,7 +123,8 @@ def _reserve(account: Account | None, budgets: tuple[Budget, ...], amount: Amoun
     finally:
         release_connection()
     if isinstance(made, CapState):
-        raise CapReached(_refusal_text(made), is_held=made.is_held)
+        cap = None if made.is_held else refusal(made.cap, amount)
+        raise CapReached(_refusal_text(made), is_held=made.is_held, cap=cap)
     return partial(_settle_call, made)
 
 
@@ -143,7 +152,7 @@ def _note_refusal(account: Account | None, refused: CapState) -> None:
         return
     _try_to_tell(refused)
     if account is not None and account.automations:
-        accounts.mark_stopped(account.owner, account.automations, refused.cap["ends_at"])
+        accounts.mark_stopped(account.agent, account.automations, refused.cap["ends_at"])
 
 
 def _still_stands(cap: Mapping[str, Any]) -> bool:

@@ -101,6 +101,7 @@ def update_agent(
         zone, heartbeat = agent.timezone, agent.heartbeat
         columns = _columns(changes, agent, used_connections(agent) if is_limited else None)
         toggled = columns.get("unified_session", agent.unified_session) != agent.unified_session
+        changed = {name for name, value in columns.items() if value != getattr(agent, name)}
         for name, value in columns.items():
             setattr(agent, name, value)
         agent.revision += 1
@@ -109,8 +110,9 @@ def update_agent(
         if toggled:
             announce_change()
         _notify_dependents(agent, zone, heartbeat)
-        accounts.forget_stopped(agent.owner_id)
-        if "limits" in columns:
+        if changed & _OF_CALLS:
+            accounts.forget_stopped(Agent.objects.filter(pk=agent_id))
+        if "limits" in changed:
             accounts.tell_anew("agent", agent_id)
     return agent
 
@@ -247,6 +249,8 @@ def _events_url_problem(value: Any) -> str:
 
 
 _MODELS = {"model", "fallback_model"}
+# what decides whether a call fits into a cap
+_OF_CALLS = {*_MODELS, "model_settings", "engine", "limits", "timezone", "mcp_servers", "allow_tools"}
 # settings whose new value depends on the agent
 _MERGED: dict[str, Callable[[Agent, Any], Any]] = {
     "heartbeat": lambda agent, value: _heartbeat(agent.heartbeat | dict(value)),

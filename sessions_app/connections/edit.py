@@ -91,7 +91,7 @@ def update_connection(pk: int, changes: Mapping[str, Any], *, revision: int | No
         row.last_error, row.state_since = "", None
         row.revision += 1
         row.save()
-        forget_stopped(row.owner_id)
+        forget_stopped(agents_using(row))
         tell_changed(pk)
         if "limits" in changes:
             tell_anew("connection", pk)

@@ -26,7 +26,7 @@ from agent_core.connections import (
 from agent_core.connections import Connection as Usable
 from agent_core.models import is_registered
 from agent_core.prices import ALL, price_of_call
-from agent_core.spending import Amount, read_prices
+from agent_core.spending import Amount, Budget, read_prices
 from agent_core.turn.charge import longest_reply
 from sessions_app import encryption
 from sessions_app.exceptions import NotFound, UnreadableSecret
@@ -205,12 +205,16 @@ def is_model_name(name: str) -> bool:
 class ModelWarnings(NamedTuple):
     """Why models cannot be called, as far as it is known here, and which caps stop none or all of their calls.
 
-    `well_since`: since when nothing is known against the connection of the first one.
+    Of the first one: `well_since`: since when nothing is known against its connection. `budget`: that of its
+    connection. `is_priced`: whether its calls cost money. `fits_none`: which cap does not even fit its longest reply.
     """
 
     uncallable: list[str]
     caps: list[str]
     well_since: datetime | None = None
+    budget: Budget | None = None
+    is_priced: bool = False
+    fits_none: str = ""
 
 
 class Wanted(NamedTuple):
@@ -239,7 +243,15 @@ def warnings_of(wanted: Sequence[Wanted]) -> list[ModelWarnings]:
 def _warnings(wanted: Wanted, usables: tuple[Usable, ...]) -> ModelWarnings:
     models = [*filter(None, wanted.models)]
     first, _ = connection_of(models[0], usables) if models else (None, "")
-    found = ModelWarnings([], [], first.well_since if first else None)
+    found = ModelWarnings([], [])
+    if models:
+        longest, price = _longest(models[0], first, wanted.settings), price_of_call(models[0], first)
+        found = found._replace(
+            well_since=first.well_since if first else None,
+            budget=first.budget if first else None,
+            is_priced=bool(price and (price.input or price.output)),
+            fits_none=too_small(wanted.limits, models[0], longest),
+        )
     for model in models:
         if text := _warning(wanted.owner_id, model, usables):
             found.uncallable.append(text)

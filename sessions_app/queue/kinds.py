@@ -115,11 +115,14 @@ class CommitRefused(Exception):
 
 
 class NothingToDo(Exception):
-    """The turn is skipped with this code and reason: no model is asked, and nothing is added to the history."""
+    """The turn is skipped with this code and reason: no model is asked, and nothing is added to the history.
 
-    def __init__(self, code: str, text: str) -> None:
+    `cap`: which cap does not allow it, if one does not.
+    """
+
+    def __init__(self, code: str, text: str, cap: Mapping[str, Any] | None = None) -> None:
         super().__init__(text)
-        self.code, self.text = code, text
+        self.code, self.text, self.cap = code, text, cap
 
 
 CLOSURES = {

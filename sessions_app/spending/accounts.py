@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import CharField, Exists, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models import CharField, Exists, Func, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast, Concat, Now
 
 from agent_core.spending import Account, Amount
-from sessions_app.models import Allowance, Reservation, Spending, Turn, TurnState, UserLimits
+from sessions_app.models import Agent, Allowance, Reservation, Spending, Turn, TurnState, UserLimits
 from sessions_app.models.spending import REACHED
 from sessions_app.spending.caps import budget_of, caps_in_words, merge_caps
 
@@ -74,13 +74,14 @@ def abandoned() -> list[int]:
 
 # Marks of automations that a cap stopped: firing skips their slots until the cap begins anew, without asking again.
 _STOPPED = "budget:"
-_ON_FREED: list[Callable[[int | None], None]] = []
+LookAgain = Callable[[QuerySet[Agent], str], None]
+_ON_FREED: list[LookAgain] = []
 
 
-def mark_stopped(owner_id: int, automations: Iterable[str], until: str) -> None:
+def mark_stopped(agent_id: int, automations: Iterable[str], until: str) -> None:
     """Mark these automations as stopped by a cap until a time in ISO format, so that firing skips them."""
     rows = [
-        Allowance(key=f"{_STOPPED}{owner_id}:{each}", full_at=datetime.fromisoformat(until))
+        Allowance(key=f"{_STOPPED}{agent_id}:{each}", full_at=datetime.fromisoformat(until))
         for each in automations
     ]
     Allowance.objects.bulk_create(
@@ -88,38 +89,39 @@ def mark_stopped(owner_id: int, automations: Iterable[str], until: str) -> None:
     )
 
 
-def is_stopped(owner_id: str, automation: str) -> Exists:
+def is_stopped(agent_id: str, automation: str) -> Exists:
     """Condition: the automation of these columns is marked as stopped by a cap."""
-    return Exists(_marks(owner_id, automation))
+    return Exists(_marks(agent_id, automation))
 
 
-def end_of_stop(owner_id: str, automation: str) -> Subquery:
+def end_of_stop(agent_id: str, automation: str) -> Subquery:
     """Expression: until when a cap stops the automation of these columns."""
-    return Subquery(_marks(owner_id, automation).values("full_at"))
+    return Subquery(_marks(agent_id, automation).values("full_at"))
 
 
-def _marks(owner_id: str, automation: str) -> QuerySet[Allowance]:
-    key = Concat(Value(_STOPPED), Cast(OuterRef(owner_id), CharField()), Value(":"), OuterRef(automation))
+def _marks(agent_id: str, automation: str) -> QuerySet[Allowance]:
+    key = Concat(Value(_STOPPED), Cast(OuterRef(agent_id), CharField()), Value(":"), OuterRef(automation))
     return Allowance.objects.filter(key=key, full_at__gt=Now())
 
 
-def stopped_until(owner_id: int, automation: str) -> datetime | None:
+def stopped_until(agent_id: int, automation: str) -> datetime | None:
     """Return until when a cap stops an automation; None if none does."""
-    marks = Allowance.objects.filter(key=f"{_STOPPED}{owner_id}:{automation}", full_at__gt=Now())
+    marks = Allowance.objects.filter(key=f"{_STOPPED}{agent_id}:{automation}", full_at__gt=Now())
     return marks.values_list("full_at", flat=True).first()
 
 
-def forget_stopped(owner_id: int | None) -> None:
-    """Remove the marks of a user's automations, of all users without one: something was changed that may free them."""
-    Allowance.objects.filter(
-        key__startswith=f"{_STOPPED}{'' if owner_id is None else f'{owner_id}:'}"
-    ).delete()
+def forget_stopped(agents: QuerySet[Agent], automation: str = "") -> None:
+    """Remove the marks of these agents' automations, or of this one: something was changed that may free them."""
+    agent = Func("key", Value(":"), Value(2), function="split_part", output_field=CharField())
+    marks = Allowance.objects.filter(key__startswith=_STOPPED, key__endswith=automation and f":{automation}")
+    ids = agents.order_by().values(text=Cast("pk", CharField()))
+    marks.alias(agent=agent).filter(agent__in=ids).delete()
     for look_again in _ON_FREED:
-        look_again(owner_id)
+        look_again(agents, automation)
 
 
-def on_freed(look_again: Callable[[int | None], None]) -> None:
-    """Call `look_again` with a user, or None for all, when something was changed that may free their automations."""
+def on_freed(look_again: LookAgain) -> None:
+    """Call `look_again` when something was changed that may free agents' automations, or the one of this id."""
     _ON_FREED.append(look_again)
 
 
@@ -140,8 +142,9 @@ def set_user_caps(user_id: int, limits: object) -> UserLimits:
     """Merge caps into those of a user; null removes one. BadInput."""
     with transaction.atomic():
         stored, _ = UserLimits.objects.select_for_update().get_or_create(user_id=user_id)
-        stored.limits = merge_caps(stored.limits, limits)
+        before, stored.limits = stored.limits, merge_caps(stored.limits, limits)
         stored.save(update_fields=["limits"])
-        forget_stopped(user_id)
-        tell_anew("user", user_id)
+        if stored.limits != before:
+            forget_stopped(Agent.objects.filter(owner_id=user_id))
+            tell_anew("user", user_id)
     return stored

@@ -30,8 +30,7 @@ AMOUNTS = ("tokens", "usd")
 MOST_TOKENS = 10**12
 MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
-_CURE = 'shorten "Longest reply in tokens" or raise the cap'
-TOO_SMALL = "Such a call does not fit into the whole cap"
+_FACT = ("scope", "subject", "period", "tokens", "micro_usd", "ends_at")
 GO_ON = "To go on before that, raise the cap."
 
 
@@ -178,16 +177,21 @@ def _shown(row: Mapping[str, Any], spent: Mapping[str, Spending]) -> dict[str, A
 
 
 def used_up(
-    budgets: Iterable[Budget], at: datetime, *, is_priced: bool = True, refused_until: datetime | None = None
+    budgets: Iterable[Budget],
+    at: datetime,
+    *,
+    is_priced: bool = True,
+    refused_until: datetime | None = None,
+    spent: Mapping[str, Spending] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the rows of caps of which too little is left and that begin anew after `at`. One query.
+    """Return the rows of caps of which too little is left and that begin anew after `at`. One query without `spent`.
 
     `is_spent` of a row: nothing is left.
     `is_priced`: the calls cost money; others are not stopped by US dollars. `refused_until`: when the cap begins anew
     that refused the last call, so what is left of it is too little.
     """
     rows = [row for row in cap_rows(budgets, datetime.now(UTC)) if _ends(row) > at]
-    spent, found = _spent(rows), []
+    spent, found = _spent(rows) if spent is None else spent, []
     for row in rows:
         so_far = spent[row["key"]]
         is_spent = row["tokens"] is not None and so_far.spent_tokens >= row["tokens"]
@@ -196,6 +200,11 @@ def used_up(
         if is_spent or (so_far.told == REACHED and _ends(row) == refused_until):
             found.append(row | {"is_spent": is_spent})
     return found
+
+
+def spent_of(budgets: Iterable[Budget]) -> Mapping[str, Spending]:
+    """Return what is spent of these budgets in the days and months of now, by key. One query."""
+    return _spent(row for row in cap_rows(budgets, datetime.now(UTC)) if row["ends_at"])
 
 
 def _ends(row: Mapping[str, Any]) -> datetime:
@@ -239,8 +248,11 @@ def too_small(limits: Iterable[Mapping[str, Any]], model: str, reply: Amount) ->
     for period, each in ((period, each) for caps in limits for period, each in caps.items()):
         cap = {"tokens": each.get("tokens"), "micro_usd": micro_of(each.get("usd"))}
         if _exceeds(cap, reply):
-            needed = f"A call of {model} may need more than {_needed(cap, reply)}"
-            return f"{needed}, so the cap of {caps_text({period: each})} allows none: {_CURE}."
+            return (
+                f"The longest reply of {model} alone does not fit into the cap of {caps_text({period: each})}, which"
+                ' allows no call: shorten "Longest reply in tokens", or raise the cap well above such a reply: a call'
+                " also reads instructions and the conversation."
+            )
     return ""
 
 
@@ -282,7 +294,39 @@ def way_out(cap: Mapping[str, Any], needs: Amount | None) -> str:
     """Say when a cap begins anew and what to do before, first if the refused call does not fit into the whole cap."""
     if needs is None or not _exceeds(cap, needs):
         return f"{anew(cap)} {GO_ON}"
-    return f"{TOO_SMALL}: {_CURE} to that. {anew(cap)}"
+    roomy = Amount(tokens=_with_room(needs.tokens), micro_usd=_with_room(needs.micro_usd))
+    # not of a cap whose amounts are private: which it has would be told
+    to = "" if cap["is_private"] else f" to {_needed(cap, roomy)} or more"
+    text = f"Such a call does not fit into the whole cap: raise it{to}, as calls grow with the conversation."
+    return f"{text} {anew(cap)}" if cap["ends_at"] else text
+
+
+def _with_room(amount: int) -> int:
+    """Twice an amount, rounded up to two digits: what a call reads grows from one to the next."""
+    step: int = 10 ** max(0, len(str(2 * amount)) - 2)
+    return -(-2 * amount // step) * step
+
+
+def refusal(cap: Mapping[str, Any], needs: Amount) -> dict[str, Any]:
+    """Return what is stored of a cap that refused a call, and of what the call may have cost."""
+    return {name: cap[name] for name in _FACT} | {
+        "needs": {"tokens": needs.tokens, "micro_usd": needs.micro_usd}
+    }
+
+
+def needed(refused: Mapping[str, Any]) -> Amount:
+    """Return what the call may have cost that was refused, from what `refusal` returned."""
+    return Amount(**refused["needs"])
+
+
+def fits_none(refused: Mapping[str, Any] | None) -> bool:
+    """Whether such a call does not fit into the whole cap, by what `refusal` returned."""
+    return refused is not None and _exceeds(refused, needed(refused))
+
+
+def is_of(refused: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Whether this row of `cap_rows` is the cap that refused the call, with the same amounts."""
+    return all(refused[name] == row[name] for name in _FACT if name != "ends_at")
 
 
 def anew(cap: Mapping[str, Any]) -> str:

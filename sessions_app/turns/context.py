@@ -204,7 +204,12 @@ def prepare_skip(turn: Turn, journal: Journal, skip: NothingToDo) -> tuple[Prepa
     """Make what `commit` needs to end a turn that has nothing to do, without a message."""
     turn.session = Session.objects.select_related("agent").get(pk=turn.session_id)
     result = TurnResult(
-        ending=Ending.CANCELLED, skipped=True, was_shown=False, error_code=skip.code, error_text=skip.text
+        ending=Ending.CANCELLED,
+        skipped=True,
+        was_shown=False,
+        error_code=skip.code,
+        error_text=skip.text,
+        cap=skip.cap,
     )
     return _without_request(turn, journal, Trigger(content="", model_content="")), result
 

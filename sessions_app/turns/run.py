@@ -117,7 +117,7 @@ def _finish(handle: Handle, turn: Turn) -> None:
                 _hand_back(handle, turn, journal)
                 return
             if result.ending is Ending.FAILED and prepared.kind.repeats(turn, result):
-                raise NothingToDo(result.error_code or "", result.error_text or "")
+                raise NothingToDo(result.error_code or "", result.error_text or "", result.cap)
             short = compress_history(prepared, result, handle.control)
         commit(prepared, replace(result, usage=handle.control.used), short)
     except (Stale, OperationalError, InterfaceError):

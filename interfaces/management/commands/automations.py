@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from automations import selectors
 from automations.exceptions import BadJob, JobNotFound
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule, update_job
-from automations.jobs.explain import explain
+from automations.jobs.explain import explain, next_run
 from automations.jobs.failing import try_again, try_last_again
 from automations.jobs.validate import CHOICES, choices_of
 from automations.models import Attention, CronJob, RunState, ScheduleKind
@@ -114,11 +114,12 @@ def _list(options: dict[str, Any]) -> Iterator[str]:
     used = {job.pk: selectors.usage_of_runs(job.pk) for job in found}
     for job in found:
         zone = zone_or_utc(job.timezone)
-        firing = job.clock.next_run_at
-        next_run = when(firing, zone) if firing and job.enabled else "-"
+        firing = next_run(job.pk)
         state = job.state if job.enabled else "paused"
         words = describe_job(job, zone.key)
-        about = f"{words}; next: {next_run}{_chosen(job)}{_money(job, used[job.pk])}"
+        about = (
+            f"{words}; next: {when(firing, zone) if firing else '-'}{_chosen(job)}{_money(job, used[job.pk])}"
+        )
         yield f"{job.pk:10} {state:10} {job.name[:LONGEST_NAME]:{LONGEST_NAME}}  {about}"
     if not found:
         yield f"{chosen.name} has no automations" + (" in this session." if opened else ".")

@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from agent_core.connections import EFFORTS
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
+from automations.jobs.explain import next_run
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, RunRecord, RunState
 from automations.models.job import heartbeat_key
@@ -181,7 +182,7 @@ def _number(request: HttpRequest, field: str, what: str) -> int:
 
 def heartbeat(_request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
     """The settings, the next beat, the last ones and what they used."""
-    job = CronJob.objects.filter(agent=agent, system_event=HEARTBEAT).select_related("clock").first()
+    job = CronJob.objects.filter(agent=agent, system_event=HEARTBEAT).first()
     seconds, (first, end) = agent.heartbeat["interval_seconds"], agent.heartbeat["active_hours"]
     unit, size = next(each for each in UNITS if seconds % each[1] == 0)
     enabled = "yes" if agent.heartbeat["enabled"] else ""
@@ -191,7 +192,7 @@ def heartbeat(_request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[
         "stored": stored,
         "units": [unit for unit, _ in UNITS],
         "zone": agent.timezone,
-        "next": job.clock.next_run_at if job else None,
+        "next": next_run(job.pk) if job else None,
         "fault": job.fault if job else "",
         "beats": _last_beats(job) if job else [],
         "used": _used(agent),

@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.http import HttpRequest
 from django.urls import reverse
 
+from automations.jobs.explain import next_run
 from automations.models import CronJob
 from automations.runs.describe import when
 from automations.runs.skips import Gap
@@ -44,7 +45,7 @@ def done(job: CronJob, text: str, undo: str = "") -> Done:
 
 def planned(job: CronJob, text: str, undo: str = "") -> Done:
     """The same, and when it runs next."""
-    at = job.clock.next_run_at if job.enabled else None
+    at = next_run(job.pk)
     coming = f" Next run: {when(at, zone_or_utc(job.timezone))}." if at else ""
     return done(job, f"{text}{coming}", undo)
 

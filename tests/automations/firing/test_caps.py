@@ -1,5 +1,6 @@
 """Slots that a cap stops: the first one in its turn, before its model call, the next ones when they are due (11.1)."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,14 +17,16 @@ from agent_core.types import Usage
 from automations.appointments.panel import attention, why
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.preflight import CHECKS
 from automations.routines.edit import update_routine
 from automations.runs.describe import SlotState, describe_run, slot_state
 from sessions_app import metrics
-from sessions_app.agents.edit import update_agent
+from sessions_app.agents.edit import new_agent, update_agent
+from sessions_app.connections.listing import ModelLists
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Allowance, Counter, MailboxEvent, Message, Spending, Turn
-from sessions_app.spending.accounts import reserve
-from sessions_app.spending.caps import cap_rows
+from sessions_app.spending.accounts import reserve, set_user_caps
+from sessions_app.spending.caps import cap_rows, fits_none
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.turn_kinds.test_bound import repeated
 from tests.automations.turn_kinds.test_heartbeat import DAY, routine
@@ -56,15 +59,14 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
     assert (first.state, first.reason, first.slots_count) == (RunState.SKIPPED, "budget", 1)
     assert "500 of 500 tokens" in first.error
     assert "500 of 500 tokens" in describe_run(first, UTC), "people are told which cap it was"
-    cure = '"Longest reply in tokens" or raise the cap to that. It begins anew on '
-    assert cure in first.error, "tomorrow it stops the call, too"
+    assert "It begins anew on " in first.error, "tomorrow it stops the call, too"
     [_, said] = Message.objects.filter(session=session).order_by("seq")
     assert (Turn.objects.count(), said.content) == (1, f"Stopped: {first.error}")
     later = due(inside, job)
     assert (later.state, later.reason, Turn.objects.count()) == (RunState.SKIPPED, "budget", 1)
     [notice] = attention(inside.person.user)
-    assert (notice.id, notice.text) == (job.pk, first.error)
-    assert first.error in why(inside.person.user, "automation", job.pk).now
+    assert (notice.id, notice.what, first.error in notice.text) == (job.pk, "stopped", True)
+    assert why(inside.person.user, "automation", job.pk).now == notice.text
     assert inside.model.calls == []
     assert MailboxEvent.objects.filter(event_type="budget_reached").count() == 1
     metrics.flush_counters()
@@ -77,6 +79,43 @@ def test_slots_are_skipped_until_the_cap_begins_anew_or_is_raised(inside: Inside
     assert attention(inside.person.user) == []
     assert due(inside, job).state == RunState.SUCCEEDED
     Allowance.objects.all().delete()
+
+
+@pytest.mark.parametrize("period", ["run", "day"])
+def test_a_cap_that_is_raised_to_what_is_said_allows_the_call_though_it_grows(
+    inside: Inside, period: str
+) -> None:
+    job = due_job(inside.person.session(), limits={period: {"tokens": 5_000}})
+    refused = due(inside, job)
+    [enough] = re.findall(r"raise it to ([\d,]+) tokens", refused.error)
+    RunRecord.objects.update(error="Any words.")  # what is known hangs on none
+    user = inside.person.user
+    [notice], shown = attention(user), why(user, "automation", job.pk)
+    assert (notice.what, notice.text, shown.next) == ("stopped", shown.now, ())
+    assert shown.now.endswith("Any words.")
+    assert fits_none(due(inside, job).cap), "further slots say it, with a turn or without"
+    if period == "day":
+        [problem] = CHECKS[-1](CronJob.objects.select_related("agent", "clock").get(), ModelLists())
+        assert f"to {enough} tokens" in problem.text
+    update_job(job.pk, {"limits": {period: {"tokens": int(enough.replace(",", ""))}}})
+    assert why(user, "automation", job.pk).next
+    assert [due(inside, job).state for _ in range(3 if period == "run" else 1)][-1] == "succeeded"
+
+
+def test_only_a_change_that_may_free_an_automation_has_it_tried_again(inside: Inside) -> None:
+    own, job = inside.person.agent.pk, due_job(inside.person.session(), limits={"month": {"tokens": 5_000}})
+    other, mark = (
+        new_agent(inside.person.user, "other", {}).pk,
+        Allowance.objects.filter(key__startswith="budget:"),
+    )
+    due(inside, job)
+    update_agent(own, {"heartbeat": {"enabled": False}, "limits": {}})
+    update_agent(other, {"limits": {"day": {"tokens": 1}}})
+    update_job(job.pk, {"name": "Another name"})
+    set_user_caps(inside.person.user.pk, {})
+    assert mark.exists()
+    update_agent(own, {"model_settings": {"max_tokens": 10}})
+    assert not mark.exists()
 
 
 def test_a_cap_that_is_raised_during_a_turn_stops_no_later_slot(inside: Inside) -> None:
@@ -219,7 +258,7 @@ def test_a_cap_of_a_run_that_stops_each_slot_is_told_once(inside: Inside, how: s
         run = due(inside, job)
         assert (run.state, run.reason) == (RunState.SKIPPED, "budget")
         assert "1 of 1 tokens" in describe_run(run, UTC)
-        assert slot_state(run) == SlotState.ATTENTION, "no later slot can run"
+        assert slot_state(run) == SlotState.SKIPPED
         [told] = MailboxEvent.objects.all()
         assert (told.event_type, job.name in told.summary) == ("failing", True)
         if how == "bound":

@@ -10,6 +10,7 @@ import pytest
 from agent_core.exceptions import ModelError
 from agent_core.turn.endings import ERROR_TEXTS
 from automations.appointments.calendar import upcoming
+from automations.appointments.panel import appointments_of, attention
 from automations.exceptions import JobNotFound
 from automations.jobs.edit import update_job
 from automations.jobs.explain import Explanation, explain
@@ -18,11 +19,13 @@ from automations.models.health import SLOW_INTERVAL, SLOWED_AFTER
 from automations.runs import describe
 from automations.runs.describe import describe_run, span
 from automations.runs.skips import GapReason
+from sessions_app.agents.edit import update_agent
 from sessions_app.channels import base as channels
 from sessions_app.connections.usable import CURES
-from sessions_app.models import Session, SessionState, Turn, TurnState
+from sessions_app.models import Session, SessionState, Spending, Turn, TurnState
 from sessions_app.queue.receive import MessageInput, receive
-from sessions_app.spending.accounts import mark_stopped
+from sessions_app.spending.accounts import mark_stopped, set_user_caps
+from sessions_app.spending.caps import period_of
 from sessions_app.worker.sweep import ToolHung
 from tests.automations.jobs.made import DAILY, EVERY, new
 from tests.automations.turn_kinds.test_bound import fire
@@ -73,12 +76,17 @@ def test_every_reason_has_its_own_sentence() -> None:
 
 @pytest.mark.rule("11.1")
 @pytest.mark.rule("11.2")
-@pytest.mark.parametrize("why", ["slowed", "stopped"])
+@pytest.mark.parametrize("why", ["slowed", "stopped", "spent"])
 def test_slots_that_will_be_skipped_are_no_next_runs(person: Person, why: str) -> None:
     job = new(person.session(), schedule=EVERY)
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=3)
     if why == "stopped":
-        mark_stopped(person.user.pk, [job.pk], until.isoformat())
+        mark_stopped(person.agent.pk, [job.pk], until.isoformat())
+    elif why == "spent":  # by other automations of the user
+        set_user_caps(person.user.pk, {"day": {"tokens": 50_000}})
+        begin, end = period_of("day", "UTC", datetime.now(UTC))
+        until = end or until
+        Spending.objects.create(pk=f"user:{person.user.pk}:day:{begin}", spent_tokens=50_000, ends_at=until)
     else:
         slot = until - SLOW_INTERVAL
         JobHealth.objects.create(
@@ -89,6 +97,25 @@ def test_slots_that_will_be_skipped_are_no_next_runs(person: Person, why: str) -
     assert describe.when(until, zone) in found.now
     coming = upcoming(person.user, datetime.now(UTC), until + timedelta(minutes=10), zone=zone)
     assert coming[0].at == found.next[0]
+
+
+@pytest.mark.rule("11.1")
+def test_a_cap_into_which_no_reply_fits_leaves_no_next_run(person: Person) -> None:
+    session = person.session()
+    job = new(session, schedule=EVERY)
+    few = {"limits": {"month": {"tokens": 4_095}}, "model_settings": {"max_tokens": 4_096}}
+    update_agent(person.agent.pk, few)
+    [shown], now = appointments_of(person.user, session.pk), datetime.now(UTC)
+    [notice] = attention(person.user)
+    assert (explain(person.user, job.pk).next, shown.next, shown.is_stopped) == ((), (), True)
+    assert (notice.what, notice.text) == ("stopped", shown.now)
+    assert upcoming(person.user, now, now + timedelta(days=40), zone=UTC) == []
+    CronJob.objects.update(task_type="reminder")
+    assert explain(person.user, job.pk).next, "it is done without a model"
+    CronJob.objects.update(task_type="")
+    update_agent(person.agent.pk, {"limits": {"month": {"tokens": 4_096}}})
+    assert attention(person.user) == []
+    assert explain(person.user, job.pk).next
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_cap_in_dollars_says_that_it_does_not_stop_a_model_without_a_price(ins
 def test_a_cap_that_is_less_than_one_reply_says_so(inside: Inside, limits: dict[str, Any]) -> None:
     job = due_job(inside.person.session(), limits=limits)
     [said] = explain(inside.person.user, job.pk).warnings
-    assert "may need more than" in said
+    assert "longest reply" in said
     assert ("$0.005 a day" in said) or ("4,000 tokens a run" in said)
     cap(inside, **limits)
     assert model_warnings(inside.person.agent)[1] == [said]

@@ -90,7 +90,7 @@ def test_a_list_says_what_keeps_automations_from_running(session: Session) -> No
     slowed, stopped, troubled, well = (new(session, message=f"task {number}") for number in range(4))
     JobHealth.objects.create(job=slowed, failures_in_a_row=SLOWED_AFTER, failing_since=slot, failed_last=slot)
     end = slot + timedelta(days=2)
-    mark_stopped(session.owner_id, [stopped.pk], end.isoformat())
+    mark_stopped(session.agent_id, [stopped.pk], end.isoformat())
     JobClock.objects.update(next_run_at=slot + timedelta(minutes=5))
     problem = {"code": "bad_gate", "text": "There is no such gate.", "since": slot.isoformat()}
     JobPreflight.objects.update_or_create(job=troubled, defaults={"problems": [problem]})

@@ -6,9 +6,13 @@ import pytest
 from django.urls import reverse
 
 from agent_core.types import Usage
+from automations.jobs.edit import update_job
 from automations.models import CronJob
+from interfaces.web.appointments.toasts import planned
+from interfaces.web.transcript import newest
 from sessions_app.models import Agent
 from sessions_app.spending.accounts import set_user_caps
+from tests.automations.firing.test_caps import due
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.web.test_addresses import signed_in
 from tests.automations.web.test_stale_forms import as_sent
@@ -51,6 +55,18 @@ def test_what_is_spent_is_a_minimum_where_a_model_has_no_price(inside: Inside) -
     assert '<div id="spending-warnings"><p class="note warning">' in page
     model = page.partition('<section id="model"')[2].partition(">")[0]
     assert "#spending-warnings" in model, "it is shown with the answer to the form of the model"
+
+
+def test_what_a_cap_stops_is_stopped_in_the_chat_and_has_no_next_run_on_the_pages(inside: Inside) -> None:
+    session = inside.person.session()
+    due(inside, due_job(session, limits={"run": {"tokens": 5_000}}))
+    assert [chip for entry in newest(inside.person.user, session.pk).entries for chip in entry.chips] == [
+        "Stopped"
+    ]
+    job = CronJob.objects.get()
+    assert "Next run" not in planned(job, "is saved.").text
+    update_job(job.pk, {"limits": {"run": None}})
+    assert "Next run" in planned(job, "is saved.").text
 
 
 def test_caps_in_dollars_are_set_in_the_form_of_an_automation(inside: Inside) -> None:

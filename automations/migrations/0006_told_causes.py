@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('automations', '0004_spending_caps'),
+        ('automations', '0005_cap_of_runs'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
