@@ -27,7 +27,7 @@ from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
 from sessions_app.limits import quotas
 from sessions_app.mailbox import updates
-from sessions_app.memory import images, task_state
+from sessions_app.memory import task_state
 from sessions_app.memory.history import REFUSED, parts_of
 from sessions_app.models import (
     BACKGROUND,
@@ -42,6 +42,7 @@ from sessions_app.models import (
 )
 from sessions_app.models.message import ENDED_KEY
 from sessions_app.models.session import WEB, rerouted
+from sessions_app.models.turn_input import IMAGES, UNSEEN_IMAGES
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.questions import consent, executions
 from sessions_app.queue.kinds import closure_text, is_persons
@@ -302,10 +303,10 @@ def _new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[
 
 
 def _of_input(metadata: dict[str, Any], result: TurnResult) -> dict[str, Any]:
-    """Return the input's metadata, for a failed turn without images: a model may refuse them in each later turn."""
+    """Return the input's metadata, for a failed turn with images unseen: a model may refuse them in each later turn."""
     if result.ending is not Ending.FAILED:
         return metadata
-    return {name: value for name, value in metadata.items() if name != images.KEY}
+    return {UNSEEN_IMAGES if name == IMAGES else name: value for name, value in metadata.items()}
 
 
 def _stored_entries(result: TurnResult) -> Iterable[Entry]:
