@@ -20,7 +20,7 @@ from rest_framework.request import Request
 
 from interfaces.http import headers
 from sessions_app.exceptions import BadInput
-from sessions_app.memory.files import MOST_FILES, GivenFile, image_in_url, notes
+from sessions_app.memory.files import MOST_FILES, GivenFile, image_in_url, note_of
 from sessions_app.sessions.client_places import ClientHistory
 from sessions_app.single_line import one_line
 
@@ -126,7 +126,7 @@ class _Message:
     @property
     def noted(self) -> str:
         """The text with a note of its images."""
-        return "\n\n".join(each for each in (self.text, *notes(len(self.urls), 0)) if each.strip())
+        return "\n\n".join(each for each in (self.text, note_of(len(self.urls), 0)) if each.strip())
 
     @property
     def marked(self) -> str:

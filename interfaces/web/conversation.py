@@ -18,6 +18,7 @@ from automations.appointments.panel import appointments_made
 from interfaces.http.headers import is_fragment
 from interfaces.web import transcript
 from interfaces.web.conversation_calls import DOING
+from interfaces.web.messages import bounds_of_files, given_files
 from interfaces.web.pages import (
     Listing,
     back_to_upcoming,
@@ -35,6 +36,7 @@ from interfaces.web.pages import (
 )
 from interfaces.web.rendering import LONGEST, render_growing
 from sessions_app.exceptions import NotWaiting, QuestionTaken
+from sessions_app.memory.files import with_note
 from sessions_app.models import (
     Agent,
     ExecutionState,
@@ -88,6 +90,7 @@ def conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     committed = {entry.turn for entry in found.entries}  # a turn may end between the two reads
     waiting = [turn for turn in turns if turn.id not in committed]
     context = _state(session, waiting) | {"cursor": cursor, "page": found, "doing": json.dumps(DOING)}
+    context["bounds"] = bounds_of_files(session.agent)
     return page(request, "conversation.html", **context)
 
 
@@ -240,12 +243,14 @@ def _unused(agent: Agent) -> Session | None:
 
 @person_page("POST")
 def send_message(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
-    """Send a message. `key` is made by the page, so that a repeated request does not send it twice."""
-    content = request.POST.get("content", "").replace("\r\n", "\n").strip()
+    """Send a message with its files. `key` is made by the page, so that a repeated request does not send it twice."""
+    user, files = person(request), given_files(request)
+    content = with_note(request.POST.get("content", "").replace("\r\n", "\n").strip(), files)
     on_busy = OnBusy.INTERRUPT if request.POST.get("on_busy") == OnBusy.INTERRUPT else OnBusy.INJECT
     key = request.POST.get("key", "")[:LONGEST_KEY].replace("\x00", "")
-    given = MessageInput(content=content, on_busy=on_busy, idempotency_key=f"web:{key}" if key else None)
-    receive(session_id, given, person(request).pk)
+    key = f"web:{key}" if key else ""
+    given = MessageInput(content=content, files=files, on_busy=on_busy, idempotency_key=key or None)
+    receive(session_id, given, user.pk)
     return _done(request, session_id)
 
 

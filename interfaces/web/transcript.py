@@ -20,6 +20,7 @@ from agent_core.text.formats import has_visible
 from agent_core.types import Role
 from automations.appointments.panel import Appointment, appointments_made
 from interfaces.web.conversation_calls import ShownCall, ShownPlan, in_one_line, shown_call, shown_plan
+from interfaces.web.messages import ShownFile, files_in, shown_files, without_note
 from interfaces.web.rendering import render
 from sessions_app.connections.prices import used_text
 from sessions_app.models import (
@@ -81,6 +82,7 @@ class ShownMessage:
     deliveries: tuple[Mapping[str, Any], ...] = ()
     name: str = ""
     run: str = ""
+    files: tuple[ShownFile, ...] = ()
     is_failure: bool = False
     provider_message: str = ""
     used: str = ""
@@ -119,10 +121,13 @@ def after(user: User, session_id: uuid.UUID, place: str) -> MessagePage | None:
 def open_turns(user: User, session_id: uuid.UUID) -> list[Turn]:
     """The turns of a session of the user that run or wait, the running one first.
 
-    Each has `note`, what will happen to its message, and `name` unless it is a person's message.
+    Each has `note`, what will happen to its message, `said` and `files`, and `name` unless it is a person's message.
     """
     rows: Any = Turn.objects.filter(session=owned(user, session_id), state__in=OPEN_STATES)[:MOST_OPEN]
+    found = shown_files(user, (turn.input.message for turn in rows))
     for turn in rows:
+        turn.files = files_in(turn.input.message, found)
+        turn.said = without_note(turn.content, turn.files)
         is_message = turn.kind == TurnKind.MESSAGE
         turn.name = "" if is_message else turn.input.automation_name or turn.get_kind_display()
         turn.note = _note(turn)
@@ -140,6 +145,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
     told, turns, settled = _updates(rows), _turns(rows), _settled(rows)
     made, plans = appointments_made(user, turns.keys()), _plans(turns)
+    files = shown_files(user, (row.metadata for row in rows))
     # what other entries of the turn say: the closure that it was cut off, the line above which automation it is of
     closed = {row.turn_id for row in rows if "closure" in row.metadata}
     named = {row.turn_id for row in rows if row.role == Role.USER and row.metadata.get(BY_AUTOMATION)}
@@ -150,6 +156,8 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
         more = [*_chips(row.metadata, is_named=row.turn_id in named, is_closed=row.turn_id in closed)]
         more += [*(told.pop(row.turn_id, []) if is_last else []), *settled.get(row.pk, [])]
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
+        if shown := files_in(row.metadata, files):
+            entry = replace(entry, files=shown, text=without_note(entry.text, shown))
         if is_last and (turn := turns.pop(row.turn_id, None)):
             entry = replace(
                 entry,
@@ -159,7 +167,15 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
                 plans=tuple(plans.get(turn.pk, ())),
             )
         left -= len(row.content)
-        if entry.text or entry.asked or entry.calls or entry.chips or entry.made or entry.plans:
+        if (
+            entry.text
+            or entry.asked
+            or entry.calls
+            or entry.chips
+            or entry.made
+            or entry.plans
+            or entry.files
+        ):
             entries.append(entry)
     return MessagePage(
         entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else ""

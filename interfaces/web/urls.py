@@ -5,7 +5,7 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from interfaces.http.sign_in import enter_by_link
-from interfaces.web import account, conversation
+from interfaces.web import account, conversation, messages
 from interfaces.web.agent import channels, connections, documents, settings, tools
 from interfaces.web.agent.page import agent_list, agent_page, section_form
 from interfaces.web.appointments import panel, upcoming
@@ -85,6 +85,7 @@ urlpatterns = [
     path("sessions/rendered/", conversation.rendered, name="rendered"),
     path("sessions/new/", conversation.begin_conversation, name="begin"),
     path("sessions/<uuid:session_id>/", include(of_conversation)),
+    path("attachments/<uuid:attachment_id>/", messages.attachment, name="attachment"),
     path("turns/<int:turn_id>/stop/", conversation.stop_turn, name="stop"),
     path("questions/<key:question_id>/answer/", conversation.allow_or_refuse, name="answer-consent"),
     path("executions/<key:execution_id>/answer/", conversation.answer_plan, name="answer-plan"),

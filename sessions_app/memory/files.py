@@ -189,13 +189,13 @@ def with_texts(said: str, turn: Turn, agent_id: int) -> str:
 
 def with_note(text: str, files: Iterable[GivenFile]) -> str:
     """The text of a message with a note of its files, for lists and for models that see its images no more."""
-    kinds = ["image" if each.media_type in IMAGE_TYPES else "file" for each in files]
+    kinds = [each.media_type in IMAGE_TYPES for each in files]
     return "\n\n".join(
-        each for each in (text, *notes(kinds.count("image"), kinds.count("file"))) if each.strip()
+        each for each in (text, note_of(kinds.count(True), kinds.count(False))) if each.strip()
     )
 
 
-def notes(images: int, files: int) -> list[str]:
-    """The notes that stand for so many images and files."""
+def note_of(images: int, files: int) -> str:
+    """The note that stands for so many images and files; empty for none."""
     counts = ((images, "image"), (files, "file"))
-    return [f"[{kind}]" if count == 1 else f"[{count} {kind}s]" for count, kind in counts if count]
+    return " ".join(f"[{kind}]" if count == 1 else f"[{count} {kind}s]" for count, kind in counts if count)

@@ -88,7 +88,7 @@ OTHERS = {
     "sessions_app.IdempotencyKey": "body_sha256",
     "sessions_app.MailboxEvent": "reason",
     "sessions_app.Message": "role",
-    "sessions_app.MessageImage": "media_type",
+    "sessions_app.Attachment": "media_type",
     "sessions_app.Process": "address version kind",
     "sessions_app.Pruning": "name position",
     "sessions_app.Session": "type state channel chat_type reopens_as",

@@ -1,5 +1,6 @@
 // The box to write in: Enter sends, drafts survive a reload, / shows commands.
 
+import { hasFiles } from "./attach.js";
 import { alertPerson, openPanel } from "./page.js";
 
 const form = document.getElementById("composer");
@@ -27,7 +28,7 @@ function openForm(kind) {
 }
 
 function send() {
-  if (!box.value.trim()) return;
+  if (!box.value.trim() && !hasFiles()) return;
   form.querySelector("[name=key]").value ||= crypto.randomUUID?.() ?? String(Math.random()).slice(2);
   form.requestSubmit();
 }
