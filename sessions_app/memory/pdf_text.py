@@ -26,7 +26,8 @@ def text_of_pdf(content: bytes, most: int, seconds: float) -> str:
     """Return the text of a PDF, at most `most` characters, within these seconds. UnreadablePdf."""
     if seconds <= 0 or not _room.acquire(timeout=seconds):
         raise UnreadablePdf("waited too long for other PDFs that are being read; try again")
-    command = [sys.executable, "-I", __file__, str(most), str(int(seconds) + 1)]
+    bounds = (most, int(seconds) + 1, MEMORY)
+    command = [sys.executable, "-I", __file__, *map(str, bounds)]
     try:
         with tempfile.TemporaryFile() as said:
             status = subprocess.run(
@@ -39,7 +40,7 @@ def text_of_pdf(content: bytes, most: int, seconds: float) -> str:
                 check=False,
             ).returncode
             said.seek(0)
-            text = said.read().decode(errors="replace")[:most]
+            text = said.read().decode(errors="replace").strip()[:most]
     except subprocess.TimeoutExpired:
         raise UnreadablePdf("takes too long to read") from None
     finally:
@@ -49,12 +50,11 @@ def text_of_pdf(content: bytes, most: int, seconds: float) -> str:
     return text
 
 
-def _print_text(most: int, seconds: int) -> None:
-    written = 4 * most + 4
+def _print_text(most: int, seconds: int, memory: int) -> None:
     bounds = {
-        resource.RLIMIT_AS: MEMORY,
+        resource.RLIMIT_AS: memory,
         resource.RLIMIT_CPU: seconds,
-        resource.RLIMIT_FSIZE: written,
+        resource.RLIMIT_FSIZE: 4 * (most + 2),
         resource.RLIMIT_NOFILE: MOST_OPEN,
         resource.RLIMIT_CORE: 0,
     }
@@ -74,4 +74,4 @@ def _print_text(most: int, seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    _print_text(int(sys.argv[1]), int(sys.argv[2]))
+    _print_text(*map(int, sys.argv[1:]))
