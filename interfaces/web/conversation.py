@@ -18,7 +18,7 @@ from automations.appointments.panel import appointments_made
 from interfaces.http.headers import is_fragment
 from interfaces.web import transcript
 from interfaces.web.conversation_calls import DOING
-from interfaces.web.messages import bounds_of_files, given_files
+from interfaces.web.messages import bounds_of_files, given_files, may_be_sent_again
 from interfaces.web.pages import (
     Listing,
     back_to_upcoming,
@@ -35,8 +35,8 @@ from interfaces.web.pages import (
     whole_number,
 )
 from interfaces.web.rendering import LONGEST, render_growing
-from sessions_app.exceptions import NotWaiting, QuestionTaken
-from sessions_app.memory.files import with_note
+from sessions_app.exceptions import NotFound, NotWaiting, QuestionTaken
+from sessions_app.memory.files import files_of, with_note
 from sessions_app.models import (
     Agent,
     ExecutionState,
@@ -250,6 +250,23 @@ def send_message(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     key = request.POST.get("key", "")[:LONGEST_KEY].replace("\x00", "")
     key = f"web:{key}" if key else ""
     given = MessageInput(content=content, files=files, on_busy=on_busy, idempotency_key=key or None)
+    receive(session_id, given, user.pk)
+    return _done(request, session_id)
+
+
+@person_page("POST")
+def try_again(request: HttpRequest, session_id: uuid.UUID, turn_id: int) -> HttpResponse:
+    """Send a message whose turn failed or was stopped once more, with its files: a new turn, the history stays."""
+    user = person(request)
+    session, turn = selectors.session(user, session_id), selectors.turn(user, turn_id)
+    if turn.session_id not in {session.pk, session.target_id} or not may_be_sent_again(turn):
+        raise NotFound("this message cannot be sent again")
+    given = MessageInput(
+        content=turn.content,
+        files=files_of(turn),
+        on_busy=OnBusy.ENQUEUE,
+        idempotency_key=f"web:again:{turn.pk}",  # a button that is pressed twice sends it once
+    )
     receive(session_id, given, user.pk)
     return _done(request, session_id)
 

@@ -30,7 +30,7 @@ from sessions_app.memory.files import (
     read_files,
 )
 from sessions_app.memory.images import why_blind
-from sessions_app.models import Agent, Attachment
+from sessions_app.models import Agent, Attachment, Turn, TurnKind, TurnState
 from sessions_app.models.message import PDF, TEXT
 
 KINDS = {PDF: "PDF", TEXT: "Text"}
@@ -97,6 +97,14 @@ def without_note(text: str, files: Iterable[ShownFile]) -> str:
     """The text of a message without the note that stands for its files, which are shown."""
     kinds = [bool(each.kind) for each in files]
     return text.removesuffix(note_of(kinds.count(False), kinds.count(True))).rstrip()
+
+
+def may_be_sent_again(turn: Turn) -> bool:
+    """Whether it is a person's message without an answer. One to a question is not: the question says what it means."""
+    given = turn.input
+    is_own = turn.kind == TurnKind.MESSAGE and given.posted_by is None and not given.by_program
+    is_unanswered = turn.state in {TurnState.FAILED, TurnState.CANCELLED}
+    return is_own and is_unanswered and not (given.question or given.execution)
 
 
 @require_safe

@@ -20,7 +20,7 @@ from agent_core.text.formats import has_visible
 from agent_core.types import Role
 from automations.appointments.panel import Appointment, appointments_made
 from interfaces.web.conversation_calls import ShownCall, ShownPlan, in_one_line, shown_call, shown_plan
-from interfaces.web.messages import ShownFile, files_in, shown_files, without_note
+from interfaces.web.messages import ShownFile, files_in, may_be_sent_again, shown_files, without_note
 from interfaces.web.rendering import render
 from sessions_app.connections.prices import used_text
 from sessions_app.models import (
@@ -66,7 +66,8 @@ class ShownMessage:
 
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
     below it, is always shown so. `chips` are labels that say where the message comes from or what became of it.
-    `run` is the run of an automation; `used` says what its turn used, `made` the appointments that it made.
+    `is_own`: the person wrote it here. `run` is the run of an automation;
+    `used` says what its turn used, `made` the appointments that it made.
     """
 
     id: int
@@ -84,6 +85,8 @@ class ShownMessage:
     run: str = ""
     files: tuple[ShownFile, ...] = ()
     is_failure: bool = False
+    is_own: bool = False
+    may_try_again: bool = False
     provider_message: str = ""
     used: str = ""
     made: tuple[Appointment, ...] = ()
@@ -163,6 +166,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
                 entry,
                 provider_message=turn.provider_message if entry.is_failure else "",
                 used=used_text(turn.usage),
+                may_try_again="closure" in row.metadata and may_be_sent_again(turn),
                 made=tuple(made.get(turn.pk, ())),
                 plans=tuple(plans.get(turn.pk, ())),
             )
@@ -218,9 +222,9 @@ def _short(text: str) -> str:
 
 
 def _turns(rows: Sequence[Any]) -> dict[int, Turn]:
-    """The turns of answers: what they used, and what the model's provider said."""
+    """The turns of answers: what they used, what the model's provider said, and how they ended."""
     answered = {row.turn_id for row in rows if row.turn_id and row.role == Role.ASSISTANT}
-    return Turn.objects.only("usage", "provider_message").in_bulk(answered)
+    return Turn.objects.only("usage", "provider_message", "state", "kind", "metadata").in_bulk(answered)
 
 
 def _entry(
@@ -262,6 +266,7 @@ def _entry(
         name=about.get("automation_name") or about.get("source", {}).get("name", ""),
         run=about.get("automation_run_id") or about.get("source", {}).get("run_id", ""),
         is_failure=about.get("closure") == "failed",
+        is_own=who == "person" and not any(about.get(name) for name in ("via", *MARKS)),
     )
 
 

@@ -22,6 +22,7 @@ register_converter(Key, "key")
 of_conversation = [
     path("", conversation.conversation, name="conversation"),
     path("messages/", conversation.send_message, name="send"),
+    path("again/<int:turn_id>/", conversation.try_again, name="again"),
     path("older/", conversation.older, name="older"),
     path("updates/", conversation.updates, name="updates"),
     path("made/<int:turn_id>/", conversation.made, name="made"),

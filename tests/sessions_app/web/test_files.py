@@ -3,9 +3,11 @@
 import pytest
 from playwright.sync_api import FilePayload, expect
 
-from sessions_app.memory.files import MOST_FILES
-from sessions_app.models import Attachment
-from tests.browser import IN_BROWSER, Visitor, serious
+from sessions_app.memory.files import MOST_FILES, files_of, ids_in, read_files
+from sessions_app.models import Attachment, Turn
+from sessions_app.queue.receive import MessageInput, receive
+from tests.browser import IN_BROWSER, Visitor, say, serious
+from tests.conftest import new_person
 from tests.openai_api.test_images import PNG
 
 pytestmark = [*IN_BROWSER, pytest.mark.full]
@@ -32,3 +34,46 @@ def test_files_are_shown_taken_out_and_sent(visitor: Visitor) -> None:
     expect(said.locator(".said")).to_have_count(0)
     expect(page.locator("#attached > li")).to_have_count(0)
     assert {each.name for each in Attachment.objects.all()} == {"b.png", "c.txt"}
+
+
+@pytest.mark.rule("10.0")
+def test_only_the_owner_fetches_a_file_and_nothing_in_it_runs(visitor: Visitor) -> None:
+    session, other = visitor.person.session(), new_person("bob")
+    files = read_files(visitor.person.user.pk, [("x.html", b"<script>alert(1)</script>"), ("b.png", PNG)])
+    receive(session.pk, MessageInput(content="look", files=files))
+    for file in Attachment.objects.all():
+        url = f"/attachments/{file.pk}/"
+        got = visitor.window().request.get(url)
+        assert (got.status, got.body()) == (200, bytes(file.content))
+        assert got.headers["content-disposition"].startswith("inline" if file.is_image else "attachment")
+        assert got.headers["content-type"].startswith(file.media_type)
+        assert got.headers["x-content-type-options"] == "nosniff"
+        assert "sandbox" in got.headers["content-security-policy"]
+        again = visitor.window().request.get(url, headers={"If-None-Match": got.headers["etag"]})
+        assert again.status == 304
+        assert visitor.window(other.user).request.get(url, headers={"If-None-Match": "*"}).status == 404
+
+
+def test_a_failed_message_is_sent_again_and_an_edited_one_is_new(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    page = visitor.conversation(session)
+    page.locator("#files").set_input_files([named("b.png", PNG, "image/png")])
+    say(page, "[[fail:400]] look")
+    again = page.get_by_role("button", name="Try again")
+    again.click()
+    expect(page.locator(".entry.failure")).to_have_count(2)
+    expect(again).to_have_count(1)  # below the last answer
+    first, second = Turn.objects.order_by("pk")
+    assert second.content == first.content
+    assert files_of(second) == files_of(first) != ()
+    [row] = Attachment.objects.filter(pk__in=ids_in(first.input.message))
+    mine = page.locator(".entry.person").last
+    mine.hover()
+    mine.get_by_role("button", name="Edit").click()
+    box = page.get_by_label("Message", exact=True)
+    expect(box).to_have_value("[[fail:400]] look")
+    expect(page.locator("#attached img")).to_have_attribute("alt", row.name)
+    say(page, "[[reply:Seen.]] look")
+    expect(page.locator(".entry.agent .text").last).to_have_text("Seen.")
+    expect(page.locator(".entry.person")).to_have_count(3)
+    expect(again).to_have_count(0)
