@@ -26,7 +26,6 @@ from sessions_app.memory.files import (
     MOST_FILES,
     GivenFile,
     ids_in,
-    note_of,
     read_files,
 )
 from sessions_app.memory.images import why_blind
@@ -91,12 +90,6 @@ def shown_files(user: User, metadata: Iterable[Mapping[str, Any]]) -> dict[uuid.
 def files_in(about: Mapping[str, Any], found: Mapping[uuid.UUID, ShownFile]) -> tuple[ShownFile, ...]:
     """Those of `found` that the metadata of a message name."""
     return tuple(found[each] for each in ids_in(about) if each in found)
-
-
-def without_note(text: str, files: Iterable[ShownFile]) -> str:
-    """The text of a message without the note that stands for its files, which are shown."""
-    kinds = [bool(each.kind) for each in files]
-    return text.removesuffix(note_of(kinds.count(False), kinds.count(True))).rstrip()
 
 
 def may_be_sent_again(turn: Turn) -> bool:

@@ -20,9 +20,10 @@ from agent_core.text.formats import has_visible
 from agent_core.types import Role
 from automations.appointments.panel import Appointment, appointments_made
 from interfaces.web.conversation_calls import ShownCall, ShownPlan, in_one_line, shown_call, shown_plan
-from interfaces.web.messages import ShownFile, files_in, may_be_sent_again, shown_files, without_note
+from interfaces.web.messages import ShownFile, files_in, may_be_sent_again, shown_files
 from interfaces.web.rendering import render
 from sessions_app.connections.prices import used_text
+from sessions_app.memory.files import without_note
 from sessions_app.models import (
     ConsentQuestion,
     ConsentState,
@@ -130,7 +131,7 @@ def open_turns(user: User, session_id: uuid.UUID) -> list[Turn]:
     found = shown_files(user, (turn.input.message for turn in rows))
     for turn in rows:
         turn.files = files_in(turn.input.message, found)
-        turn.said = without_note(turn.content, turn.files)
+        turn.said = without_note(turn.content, turn.input.message)
         is_message = turn.kind == TurnKind.MESSAGE
         turn.name = "" if is_message else turn.input.automation_name or turn.get_kind_display()
         turn.note = _note(turn)
@@ -160,7 +161,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
         more += [*(told.pop(row.turn_id, []) if is_last else []), *settled.get(row.pk, [])]
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
         if shown := files_in(row.metadata, files):
-            entry = replace(entry, files=shown, text=without_note(entry.text, shown))
+            entry = replace(entry, files=shown, text=without_note(entry.text, row.metadata))
         if is_last and (turn := turns.pop(row.turn_id, None)):
             entry = replace(
                 entry,

@@ -199,3 +199,11 @@ def note_of(images: int, files: int) -> str:
     """The note that stands for so many images and files; empty for none."""
     counts = ((images, "image"), (files, "file"))
     return " ".join(f"[{kind}]" if count == 1 else f"[{count} {kind}s]" for count, kind in counts if count)
+
+
+def without_note(text: str, metadata: Mapping[str, Any]) -> str:
+    """The text of a message with these metadata without the note of its files, for those who are shown them."""
+    images, files = (
+        sum(len(metadata.get(key, ())) for key in keys) for keys in ((IMAGES, UNSEEN_IMAGES), (FILES,))
+    )
+    return text.removesuffix(note_of(images, files)).rstrip() if images or files else text

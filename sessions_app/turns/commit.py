@@ -28,6 +28,7 @@ from sessions_app.hints import wake
 from sessions_app.limits import quotas
 from sessions_app.mailbox import updates
 from sessions_app.memory import task_state
+from sessions_app.memory.files import without_note
 from sessions_app.memory.history import REFUSED, parts_of
 from sessions_app.models import (
     BACKGROUND,
@@ -179,7 +180,7 @@ def _end_turn(end: _End) -> uuid.UUID | None:
         response=response,
         messages=end.messages,
         stored=stored,
-        title=shortened(turn.content, TITLE_LENGTH) if is_persons(turn) and not _answers(turn) else None,
+        title=_title(turn) if is_persons(turn) and not _answers(turn) else None,
         route=end.route if is_persons(turn) else None,
         events=_new_events(end),
     )
@@ -188,6 +189,11 @@ def _end_turn(end: _End) -> uuid.UUID | None:
     quotas.count_stored(session.owner_id, stored)
     metrics.count_turn_limit(turn.error_code)
     return written.shown_id  # type: ignore[no-any-return]
+
+
+def _title(turn: Turn) -> str:
+    """The title that the message would give its session: what it says, else a note of its files."""
+    return shortened(without_note(turn.content, turn.input.message) or turn.content, TITLE_LENGTH)
 
 
 def _answers(turn: Turn) -> bool:
