@@ -160,8 +160,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
         more = [*_chips(row.metadata, is_named=row.turn_id in named, is_closed=row.turn_id in closed)]
         more += [*(told.pop(row.turn_id, []) if is_last else []), *settled.get(row.pk, [])]
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
-        if shown := files_in(row.metadata, files):
-            entry = replace(entry, files=shown, text=without_note(entry.text, row.metadata))
+        entry = _with_files(entry, row.metadata, files)
         if is_last and (turn := turns.pop(row.turn_id, None)):
             entry = replace(
                 entry,
@@ -267,8 +266,17 @@ def _entry(
         name=about.get("automation_name") or about.get("source", {}).get("name", ""),
         run=about.get("automation_run_id") or about.get("source", {}).get("run_id", ""),
         is_failure=about.get("closure") == "failed",
-        is_own=who == "person" and not any(about.get(name) for name in ("via", *MARKS)),
     )
+
+
+def _with_files(
+    entry: ShownMessage, about: Mapping[str, Any], found: Mapping[uuid.UUID, ShownFile]
+) -> ShownMessage:
+    """The message with its files in place of their note, and whether the person wrote it here."""
+    files = files_in(about, found)
+    is_own = entry.who == "person" and not any(about.get(name) for name in ("via", *MARKS))
+    text = without_note(entry.text, about) if files else entry.text
+    return replace(entry, files=files, is_own=is_own, text=text)
 
 
 def _who(row: Any) -> str:
