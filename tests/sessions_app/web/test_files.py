@@ -60,6 +60,8 @@ def test_a_failed_message_is_sent_again_and_an_edited_one_is_new(visitor: Visito
     page.locator("#files").set_input_files([named("b.png", PNG, "image/png")])
     say(page, "[[fail:400]] look")
     again = page.get_by_role("button", name="Try again")
+    expect(again).to_be_visible()
+    page.reload()
     again.click()
     expect(page.locator(".entry.failure")).to_have_count(2)
     expect(again).to_have_count(1)  # below the last answer
