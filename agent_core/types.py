@@ -55,6 +55,7 @@ def with_note(text: str, ended_by: str) -> str:
 
 TOKENS: Final = 1_000  # of an image in a request, roughly
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
+IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

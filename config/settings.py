@@ -293,6 +293,11 @@ UNFOLD: dict[str, Any] = {
 }
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = None  # interfaces.http.server.bodies has limited each body
+FILE_UPLOAD_HANDLERS = [
+    "django.core.files.uploadhandler.MemoryFileUploadHandler"
+]  # the body is in memory anyway
+FILE_UPLOAD_MAX_MEMORY_SIZE = 9 * 1024 * 1024  # of a body, as there
+DATA_UPLOAD_MAX_NUMBER_FILES = 20
 
 LOG_FORMAT = ENV.log_format
 LOGGING = logs.logging_config(ENV.log_level, LOG_FORMAT)

@@ -61,7 +61,7 @@ def permit_of(
     has_read = shown_foreign or any(
         step.kind is StepKind.RESULT and step.data.get("foreign") for step in steps
     )
-    has_read = has_read or turn.input.read_before or bool(turn.input.findings)
+    has_read = has_read or turn.input.read_before or turn.input.brings_text
     if not has_read and not person_waits:
         has_read = any(entry.is_foreign for entry in history)
     return Permit(stranger=stranger_of(turn), has_read=has_read)
@@ -89,7 +89,7 @@ def has_read_in(turn: Turn) -> bool:
     results = Message.objects.filter(
         session_id=turn.session_id, role=Role.TOOL, parts__contains={"results": [read]}
     )
-    has_read = turn.input.is_restricted or bool(turn.input.findings)
+    has_read = turn.input.is_restricted or turn.input.brings_text
     return has_read or steps.exists() or results.exists()
 
 

@@ -173,7 +173,7 @@ _RULES: Final = (_special, _tool, _quote, _fact, _rest)
 def _split_updates(content: str) -> tuple[str, str]:
     """Return the background updates as sentences, or an empty text, and the message without them."""
     posted = [block.text for block in fence.blocks(content) if block.name == "post"]
-    content = posted[-1] if posted else fence.without_fences(content)
+    content = posted[-1] if posted else fence.without_fences(content, dropped=fence.FILE).strip()
     match = _UPDATES.match(content)
     if not match:
         return "", content

@@ -17,6 +17,7 @@ from agent_core.text.formats import one_width
 
 DATA: Final = "data"  # information, never to be followed
 INSTRUCTIONS: Final = "instructions"  # to be followed; the fence only prevents a forged end
+FILE: Final = "attached file"  # the name of the blocks with the texts of files
 _LENGTH = 10  # characters of a mark
 _BEGIN = re.compile(
     rf'^<(?P<fence>(?:{DATA}|{INSTRUCTIONS})-[0-9a-f]{{{_LENGTH}}}) of="(?P<name>[^"\n]*)">\n', re.MULTILINE
@@ -43,11 +44,11 @@ def blocks(prompt: str) -> Iterator[Block]:
         yield block
 
 
-def without_fences(prompt: str) -> str:
-    """Return the prompt without the fences of its outermost blocks."""
+def without_fences(prompt: str, dropped: str = "") -> str:
+    """Return the prompt without the fences of its outermost blocks, and without the texts of those with a name."""
     pieces, end = [], 0
     for block, start, after in _outermost(prompt):
-        pieces += [prompt[end:start], block.text]
+        pieces += [prompt[end:start], "" if block.name == dropped else block.text]
         end = after
     return "".join((*pieces, prompt[end:]))
 

@@ -12,9 +12,8 @@ from ag_ui.core import DataSource, ImagePart, ResumeEntry, RunAgentInput, TextPa
 from django.contrib.auth.models import User
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
-from agent_core.types import Image
 from sessions_app.exceptions import BadInput, HistoryDiverged, NotFound, SessionExists
-from sessions_app.memory.images import MOST_IMAGES, image_in_base64, with_note
+from sessions_app.memory.files import MOST_FILES, GivenFile, image_in_base64, with_note
 from sessions_app.models import Turn
 from sessions_app.questions import question_reads, questions
 from sessions_app.queue.receive import MessageInput, program_message, receive
@@ -33,7 +32,7 @@ class Said:
 
     id: str
     text: str
-    images: tuple[Image, ...] = ()
+    images: tuple[GivenFile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +93,8 @@ def _said(message: UserMessage) -> Said:
         else:
             text = "a message may have text, and images with a source of the type `data`"
             raise BadInput(text, code="unsupported_message")
-    if len(images) > MOST_IMAGES:
-        raise BadInput(f"a message may have at most {MOST_IMAGES} images", code="unsupported_message")
+    if len(images) > MOST_FILES:
+        raise BadInput(f"a message may have at most {MOST_FILES} images", code="unsupported_message")
     return Said(id=message.id, text="\n".join(texts), images=tuple(images))
 
 
@@ -177,10 +176,10 @@ def start_turn(user: User, session: Any, run: Run) -> Turn | None:
 
 
 def _message(user: User, said: Said) -> MessageInput:
-    text = with_note(said.text, len(said.images))
+    text = with_note(said.text, said.images)
     about = {"message": {CLIENT_ID: said.id}, "limited": bool(limit_of(user))}
     message = program_message(text, f"ag-ui:{said.id}", **about)
-    return replace(message, images=said.images)
+    return replace(message, files=said.images)
 
 
 def _compare(user: User, session: Any, run: Run) -> None:

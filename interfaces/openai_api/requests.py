@@ -18,10 +18,9 @@ from typing import Any
 
 from rest_framework.request import Request
 
-from agent_core.types import Image
 from interfaces.http import headers
 from sessions_app.exceptions import BadInput
-from sessions_app.memory.images import MOST_IMAGES, image_in_url, with_note
+from sessions_app.memory.files import MOST_FILES, GivenFile, image_in_url, note_of
 from sessions_app.sessions.client_places import ClientHistory
 from sessions_app.single_line import one_line
 
@@ -127,7 +126,7 @@ class _Message:
     @property
     def noted(self) -> str:
         """The text with a note of its images."""
-        return with_note(self.text, len(self.urls))
+        return "\n\n".join(each for each in (self.text, note_of(len(self.urls), 0)) if each.strip())
 
     @property
     def marked(self) -> str:
@@ -136,11 +135,11 @@ class _Message:
         return "".join((self.text, *marks))
 
 
-def _images(message: _Message, number: int) -> tuple[Image, ...]:
+def _images(message: _Message, number: int) -> tuple[GivenFile, ...]:
     """The images of the new message. Those of earlier messages are stored already."""
     where = f"messages[{number}].content"
-    if len(message.urls) > MOST_IMAGES:
-        raise BadParam(where, f"a message may have at most {MOST_IMAGES} images")
+    if len(message.urls) > MOST_FILES:
+        raise BadParam(where, f"a message may have at most {MOST_FILES} images")
     try:
         return tuple(image_in_url(url) for url in message.urls)
     except BadInput as error:

@@ -18,6 +18,7 @@ from automations.appointments.panel import appointments_made
 from interfaces.http.headers import is_fragment
 from interfaces.web import transcript
 from interfaces.web.conversation_calls import DOING
+from interfaces.web.messages import bounds_of_files, given_files, may_be_sent_again
 from interfaces.web.pages import (
     Listing,
     back_to_upcoming,
@@ -34,7 +35,8 @@ from interfaces.web.pages import (
     whole_number,
 )
 from interfaces.web.rendering import LONGEST, plain, render_growing
-from sessions_app.exceptions import NotWaiting, QuestionTaken
+from sessions_app.exceptions import NotFound, NotWaiting, QuestionTaken
+from sessions_app.memory.files import files_of, with_note
 from sessions_app.models import (
     Agent,
     ExecutionState,
@@ -93,6 +95,7 @@ def conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     committed = {entry.turn for entry in found.entries}  # a turn may end between the two reads
     waiting = [turn for turn in turns if turn.id not in committed]
     context = _state(session, waiting) | {"cursor": cursor, "page": found, "doing": json.dumps(DOING)}
+    context["bounds"] = bounds_of_files(session.agent)
     return page(request, "conversation.html", **context)
 
 
@@ -249,12 +252,31 @@ def _unused(agent: Agent) -> Session | None:
 
 @person_page("POST")
 def send_message(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
-    """Send a message. `key` is made by the page, so that a repeated request does not send it twice."""
-    content = request.POST.get("content", "").replace("\r\n", "\n").strip()
+    """Send a message with its files. `key` is made by the page, so that a repeated request does not send it twice."""
+    user, files = person(request), given_files(request)
+    content = with_note(request.POST.get("content", "").replace("\r\n", "\n").strip(), files)
     on_busy = OnBusy.INTERRUPT if request.POST.get("on_busy") == OnBusy.INTERRUPT else OnBusy.INJECT
     key = request.POST.get("key", "")[:LONGEST_KEY].replace("\x00", "")
-    given = MessageInput(content=content, on_busy=on_busy, idempotency_key=f"web:{key}" if key else None)
-    receive(session_id, given, person(request).pk)
+    key = f"web:{key}" if key else ""
+    given = MessageInput(content=content, files=files, on_busy=on_busy, idempotency_key=key or None)
+    receive(session_id, given, user.pk)
+    return _done(request, session_id)
+
+
+@person_page("POST")
+def try_again(request: HttpRequest, session_id: uuid.UUID, turn_id: int) -> HttpResponse:
+    """Send a message whose turn failed or was stopped once more, with its files: a new turn, the history stays."""
+    user = person(request)
+    session, turn = selectors.session(user, session_id), selectors.turn(user, turn_id)
+    if turn.session_id not in {session.pk, session.target_id} or not may_be_sent_again(turn):
+        raise NotFound("this message cannot be sent again")
+    given = MessageInput(
+        content=turn.content,
+        files=files_of(turn),
+        on_busy=OnBusy.ENQUEUE,
+        idempotency_key=f"web:again:{turn.pk}",  # a button that is pressed twice sends it once
+    )
+    receive(session_id, given, user.pk)
     return _done(request, session_id)
 
 

@@ -60,12 +60,13 @@ def person_page(*methods: str) -> Callable[[View], View]:
     """Decorator: only for signed-in people and these methods; nothing of it is cached."""
 
     def decorate(view: View) -> View:
-        return wraps(view)(require_http_methods([*methods])(never_cache(_signed_in(view))))
+        return wraps(view)(require_http_methods([*methods])(never_cache(signed_in(view))))
 
     return decorate
 
 
-def _signed_in(view: View) -> View:
+def signed_in(view: View) -> View:
+    """Decorator: only for signed-in people."""
     asking = login_required(view)
 
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

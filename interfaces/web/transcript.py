@@ -21,8 +21,10 @@ from agent_core.text.formats import has_visible
 from agent_core.types import Role
 from automations.appointments.panel import Appointment, appointments_made
 from interfaces.web.conversation_calls import ShownCall, ShownPlan, in_one_line, shown_call, shown_plan
+from interfaces.web.messages import ShownFile, files_in, may_be_sent_again, shown_files
 from interfaces.web.rendering import render
 from sessions_app.connections.prices import used_text
+from sessions_app.memory.files import without_note
 from sessions_app.models import (
     ConsentQuestion,
     ConsentState,
@@ -68,7 +70,7 @@ class ShownMessage:
 
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
     below it, is always shown so; `settled` says what became of it, once it waits no more. `chips` are labels that say
-    where the message comes from or what became of it.
+    where the message comes from or what became of it. `is_own`: the person wrote it here.
     `run` is the run of an automation, `code` why a turn of `agent` failed; `used` says what its turn used, `made` the
     appointments that it made.
     """
@@ -87,7 +89,10 @@ class ShownMessage:
     deliveries: tuple[Mapping[str, Any], ...] = ()
     name: str = ""
     run: str = ""
+    files: tuple[ShownFile, ...] = ()
     is_failure: bool = False
+    is_own: bool = False
+    may_try_again: bool = False
     provider_message: str = ""
     code: str = ""
     agent: str = ""
@@ -127,10 +132,13 @@ def after(user: User, session_id: uuid.UUID, place: str) -> MessagePage | None:
 def open_turns(user: User, session_id: uuid.UUID) -> list[Turn]:
     """The turns of a session of the user that run or wait, the running one first.
 
-    Each has `note`, what will happen to its message, and `name` unless it is a person's message.
+    Each has `note`, what will happen to its message, `said` and `files`, and `name` unless it is a person's message.
     """
     rows: Any = Turn.objects.filter(session=owned(user, session_id), state__in=OPEN_STATES)[:MOST_OPEN]
+    found = shown_files(user, (turn.input.message for turn in rows))
     for turn in rows:
+        turn.files = files_in(turn.input.message, found)
+        turn.said = without_note(turn.content, turn.input.message)
         is_message = turn.kind == TurnKind.MESSAGE
         turn.name = "" if is_message else turn.input.automation_name or turn.get_kind_display()
         turn.note = _note(turn)
@@ -148,6 +156,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
     told, turns, settled = _updates(rows), _turns(rows), _settled(rows)
     made, plans = appointments_made(user, turns.keys()), _plans(turns)
+    files = shown_files(user, (row.metadata for row in rows))
     # what other entries of the turn say: the closure that it was cut off, the line above which automation it is of
     closed = {row.turn_id for row in rows if "closure" in row.metadata}
     named = {row.turn_id for row in rows if row.role == Role.USER and row.metadata.get(BY_AUTOMATION)}
@@ -162,6 +171,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
         more += told.pop(row.turn_id, []) if is_last else []
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
         entry = replace(entry, settled=settled.get(row.pk, ""))
+        entry = _with_files(entry, row.metadata, files)
         if is_last and (turn := turns.pop(row.turn_id, None)):
             entry = replace(
                 entry,
@@ -169,11 +179,20 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
                 code=turn.error_code,
                 agent=turn.session.agent.name,
                 used=used_text(turn.usage),
+                may_try_again="closure" in row.metadata and may_be_sent_again(turn),
                 made=tuple(made.get(turn.pk, ())),
                 plans=tuple(plans.get(turn.pk, ())),
             )
         left -= len(row.content)
-        if entry.text or entry.asked or entry.calls or entry.chips or entry.made or entry.plans:
+        if (
+            entry.text
+            or entry.asked
+            or entry.calls
+            or entry.chips
+            or entry.made
+            or entry.plans
+            or entry.files
+        ):
             entries.append(entry)
     return MessagePage(
         entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else ""
@@ -228,7 +247,8 @@ def _turns(rows: Sequence[Any]) -> dict[int, Turn]:
     """The turns of answers: what they used and ended with, and what the model's provider said."""
     answered = {row.turn_id for row in rows if row.turn_id and row.role == Role.ASSISTANT}
     shown = Turn.objects.select_related("session__agent")
-    return shown.only("usage", "provider_message", "error_code", "session__agent__name").in_bulk(answered)
+    columns = ("usage", "provider_message", "error_code", "state", "kind", "metadata", "session__agent__name")
+    return shown.only(*columns).in_bulk(answered)
 
 
 def _entry(
@@ -271,6 +291,16 @@ def _entry(
         run=about.get("automation_run_id") or about.get("source", {}).get("run_id", ""),
         is_failure=about.get("closure") == "failed",
     )
+
+
+def _with_files(
+    entry: ShownMessage, about: Mapping[str, Any], found: Mapping[uuid.UUID, ShownFile]
+) -> ShownMessage:
+    """The message with its files in place of their note, and whether the person wrote it here."""
+    files = files_in(about, found)
+    is_own = entry.who == "person" and not any(about.get(name) for name in ("via", *MARKS))
+    text = without_note(entry.text, about) if files else entry.text
+    return replace(entry, files=files, is_own=is_own, text=text)
 
 
 def _who(row: Any) -> str:

@@ -5,7 +5,7 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from interfaces.http.sign_in import enter_by_link
-from interfaces.web import account, conversation
+from interfaces.web import account, conversation, messages
 from interfaces.web.agent import channels, connections, documents, settings, tools
 from interfaces.web.agent.page import agent_list, agent_page, section_form
 from interfaces.web.appointments import panel, upcoming
@@ -22,6 +22,7 @@ register_converter(Key, "key")
 of_conversation = [
     path("", conversation.conversation, name="conversation"),
     path("messages/", conversation.send_message, name="send"),
+    path("again/<int:turn_id>/", conversation.try_again, name="again"),
     path("older/", conversation.older, name="older"),
     path("updates/", conversation.updates, name="updates"),
     path("made/<int:turn_id>/", conversation.made, name="made"),
@@ -85,6 +86,7 @@ urlpatterns = [
     path("sessions/rendered/", conversation.rendered, name="rendered"),
     path("sessions/new/", conversation.begin_conversation, name="begin"),
     path("sessions/<uuid:session_id>/", include(of_conversation)),
+    path("attachments/<uuid:attachment_id>/", messages.attachment, name="attachment"),
     path("turns/<int:turn_id>/stop/", conversation.stop_turn, name="stop"),
     path("turns/<int:turn_id>/outcome/", conversation.outcome, name="outcome"),
     path("questions/<key:question_id>/answer/", conversation.allow_or_refuse, name="answer-consent"),

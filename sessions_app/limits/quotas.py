@@ -23,9 +23,9 @@ from sessions_app.exceptions import TooManyAgents, TooManySessions
 from sessions_app.models import (
     Agent,
     Allowance,
+    Attachment,
     Document,
     DocumentRevision,
-    MessageImage,
     Session,
     SessionType,
 )
@@ -98,7 +98,7 @@ def _stored_here(owner_id: int) -> int:
     sessions = Session.objects.filter(owner_id=owner_id).aggregate(bytes=Sum("stored_bytes"))
     return (
         (sessions["bytes"] or 0)
-        + octets(MessageImage.objects.filter(session__owner_id=owner_id), "content")
+        + octets(Attachment.objects.filter(session__owner_id=owner_id), "content", "text")
         + octets(Document.objects.filter(agent__owner_id=owner_id), "content")
         + octets(DocumentRevision.objects.filter(document__agent__owner_id=owner_id), "content")
     )

@@ -19,7 +19,7 @@ from agent_core.types import Entry, Image, Role, ToolCall, ToolResult
 from sessions_app.memory.images import images_of
 from sessions_app.models import Delivery, DeliveryState, Message, Turn
 from sessions_app.models.message import BY_AUTOMATION
-from sessions_app.models.turn_input import shares
+from sessions_app.models.turn_input import FILES, shares
 from sessions_app.permits import shown_post
 from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, table
@@ -196,7 +196,7 @@ def to_entry(message: StoredMessage | Message, images: Mapping[str, Image] = NO_
         calls=tuple(map(ToolCall.from_json, message.parts.get("calls", ()))),
         results=tuple(map(ToolResult.from_json, message.parts.get("results", ()))),
         partial=bool(message.metadata.get("partial")),
-        stranger=stranger or FINDINGS in message.metadata,
+        stranger=stranger or FINDINGS in message.metadata or FILES in message.metadata,
         images=images_of(message.metadata, images),
     )
 

@@ -14,7 +14,7 @@ from sessions_app.models.agent import Agent, Connection, Document, DocumentRevis
 from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
 from sessions_app.models.event import Event, EventType, Scope
 from sessions_app.models.mailbox import MailboxEvent, Priority
-from sessions_app.models.message import ClientChat, ClientMessage, Message, MessageImage
+from sessions_app.models.message import Attachment, ClientChat, ClientMessage, Message
 from sessions_app.models.process import Counter, Process, ProcessKind, Pruning, Worker
 from sessions_app.models.questions import (
     CONSENT_ARROWS,

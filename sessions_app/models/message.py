@@ -1,4 +1,4 @@
-"""Message: one entry of a session's history, and the images in it. Only commits and branches add messages.
+"""Message: one entry of a session's history, and the files attached to it. Only commits and branches add messages.
 
 ClientChat and ClientMessage: to which sessions the chats of other programs belong, and what they have sent there.
 """
@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agent_core.types import Role
+from agent_core.types import IMAGE_TYPES, Role
 from sessions_app.models.agent import Agent
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
@@ -19,6 +19,9 @@ from sessions_app.models.turn import Turn
 BY_AUTOMATION = "_automation_turn"  # in Message.metadata: this input came from an automation
 ENDED_KEY = "ended_by"  # in Message.metadata: how the model ended this answer, if it is not whole
 BY_CLIENT = "by_client"  # in Message.metadata: a program brought it in its history; it was not said here
+PDF, TEXT = "application/pdf", "text/plain"
+MEDIA_TYPES = (*IMAGE_TYPES, PDF, TEXT)  # of attachments
+LONGEST_FILE_NAME = 100  # characters
 ASKED_FROM = "asked_from"  # in Message.metadata: where in the content the question for consent begins
 
 
@@ -69,17 +72,35 @@ class Message(models.Model):
         return f"{self.role} {self.seq}"
 
 
-class MessageImage(models.Model):
-    """An image. The metadata of its message name it, also in a branch, which does not copy it."""
+class Attachment(models.Model):
+    """A file. The metadata of its message name it, also in a branch, which does not copy it.
+
+    `text` is what a model is shown of a file that is no image.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="+")
     media_type = models.CharField(max_length=20)
+    name = models.CharField(max_length=LONGEST_FILE_NAME, blank=True, db_default="", default="")
     content = models.BinaryField()
+    text = models.TextField(blank=True, db_default="", default="")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        db_table = "sessions_app_messageimage"  # processes of an older version go on during an upgrade
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(media_type__in=MEDIA_TYPES), name="attachment_media_type_known"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.media_type} {self.pk}"
+
+    @property
+    def is_image(self) -> bool:
+        """Whether browsers show it in place."""
+        return self.media_type in IMAGE_TYPES
 
 
 class ClientChat(models.Model):

@@ -10,6 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+IMAGES = "images"  # in Message.metadata: the ids of its images, which a model may be shown
+UNSEEN_IMAGES = (
+    "unseen_images"  # in Message.metadata: images that only people are shown; a model failed with them
+)
+FILES = "files"  # in Message.metadata: the ids of its files that a model is shown as text
+
 
 @dataclass(frozen=True, kw_only=True)
 class HookSender:
@@ -36,9 +42,7 @@ class TurnInput:
     allow_tools: tuple[str, ...] | None = None  # the only tools that it is offered; None: all
 
     # a message
-    message: dict[str, Any] = field(
-        default_factory=dict
-    )  # metadata of the stored message, such as its images
+    message: dict[str, Any] = field(default_factory=dict)  # metadata of the stored message, such as its files
     seen: int = 0  # the session's last message when this one was written
     command: str = ""  # `clear`
     request: str = ""  # the id of the HTTP request that brought it, for the log lines of its turn
@@ -95,6 +99,11 @@ class TurnInput:
         """The sender of a hook's post; None for a person's message and for the server's own work."""
         via = self.message.get("via")
         return None if via is None else HookSender(**via)
+
+    @property
+    def brings_text(self) -> bool:
+        """Whether it brings text from outside: what a check has found, or the text of a file."""
+        return bool(self.findings or self.message.get(FILES))
 
     @property
     def home_id(self) -> uuid.UUID | None:

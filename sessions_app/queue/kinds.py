@@ -18,7 +18,7 @@ from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.types import EMPTY, Ending, ToolCall, TurnResult
 from sessions_app.exceptions import OwnerInactive
-from sessions_app.memory import task_state
+from sessions_app.memory import files, task_state
 from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.permits import shown_post, stranger_of
 
@@ -166,11 +166,15 @@ class MessageKind(Kind):
     is_message = True
     interactive = True
 
-    def trigger(self, turn: Turn, session: Session) -> Trigger:  # noqa: ARG002 - every kind is asked alike
-        """Return the message; another system's post becomes a data block for the model."""
+    def trigger(self, turn: Turn, session: Session) -> Trigger:
+        """Return the message; another system's post and the text of files become data blocks for the model."""
         return Trigger(
             content=turn.content,
-            model_content=turn.content if stranger_of(turn) is None else shown_post(turn.content),
+            model_content=files.with_texts(
+                turn.content if stranger_of(turn) is None else shown_post(turn.content),
+                turn,
+                session.agent_id,
+            ),
             metadata=turn.input.message,
             route=turn.input.route,
         )
@@ -179,8 +183,10 @@ class MessageKind(Kind):
         """Answer the command `/clear`, which needs no model."""
         return CLEARED if _clears(turn) else None
 
-    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:  # noqa: ARG002 - every kind is asked alike
-        """After `/clear`, clear the conversation."""
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+        """After `/clear`, clear the conversation. A message that was withdrawn is in no history, nor are its files."""
+        if result.ending is Ending.CANCELLED and not closure:
+            files.delete_files(turn)
         if _clears(turn) and result.ending is Ending.SUCCEEDED:
             task_state.clear_conversation(turn.session_id)
 

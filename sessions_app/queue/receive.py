@@ -13,12 +13,10 @@ from django.db.models import Q, Subquery
 
 from agent_core.execution import WAITING
 from agent_core.planner.decide import is_clear
-from agent_core.types import Image
 from sessions_app import metrics
 from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy, TooManyWaiting
 from sessions_app.hints import wake
-from sessions_app.limits import quotas
-from sessions_app.memory import images
+from sessions_app.memory.files import GivenFile, store_files
 from sessions_app.models import (
     PRIMARY_KEY,
     ConsentQuestion,
@@ -50,14 +48,14 @@ INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
 class MessageInput:
     """A message. `about`: what is known of it; without a route the answer goes to the session's own address.
 
-    One with `images` must be a turn of its own: nothing injects them.
+    One with `files` becomes a turn of its own: nothing injects them.
     """
 
     content: str
     on_busy: OnBusy = OnBusy.INJECT
     about: TurnInput = field(default_factory=TurnInput)
     idempotency_key: str | None = None
-    images: tuple[Image, ...] = ()
+    files: tuple[GivenFile, ...] = ()
 
 
 def program_message(content: str, idempotency_key: str | None = None, **about: Any) -> MessageInput:
@@ -79,8 +77,8 @@ def receive(session_id: uuid.UUID, given: MessageInput, owner_id: int | None = N
     IdempotencyMismatch.
     """
     _check(given)
-    if given.on_busy == OnBusy.INJECT and is_clear(given.content):
-        given = replace(given, on_busy=OnBusy.ENQUEUE)  # a command must not be injected into a running turn
+    if given.on_busy == OnBusy.INJECT and (is_clear(given.content) or given.files):
+        given = replace(given, on_busy=OnBusy.ENQUEUE)  # neither may be injected into a running turn
     try:
         return retry_deadlocks(lambda: _transact(session_id, given, owner_id))
     except TooManyWaiting:
@@ -95,7 +93,7 @@ def receive(session_id: uuid.UUID, given: MessageInput, owner_id: int | None = N
 
 def _transact(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn:
     """Queue the message in a transaction. Where nothing is locked, the statement that stores the turn is enough."""
-    if given.idempotency_key is None and given.on_busy not in EXCLUSIVE and not given.images:
+    if given.idempotency_key is None and given.on_busy not in EXCLUSIVE and not given.files:
         return _queue(session_id, given, owner_id)
     with transaction.atomic():
         if given.idempotency_key is not None:
@@ -120,7 +118,7 @@ def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> 
         content=given.content,
         metadata=replace(
             given.about,
-            message=given.about.message | _store_images(session, given),
+            message=given.about.message | (store_files(session, given.files) if given.files else {}),
             route=given.about.route or addressed.own_route,
             seen=session.last_seq,
             command="clear" if _is_clear_command(session, given) else "",
@@ -143,14 +141,6 @@ def _wake(turn: Turn) -> None:
     """
     if connection.in_atomic_block or not turn.is_behind:
         wake(turn.session_id, turn.lane)
-
-
-def _store_images(session: Session, given: MessageInput) -> dict[str, Any]:
-    """Store the images, and return the metadata that name them. BadInput."""
-    if not given.images:
-        return {}
-    quotas.count_stored(session.owner_id, sum(len(each.content) for each in given.images))
-    return {images.KEY: images.store_images(session, given.images)}
 
 
 def _is_clear_command(session: Session, given: MessageInput) -> bool:

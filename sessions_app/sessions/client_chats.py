@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from sessions_app.exceptions import IdempotencyMismatch
-from sessions_app.memory.images import with_note
+from sessions_app.memory.files import with_note
 from sessions_app.models import Agent, ClientChat, ClientMessage, Turn
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.postgres.rows import lock_until_commit
@@ -65,8 +65,8 @@ def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> Accep
         chat, position = client_places.place(user, agent, given, scope, paths)
     else:
         chat, position = client_places.place_in(only, given, scope, paths)
-    written = program_message(with_note(given.text, len(given.images)), limited=bool(limit_of(user)))
-    message = replace(written, images=given.images)
+    written = program_message(with_note(given.text, given.images), limited=bool(limit_of(user)))
+    message = replace(written, files=given.images)
     news = collect_news(user, chat)
     turn = receive(chat.session_id, message, agent.owner_id)
     row = ClientMessage.objects.create(

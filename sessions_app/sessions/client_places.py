@@ -12,9 +12,10 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
 
-from agent_core.types import Image, Role
+from agent_core.types import Role
 from sessions_app.exceptions import HistoryDiverged, SessionBusy, TooLarge
 from sessions_app.limits import quotas
+from sessions_app.memory.files import GivenFile
 from sessions_app.models import Agent, ClientChat, ClientMessage, Message, Session, Turn
 from sessions_app.models.message import BY_CLIENT
 from sessions_app.models.turn import OPEN_STATES
@@ -38,7 +39,7 @@ class ClientHistory:
     protocol: str
     said: tuple[str, ...]
     text: str
-    images: tuple[Image, ...] = ()
+    images: tuple[GivenFile, ...] = ()
     before: tuple[tuple[str, str], ...] = ()
     heard: str = ""
     key: str = ""

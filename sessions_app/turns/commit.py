@@ -27,7 +27,8 @@ from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
 from sessions_app.limits import quotas
 from sessions_app.mailbox import updates
-from sessions_app.memory import images, task_state
+from sessions_app.memory import task_state
+from sessions_app.memory.files import without_note
 from sessions_app.memory.history import REFUSED, parts_of
 from sessions_app.models import (
     BACKGROUND,
@@ -42,6 +43,7 @@ from sessions_app.models import (
 )
 from sessions_app.models.message import ENDED_KEY
 from sessions_app.models.session import WEB, rerouted
+from sessions_app.models.turn_input import IMAGES, UNSEEN_IMAGES
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.questions import consent, executions
 from sessions_app.queue.kinds import closure_text, is_persons
@@ -179,7 +181,7 @@ def _end_turn(end: _End) -> uuid.UUID | None:
         response=response,
         messages=end.messages,
         stored=stored,
-        title=shortened(turn.content, TITLE_LENGTH) if is_persons(turn) and not _answers(turn) else None,
+        title=_title(turn) if is_persons(turn) and not _answers(turn) else None,
         route=end.route if is_persons(turn) else None,
         events=_new_events(end),
     )
@@ -188,6 +190,11 @@ def _end_turn(end: _End) -> uuid.UUID | None:
     quotas.count_stored(session.owner_id, stored)
     metrics.count_turn_limit(turn.error_code)
     return written.shown_id  # type: ignore[no-any-return]
+
+
+def _title(turn: Turn) -> str:
+    """The title that the message would give its session: what it says, else a note of its files."""
+    return shortened(without_note(turn.content, turn.input.message) or turn.content, TITLE_LENGTH)
 
 
 def _answers(turn: Turn) -> bool:
@@ -303,10 +310,10 @@ def _new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[
 
 
 def _of_input(metadata: dict[str, Any], result: TurnResult) -> dict[str, Any]:
-    """Return the input's metadata, for a failed turn without images: a model may refuse them in each later turn."""
+    """Return the input's metadata, for a failed turn with images unseen: a model may refuse them in each later turn."""
     if result.ending is not Ending.FAILED:
         return metadata
-    return {name: value for name, value in metadata.items() if name != images.KEY}
+    return {UNSEEN_IMAGES if name == IMAGES else name: value for name, value in metadata.items()}
 
 
 def _stored_entries(result: TurnResult) -> Iterable[Entry]:

@@ -175,9 +175,9 @@ def _start(prepared: Prepared) -> _Start:
     if is_post:  # always a new request; `_restrict` shows it to the model as data
         return _new_request(prepared, turn.content)
     decision = decide_message(
-        said,
+        turn.content,  # the text of its files is not the person's
         executions.executions_of_session(turn),
-        live_request=bool(live.kinds_mentioned(said)),
+        live_request=bool(live.kinds_mentioned(turn.content)),
         named=turn.input.execution,
     )
     if decision.meaning is Meaning.CLOSED:

@@ -9,7 +9,6 @@ import pytest
 from django.db import transaction
 from django.db.models.functions import Now
 
-from agent_core.types import Image
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
@@ -18,6 +17,7 @@ from sessions_app.agents.documents import write_document
 from sessions_app.exceptions import StorageFull
 from sessions_app.journal import Journal
 from sessions_app.limits import quotas
+from sessions_app.memory.files import GivenFile
 from sessions_app.models import Agent, Allowance, Session
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.sessions.client_places import add_client_messages, branch_session
@@ -124,8 +124,8 @@ LONG = "\u00e9" * 20_000
 
 
 def store_images(session: Session) -> None:
-    image = Image(media_type="image/png", content=b"x" * 1_100_000)
-    receive(session.pk, MessageInput(content="look", images=(image,)))
+    image = GivenFile(media_type="image/png", content=b"x" * 1_100_000)
+    receive(session.pk, MessageInput(content="look", files=(image,)))
 
 
 def store_history(session: Session) -> None:

@@ -3,6 +3,7 @@
 A column that is neither in `OTHERS` nor in `SHAPES` holds plain text of theirs, also one that was added just now.
 """
 
+import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from django.apps import apps
 from django.db import models
 
+ATTACHED = [uuid.UUID(int=number + 1) for number in range(8)]  # files of every message
 # of automations that belong to no session; the database allows them there only
 LEGACY = "description task_type imported_id session_key channel to"
 
@@ -43,6 +45,7 @@ SHAPES: dict[str, Callable[[str], Any]] = {
         "automation_run_id": text,
         "via": {"name": text},
         "closure": "failed",
+        "files": [str(each) for each in ATTACHED],
     },
     "sessions_app.Delivery.meta": lambda text: {text: text},
     "sessions_app.Event.content": lambda text: {text: text},
@@ -75,6 +78,7 @@ OTHERS = {
     "sessions_app.Agent": "engine signing_secret name timezone heartbeat policy model_settings limits",
     "sessions_app.Allowance": "key",
     "sessions_app.ApiToken": "id token_sha256 prefix",
+    "sessions_app.Attachment": "media_type",
     "sessions_app.CalendarAddress": "token_sha256",
     "sessions_app.ClientChat": "chat told door",
     "sessions_app.ClientMessage": "path request_key news",
@@ -89,7 +93,6 @@ OTHERS = {
     "sessions_app.IdempotencyKey": "body_sha256",
     "sessions_app.MailboxEvent": "reason",
     "sessions_app.Message": "role",
-    "sessions_app.MessageImage": "media_type",
     "sessions_app.Process": "address version kind",
     "sessions_app.Pruning": "name position",
     "sessions_app.Session": "type state channel chat_type reopens_as",
@@ -105,7 +108,8 @@ OTHERS = {
 }
 WITHOUT_PAGES = ("axes", "contenttypes", "sessions")  # apps of others
 # columns with such text that no page shows
-UNSEEN = ("admin.LogEntry.object_repr",)  # the dashboard has no list of recent actions
+# the dashboard has no list of recent actions; the text of a file is for models
+UNSEEN = ("admin.LogEntry.object_repr", "sessions_app.Attachment.text")
 
 
 def text_columns() -> Iterator[str]:

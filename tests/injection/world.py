@@ -29,6 +29,7 @@ from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import create_agent
 from sessions_app.models import (
     ApiToken,
+    Attachment,
     Delivery,
     DeliveryState,
     ExecutionState,
@@ -40,7 +41,14 @@ from sessions_app.models import (
 )
 from tests.admin.conftest import NOW, fill
 from tests.conftest import Person
-from tests.injection.columns import LEGACY, SHAPE_OF_LEGACY, SHAPES, hostile_columns, written_columns
+from tests.injection.columns import (
+    ATTACHED,
+    LEGACY,
+    SHAPE_OF_LEGACY,
+    SHAPES,
+    hostile_columns,
+    written_columns,
+)
 from tests.injection.corpus import BLOCKS, packed
 
 ROUNDS = 8  # rows of each model: a column of 200 characters has room for some of the corpus only
@@ -74,6 +82,8 @@ def hostile_world(person: Person) -> World:
     primary = Session.objects.get(agent=person.agent, type="primary")
     MailboxEvent.objects.bulk_create(MailboxEvent(target=primary, event_type="x") for _ in range(SHORT))
     ApiToken.objects.bulk_create(_token(person.user, number) for number in range(SHORT))
+    files = {"session": rows[0]["session"], "media_type": "text/plain", "content": b"x"}
+    Attachment.objects.bulk_create(Attachment(id=each, **files) for each in ATTACHED)
     given = {"session": rows[0]["session"], "send_at": NOW, "message_text": "x"}
     given["status"] = MessageStatus.CANCELLED
     ScheduledMessage.objects.bulk_create(ScheduledMessage(id=f"old{n}", **given) for n in range(ROUNDS))

@@ -6,8 +6,9 @@ from typing import Any
 import openai
 import pytest
 
-from sessions_app.memory.images import LARGEST_IMAGE, MOST_IMAGES, MOST_SHOWN
-from sessions_app.models import Message, MessageImage, Turn
+from sessions_app.memory.files import LARGEST_IMAGE, MOST_FILES
+from sessions_app.memory.images import MOST_SHOWN
+from sessions_app.models import Attachment, Message, Turn
 from tests.api.conftest import for_each
 from tests.openai_api.conftest import Chatter, turns
 
@@ -90,7 +91,7 @@ def test_an_agent_that_sees_nothing_refuses_them(ada: Chatter, changes: dict[str
     with pytest.raises(openai.BadRequestError) as refused:
         ada.say(shown("what is it?", url(PNG)), chat="c")
     assert refused.value.code == "no_images"
-    assert turns() == MessageImage.objects.count() == len(ada.sessions()) == 0
+    assert turns() == Attachment.objects.count() == len(ada.sessions()) == 0
 
 
 def test_large_images_of_earlier_messages_make_room_for_newer_ones(ada: Chatter) -> None:
@@ -98,8 +99,8 @@ def test_large_images_of_earlier_messages_make_room_for_newer_ones(ada: Chatter)
     for number, each in enumerate(large):  # chats of their own: a body has a bound, too
         ada.say(shown("[[reply:x]]what?", each), chat=str(number))
     last = ada.sessions()[-1]
-    MessageImage.objects.update(session=last)
-    ids = [str(pk) for pk in MessageImage.objects.order_by("-created_at").values_list("pk", flat=True)]
+    Attachment.objects.update(session=last)
+    ids = [str(pk) for pk in Attachment.objects.order_by("-created_at").values_list("pk", flat=True)]
     Message.objects.filter(session=last, role="user").update(metadata={"images": ids})
     ada.say(shown("[[reply:x]]what?", large[-1]), "[[reply:y]]and?", chat="2")
     assert len(seen_by_the_model(ada)) == 2
@@ -123,7 +124,7 @@ def test_what_is_no_image_is_refused_and_nothing_is_fetched(ada: Chatter) -> Non
             [url(b"<svg onload=alert(1)>", "svg+xml")],
             [url(b"<html>", "png")],
             [url(PNG + b"x" * LARGEST_IMAGE)],
-            [url(PNG)] * (MOST_IMAGES + 1),
+            [url(PNG)] * (MOST_FILES + 1),
             ["x" * 1_000_000],
         ],
         check,
@@ -134,7 +135,7 @@ def test_what_is_no_image_is_refused_and_nothing_is_fetched(ada: Chatter) -> Non
 def test_images_of_another_user_are_not_shown(ada: Chatter, bob: Chatter) -> None:
     ada.say(shown("[[reply:x]]what?", url(PNG + b"hers")), chat="c")
     bob.say("[[reply:x]]hi", chat="c")
-    stolen = str(MessageImage.objects.get().pk)
+    stolen = str(Attachment.objects.get().pk)
     Message.objects.filter(session__owner=bob.user, role="user").update(metadata={"images": [stolen]})
     bob.say("[[reply:x]]hi", "and?", chat="c")
     assert seen_by_the_model(bob) == []
@@ -144,4 +145,4 @@ def test_images_go_with_their_session(ada: Chatter) -> None:
     ada.say(shown("[[reply:x]]what?", url(PNG)), chat="c")
     [session] = ada.sessions()
     ada.api("DELETE", f"sessions/{session.pk}/")
-    assert not MessageImage.objects.exists()
+    assert not Attachment.objects.exists()

@@ -4,10 +4,12 @@ import json
 import re
 import shutil
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from config import env
+from interfaces.http.server.bodies import longest_body
 from interfaces.protocols import PROTOCOLS
 from tests.packaging.page import blocks
 from tests.up import ROOT, run
@@ -25,9 +27,10 @@ def test_the_proxy_passes_every_body_that_a_protocol_takes() -> None:
     text = (DEPLOY / "nginx.conf").read_text()
     usual, *places = re.split(r"^    location ~ ", text, flags=re.MULTILINE)
     sizes = [(place.split(" {")[0], _megabytes(place)) for place in places]
-    for protocol in PROTOCOLS.values():
-        found = [size for pattern, size in sizes if re.search(pattern, f"/{protocol.prefix}")]
-        assert (found or [_megabytes(usual)])[0] > protocol.megabytes, protocol.prefix
+    message = f"/sessions/{uuid4()}/messages/"
+    for path in (message, f"/api{message}", *(f"/{each.prefix}" for each in PROTOCOLS.values())):
+        found = [size for pattern, size in sizes if re.search(pattern, path)]
+        assert (found or [_megabytes(usual)])[0] * 1024 * 1024 > longest_body(path), path
 
 
 def _megabytes(text: str) -> int:

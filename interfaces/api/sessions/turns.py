@@ -21,10 +21,21 @@ from interfaces.api.shared import DELIVERIES, InSession, SentOut
 from interfaces.http import headers
 from interfaces.http.auth import READ, TALK, right_of
 from interfaces.http.base import KEY, ApiView
-from interfaces.http.fields import Input, NonBlankText, OneOf, Output, TextOrNull
+from interfaces.http.fields import Input, Items, NonBlankText, OneOf, Output, Text, TextOrNull
 from interfaces.http.query import SESSION, Parameter, agent_parameter, search_parameter, time_parameters
 from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
+from sessions_app.memory.files import (
+    KINDS,
+    LARGEST_FILES,
+    LARGEST_IMAGE,
+    MEGABYTE,
+    MOST_FILES,
+    in_base64,
+    read_files,
+    with_note,
+)
 from sessions_app.models import OnBusy, Turn, TurnInput, TurnKind, TurnState
+from sessions_app.models.message import LONGEST_FILE_NAME
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.kinds import ERROR_CODES
@@ -45,11 +56,27 @@ STATE = Parameter(name="state", choices=tuple(TurnState.values))
 THREAD = "The id of the thread, for messages of a thread of a unified agent itself; its `seq` counts there. Else null."
 
 
+@extend_schema_serializer(component_name="NewFile")
+class FileIn(Input):
+    example = {"name": "notes.txt", "content": "SGVsbG8h"}
+    name = Text(max_length=LONGEST_FILE_NAME)
+    content = Text(help_text="The file in base64.")
+
+
 @extend_schema_serializer(component_name="NewMessage")
 class MessageIn(Input):
     example = {"content": "Hello!", "on_busy": "inject"}
-    content = NonBlankText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
-    on_busy = OneOf(choices=OnBusy.choices, required=False, help_text="inject when not given")
+    content = NonBlankText(help_text=f"1 to {LONGEST_MESSAGE} characters. It may be empty beside files.")
+    on_busy = OneOf(
+        choices=OnBusy.choices, required=False, help_text="inject when not given; enqueue with files"
+    )
+    files = Items(
+        child=FileIn(),
+        required=False,
+        max_length=MOST_FILES,
+        help_text=f"{KINDS} images of at most {LARGEST_IMAGE // MEGABYTE} MB, PDFs, and texts in UTF-8;"
+        f" at most {LARGEST_FILES // MEGABYTE} MB together.",
+    )
 
 
 class CallOut(Output):
@@ -134,8 +161,11 @@ class SessionMessages(ApiView):
             selectors.shown_id(self.user, session_id)
         with _missing_first(self.user, session_id):
             given = self.read(MessageIn)
+            named = [(each["name"], in_base64(each["content"])) for each in given.get("files", ())]
+            files = read_files(self.user.pk, named)
             message = MessageInput(
-                content=given["content"],
+                content=with_note(given["content"], files),
+                files=files,
                 about=TurnInput(limited=bool(limit_of(self.user))),
                 on_busy=OnBusy(given.get("on_busy", OnBusy.INJECT)),
                 idempotency_key=headers.turn_key(self.request),

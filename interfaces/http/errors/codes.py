@@ -53,6 +53,7 @@ CODES: dict[int, dict[str, str]] = {  # the first code is used for errors that h
         "bad_heartbeat": "A setting of the heartbeat is not known, or its value is out of range.",
         "bad_idempotency_key": "`Idempotency-Key` is empty, too long, or has characters that are not printable ASCII.",
         "bad_if_match": '`If-Match` is neither `*` nor a list of tags in quotes, such as `"3"`.',
+        "bad_file": "A file is too large, of a kind that cannot be attached, or has no text. `detail` names it.",
         "bad_image": "The image is too large, or not in a supported format. Send it as a data URL.",
         "bad_important_facts": "`important_facts` of the task state is no list of short texts.",
         "bad_input": "A field is missing, unknown, or has a value of the wrong type. `errors` names each field.",

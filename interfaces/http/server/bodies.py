@@ -7,6 +7,7 @@ Content-Length says, and all of them must arrive in time.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,9 +26,13 @@ LONGEST_FORM = 2 * LONGEST_BODY
 LONGEST = {API: LONGEST_BODY} | {
     f"/{each.prefix}": each.megabytes * LONGEST_BODY for each in PROTOCOLS.values()
 }
+BRINGS_FILES = re.compile(r"(?:/api)?/sessions/[0-9a-f-]{36}/messages/")  # a message to a session
+LONGEST_WITH_FILES = 9 * LONGEST_BODY
 BODILESS = {"GET", "HEAD", "OPTIONS"}
 FORM = b"application/x-www-form-urlencoded"  # pages send nothing else, and parsing other types is expensive
+FORM_WITH_FILES = b"multipart/form-data"
 BODY_SECONDS = 30.0  # until the whole body has arrived
+FILES_SECONDS = 120.0  # the same, of a message
 MOST_HELD = 64 * LONGEST_BODY  # bytes of all bodies in the memory of a process
 MOST_HELD_BY_ONE = MOST_HELD // 4  # of the requests of one address
 ALL = "all"  # the key of their sum
@@ -79,9 +84,10 @@ class Bodies:
         headers, path = dict(scope["headers"]), path_in(scope)
         longest = 0 if scope["method"] in BODILESS else longest_body(path)
         try:
-            await _fill(body, headers, longest, receive)
+            seconds = FILES_SECONDS if BRINGS_FILES.fullmatch(path) else BODY_SECONDS
+            await _fill(body, headers, longest, seconds, receive)
             if body.tell():
-                _check_type(headers, is_form=not is_for_programs(path))
+                _check_type(headers, path)
         except BaseException:
             body.release()
             raise
@@ -91,6 +97,8 @@ class Bodies:
 
 def longest_body(path: str) -> int:
     """The most bytes that a body sent to this address may have."""
+    if BRINGS_FILES.fullmatch(path):
+        return LONGEST_WITH_FILES
     return next((longest for prefix, longest in LONGEST.items() if path.startswith(prefix)), LONGEST_FORM)
 
 
@@ -100,7 +108,9 @@ def too_large(longest: int) -> str:
     return most if longest else "A request with this method has no body."
 
 
-async def _fill(body: Body, headers: Mapping[bytes, bytes], longest: int, receive: Any) -> None:
+async def _fill(
+    body: Body, headers: Mapping[bytes, bytes], longest: int, seconds: float, receive: Any
+) -> None:
     length = headers.get(b"content-length", b"")
     declared = int(length[:12]) if length.isdigit() else 0
     refusal = Refused(413, "too_large", too_large(longest))
@@ -108,7 +118,7 @@ async def _fill(body: Body, headers: Mapping[bytes, bytes], longest: int, receiv
         raise refusal  # the client waits for `100 Continue` before it sends the body
     more = True
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             while more and body.tell() <= longest >= declared:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -116,7 +126,7 @@ async def _fill(body: Body, headers: Mapping[bytes, bytes], longest: int, receiv
                 body.append(message.get("body", b""))
                 more = message.get("more_body", False)
     except TimeoutError:
-        text = f"The request body did not arrive within {BODY_SECONDS:.0f} seconds."
+        text = f"The request body did not arrive within {seconds:.0f} seconds."
         raise Refused(408, "body_timeout", text) from None
     if body.tell() > longest or declared > longest:
         if more:
@@ -134,12 +144,14 @@ async def _drain(receive: Any, taken: int) -> None:
                     return
 
 
-def _check_type(headers: Mapping[bytes, bytes], *, is_form: bool) -> None:
+def _check_type(headers: Mapping[bytes, bytes], path: str) -> None:
     coding = bytes(headers.get(b"content-encoding", b"")).strip().lower()
     if coding not in {b"", b"identity"}:
         shown = coding[:40].decode("ascii", "backslashreplace")
         text = f"The Content-Encoding {shown!r} is not supported; send the body as it is."
         raise Refused(415, "unsupported_media_type", text)
     kind = bytes(headers.get(b"content-type", b"")).partition(b";")[0].strip().lower()
-    if is_form and kind != FORM:
+    if is_for_programs(path) or (kind == FORM_WITH_FILES and BRINGS_FILES.fullmatch(path)):
+        return
+    if kind != FORM:
         raise Refused(415, "unsupported_media_type", f"Send forms as {FORM.decode()}.")

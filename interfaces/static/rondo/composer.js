@@ -1,5 +1,6 @@
 // The box to write in: Enter sends, drafts survive a reload, / shows commands.
 
+import { addFiles, hasFiles } from "./attach.js";
 import { alertPerson, openPanel } from "./page.js";
 
 const form = document.getElementById("composer");
@@ -27,9 +28,24 @@ function openForm(kind) {
 }
 
 function send() {
-  if (!box.value.trim()) return;
+  if (!box.value.trim() && !hasFiles()) return;
   form.querySelector("[name=key]").value ||= crypto.randomUUID?.() ?? String(Math.random()).slice(2);
   form.requestSubmit();
+}
+
+// the journal keeps what was said: an edited message is another one
+async function writeAgain(entry) {
+  const said = entry.querySelector(".said")?.textContent ?? "";
+  box.value = [said, box.value].filter((each) => each.trim()).join("\n\n");
+  box.dispatchEvent(new Event("input"));
+  document.getElementById("rewriting").textContent = "Sent as a new message: the earlier one and its answer stay.";
+  box.focus();
+  const links = [...entry.querySelectorAll(".files a")];
+  const files = await Promise.all(links.map(async (link) => {
+    const content = await (await fetch(link.href)).blob();
+    return new File([content], link.querySelector("bdi")?.textContent ?? link.querySelector("img").alt, { type: content.type });
+  }));
+  if (files.length) addFiles(files);
 }
 
 function keepDraft() {
@@ -94,6 +110,7 @@ if (form) {
     if (box.value === sent) box.value = "";
     else if (box.value.startsWith(sent)) box.value = box.value.slice(sent.length).trimStart();
     form.querySelector("[name=key]").value = "";
+    document.getElementById("rewriting").textContent = "";
     keepDraft();
     closeCommands();
     box.focus();
@@ -102,6 +119,8 @@ if (form) {
   });
   form.addEventListener("submit", () => { form.querySelector("[name=key]").value ||= crypto.randomUUID?.() ?? String(Math.random()).slice(2); });
   document.addEventListener("click", (event) => {
+    const entry = event.target.closest(".edit")?.closest(".entry");
+    if (entry) return writeAgain(entry);
     const example = event.target.closest("[data-example]");
     if (!example) return;
     box.value = example.textContent;
