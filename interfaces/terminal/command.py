@@ -104,7 +104,7 @@ def choose_agent(name: str | None) -> Agent:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NotFound("there is no agent; make one in the admin or by the API")
+        raise NotFound("there is no agent; make one on the pages, in the admin or by the API")
     names = ", ".join(f"{each.owner.get_username()}/{each.name}" for each in found[:MOST_NAMESAKES])
     raise NotFound(f"there are several agents; name one with --agent, such as {names}")
 

@@ -7,6 +7,7 @@ from django.urls.converters import StringConverter
 from interfaces.http.sign_in import enter_by_link
 from interfaces.web import account, conversation
 from interfaces.web.agent import channels, connections, documents, settings, tools
+from interfaces.web.agent.new import make_agent
 from interfaces.web.agent.page import agent_list, agent_page, section_form
 from interfaces.web.appointments import panel, upcoming
 
@@ -91,6 +92,7 @@ urlpatterns = [
     path("upcoming/", upcoming.week, name="upcoming"),
     path("calendar/<str:token>.ics", upcoming.calendar, name="calendar"),
     path("agents/", agent_list, name="agents"),
+    path("agents/-/new/", make_agent, name="new-agent"),
     path("agents/-/tests/<key:message_id>/", channels.test_state, name="test-channel-state"),
     path("agents/<key:name>/", include(of_agent)),
     path("agents/<key:name>/connections/<key:connection>/", include(of_connection)),
