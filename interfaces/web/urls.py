@@ -5,7 +5,7 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from interfaces.http.sign_in import enter_by_link
-from interfaces.web import account, conversation
+from interfaces.web import account, conversation, invitations
 from interfaces.web.agent import channels, connections, documents, settings, tools
 from interfaces.web.agent.new import make_agent
 from interfaces.web.agent.page import agent_list, agent_page, section_form
@@ -104,5 +104,12 @@ urlpatterns = [
     path("account/password/", account.password_form, name="account-password"),
     path("account/tokens/", account.make_token, name="account-tokens"),
     path("account/tokens/<slug:token_id>/revoke/", account.revoke_token, name="account-token-revoke"),
+    path("account/invitations/", invitations.invite, name="invite"),
+    path(
+        "account/invitations/<int:invitation_id>/revoke/",
+        invitations.revoke_invitation,
+        name="invitation-revoke",
+    ),
+    path("join/<str:token>/", invitations.join, name="join"),
     path("account/calendar/", account.change_calendar, name="account-calendar"),
 ]
