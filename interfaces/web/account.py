@@ -22,6 +22,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from interfaces.http.sign_in import limit_password_forms, take_browser_zone
 from interfaces.web.appointments.forms import in_words
 from interfaces.web.pages import page, person, person_page
+from interfaces.web.password_reset import is_offered
 from sessions_app.agents.invitations import invitations_of, may_invite
 from sessions_app.agents.zones import known_zones, set_zone, zone_of, zone_problem
 from sessions_app.exceptions import SessionsError
@@ -65,7 +66,7 @@ class SignIn(LoginView):
 
     template_name = "web/sign_in.html"
     authentication_form = SignInForm
-    extra_context = {"command": settings.RONDO_COMMAND}
+    extra_context = {"command": settings.RONDO_COMMAND, "is_reset_offered": is_offered}
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         """Sign in, and keep the browser's time zone if none is kept."""

@@ -5,7 +5,7 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from interfaces.http.sign_in import enter_by_link
-from interfaces.web import account, conversation, invitations
+from interfaces.web import account, conversation, invitations, password_reset
 from interfaces.web.agent import channels, connections, documents, settings, tools
 from interfaces.web.agent.new import make_agent
 from interfaces.web.agent.page import agent_list, agent_page, section_form
@@ -98,6 +98,9 @@ urlpatterns = [
     path("agents/<key:name>/connections/<key:connection>/", include(of_connection)),
     path("enter/<str:token>/", enter_by_link, name="enter"),
     path("sign-in/", account.SignIn.as_view(), name="sign-in"),
+    path("password/", password_reset.AskReset.as_view(), name="password-reset"),
+    path("password/sent/", password_reset.ResetSent.as_view(), name="password-sent"),
+    path("password/<str:uidb64>/<str:token>/", password_reset.ChooseNew.as_view(), name="password-new"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("account/", account.account, name="account"),
     path("account/zone/", account.zone_form, name="account-zone"),

@@ -200,7 +200,8 @@ class Invitation(models.Model):
                 condition=Q(expires_at__gt=F("created_at")), name="invitation_expires_later"
             ),
             models.CheckConstraint(
-                condition=Q(used_at__isnull=True, used_by__isnull=True) | Q(used_at__lt=F("expires_at")),
+                condition=Q(used_at__isnull=True, used_by__isnull=True)
+                | Q(used_at__isnull=False, used_at__lt=F("expires_at")),
                 name="invitation_used_in_time",
             ),
         ]
