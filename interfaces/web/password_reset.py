@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from email.policy import SMTP
+from functools import wraps
 from typing import Any
 
 import structlog
@@ -16,10 +17,12 @@ from django.urls import reverse, reverse_lazy
 from django.utils.decorators import method_decorator
 
 from interfaces.http.sign_in import limit_password_forms
+from interfaces.web.pages import View
 from sessions_app.channels.mail import send_letter
 from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.tokens.issue import hashed
 
+TEMPLATE = "web/password_reset.html"
 TO_ONE_ADDRESS = Rate(limit=3, seconds=3600)  # further ones are not sent, and nothing says so
 OF_ALL = Rate(limit=60, seconds=60)
 # in a thread of its own: how long the answer takes does not tell whether somebody has the address
@@ -39,17 +42,24 @@ class AskForm(PasswordResetForm):
         super().__init__(*args, **kwargs)
         self.fields["email"].label = "Mail address of your account"
 
-    def send_mail(self, _subject: str, _text: str, context: dict[str, Any], *to: Any, **_: Any) -> None:
+    def send_mail(
+        self,
+        subject_template_name: str,  # noqa: ARG002 - the signature is Django's
+        email_template_name: str,  # noqa: ARG002
+        context: dict[str, Any],
+        from_email: str | None,  # noqa: ARG002
+        to_email: str,
+        html_email_template_name: str | None = None,  # noqa: ARG002
+    ) -> None:
         """Send the link of one user, unless too many were sent."""
-        address = str(to[-1])
-        if take_allowance(f"reset:{hashed(address.lower())[:32]}", TO_ONE_ADDRESS):
+        if take_allowance(f"reset:{hashed(to_email.lower())[:32]}", TO_ONE_ADDRESS):
             return
         if take_allowance("reset", OF_ALL):
             return
         path = reverse("password-new", args=[context["uid"], context["token"]])
         letter = EmailMessage(policy=SMTP)
         letter["Subject"] = "A new password for Rondo"
-        letter["From"], letter["To"] = settings.DEFAULT_FROM_EMAIL, address
+        letter["From"], letter["To"] = settings.DEFAULT_FROM_EMAIL, to_email
         letter["Auto-Submitted"] = "auto-generated"
         letter.set_content(
             f"Choose a new password for {context['user'].get_username()} within an hour:\n\n"
@@ -66,35 +76,39 @@ def _send(letter: EmailMessage) -> None:
         log.warning("reset_mail_not_sent", error=type(error).__name__)
 
 
-class _Offered:
-    """Pages that exist only where mail is sent."""
+def _only_with_mail(view: View) -> View:
+    """Decorator: a page that exists only where mail is sent."""
 
-    template_name = "web/password_reset.html"
-
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def found(request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
         if not is_offered():
             raise Http404
-        return super().dispatch(request, *args, **kwargs)  # type: ignore[misc,no-any-return]
+        return view(request, *args, **named)
+
+    return wraps(view)(found)
 
 
-@method_decorator(limit_password_forms, name="dispatch")
-class AskReset(_Offered, PasswordResetView):
+@method_decorator([_only_with_mail, limit_password_forms], name="dispatch")
+class AskReset(PasswordResetView):
     """Ask for a link. The answer is the same for an address that nobody has."""
 
+    template_name = TEMPLATE
     form_class = AskForm
     success_url = reverse_lazy("password-sent")
     extra_context = {"state": "ask"}
 
 
-class ResetSent(_Offered, PasswordResetDoneView):
+@method_decorator(_only_with_mail, name="dispatch")
+class ResetSent(PasswordResetDoneView):
     """Says to look for the mail."""
 
+    template_name = TEMPLATE
     extra_context = {"state": "sent"}
 
 
-@method_decorator(limit_password_forms, name="dispatch")
-class ChooseNew(_Offered, PasswordResetConfirmView):
+@method_decorator([_only_with_mail, limit_password_forms], name="dispatch")
+class ChooseNew(PasswordResetConfirmView):
     """Choose the new password, which signs in here and ends all other browsers' sessions."""
 
+    template_name = TEMPLATE
     post_reset_login = True
     success_url = reverse_lazy("home")

@@ -5,7 +5,7 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from interfaces.http.sign_in import enter_by_link
-from interfaces.web import account, conversation, invitations, password_reset
+from interfaces.web import account, conversation, exports, invitations, password_reset
 from interfaces.web.agent import channels, connections, documents, settings, tools
 from interfaces.web.agent.new import make_agent
 from interfaces.web.agent.page import agent_list, agent_page, section_form
@@ -28,6 +28,7 @@ of_conversation = [
     path("made/<int:turn_id>/", conversation.made, name="made"),
     path("read/", conversation.read, name="read"),
     path("title/", conversation.rename, name="rename"),
+    path("markdown/", exports.as_markdown, name="as-markdown"),
     path("archive/", conversation.archive, name="archive"),
     path("unarchive/", conversation.unarchive, name="unarchive"),
     path("deleting/", conversation.about_deleting, name="about-deleting"),
@@ -107,6 +108,7 @@ urlpatterns = [
     path("account/password/", account.password_form, name="account-password"),
     path("account/tokens/", account.make_token, name="account-tokens"),
     path("account/tokens/<slug:token_id>/revoke/", account.revoke_token, name="account-token-revoke"),
+    path("account/export/", exports.export_all, name="export"),
     path("account/invitations/", invitations.invite, name="invite"),
     path(
         "account/invitations/<int:invitation_id>/revoke/",

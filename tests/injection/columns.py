@@ -49,7 +49,6 @@ SHAPES: dict[str, Callable[[str], Any]] = {
     "sessions_app.ExecutionState.steps": _steps,
     "sessions_app.ExecutionState.observations": lambda text: [{"kind": "note", "source": text, "text": text}],
     "sessions_app.Hook.allow_tools": lambda text: [text],
-    "sessions_app.Invitation": "token_sha256",
     "sessions_app.MailboxEvent.artifacts": lambda text: [{"name": text, "url": f"javascript:{text}"}],
     "sessions_app.TaskState.open_loops": lambda text: [text],
     "sessions_app.TaskState.important_facts": lambda text: [text],

@@ -14,7 +14,6 @@ from interfaces.http.sign_in import BY_ADDRESS
 from sessions_app.agents.invitations import MOST_OPEN, VALID, invite
 from sessions_app.models import Agent, Invitation, Session
 from tests.automations.jobs.made import at_once
-from tests.conftest import new_person
 from tests.fleet import until
 from tests.sessions_app.deliveries.receivers import mail_server
 
