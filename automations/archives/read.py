@@ -37,10 +37,11 @@ class _BoundedFile:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """At most LARGEST_READ bytes."""
-        if not 0 <= size <= LARGEST_READ:
+        """At most LARGEST_READ bytes; a negative size: what is left."""
+        found = self._file.read(LARGEST_READ + 1 if size < 0 else min(size, LARGEST_READ + 1))
+        if len(found) > LARGEST_READ:
             raise ArchiveRefused("the directory of the archive is too large")
-        return self._file.read(size)
+        return found
 
 
 def read_lines(file: IO[bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:

@@ -17,7 +17,7 @@ from tests.automations.jobs.made import at_once
 from tests.fleet import until
 from tests.sessions_app.deliveries.receivers import mail_server
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.4")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.7")]
 GOOD = "Zaphod-4711"
 
 
