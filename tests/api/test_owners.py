@@ -22,7 +22,8 @@ OPEN = {"api/schema/", "api/docs/", "api/docs/errors/"}
 OF_ALL_SESSIONS = ("/api/automations/", "/api/runs/", "/api/turns/", "/api/deliveries/")
 LISTS = {f"/api/{each}/" for each in ("agents", "sessions", "connections", "tokens", "questions")}
 LISTS |= {*OF_ALL_SESSIONS}
-NAMELESS = {"/api/schedules/preview/", "/api/stream-tickets/", "/api/usage/", "/api/export/"}  # addresses that name nothing
+NAMELESS = {"/api/schedules/preview/", "/api/stream-tickets/", "/api/usage/"}  # addresses that name nothing
+NAMELESS |= {"/api/export/"}
 BODIES = {
     "scheduled-messages": {"send_at": "2099-01-01T00:00:00Z", "message_text": "theirs"},
     "automations": {"message": "theirs", "schedule": {"kind": "every", "seconds": 60}},

@@ -158,9 +158,10 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
     ):
         with pytest.raises(read.ArchiveRefused):
             import_archive(eve, io.BytesIO(raw))
-    monkeypatch.setattr(read, "LARGEST", 1_000)
-    with pytest.raises(read.ArchiveRefused, match="too long"):
-        import_archive(eve, packed(good))
+    for name, most, why in (("LARGEST", 1_000, "too long"), ("LARGEST_READ", 50, "directory")):
+        monkeypatch.setattr(read, name, most)
+        with pytest.raises(read.ArchiveRefused, match=why):
+            import_archive(eve, packed(good))
     assert not Agent.objects.filter(owner=eve).exists()
     assert not ScheduledMessage.objects.filter(session__owner=eve).exists()
 
