@@ -30,6 +30,8 @@ COMMANDS = {
     "sign_in_link": "print a link that signs a user in once",
     "token": "list, make and revoke the API tokens of a user",
     "mcp": "speak MCP on standard input and output",
+    "export": "write everything of a user into one archive",
+    "import_archive": "import such an archive into new agents of a user",
     "import_jobs": "import the jobs of nanobot",
     "import_everbot": "import the documents of an EverBot workspace",
     "maintain": "remove old rows now",

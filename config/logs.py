@@ -12,8 +12,11 @@ from structlog.types import EventDict, Processor
 
 from agent_core.text.redact import redact, secrets_of
 
-# addresses such as /enter/<token>/, /calendar/<token>.ics and …/events/?ticket=<ticket>, wherever a path is logged
-_SECRET_ADDRESS = re.compile(r"(/enter/+|/calendar/+|[?&]ticket=)[^/&\s\"'?#\\]+")
+# addresses such as /enter/<token>/, /join/<token>/, /password/<user>/<token>/, /calendar/<token>.ics and
+# …/events/?ticket=<ticket>, wherever a path is logged
+_SECRET_ADDRESS = re.compile(
+    r"(/enter/+|/join/+|/password/+[^/\s\"']+/+|/calendar/+|[?&]ticket=)[^/&\s\"'?#\\]+"
+)
 # and what they send with
 CLIENTS = ("openai", "anthropic", "google_genai", "httpcore", "httpcore2", "telegram")
 _TO_STDERR = {"class": "logging.StreamHandler", "formatter": "line"}

@@ -72,5 +72,6 @@ urlpatterns = [
     path("runs/<str:run_id>/", runs.RunDetail.as_view()),
     path("runs/<str:run_id>/retry/", runs.RunRetry.as_view()),
     path("schedules/preview/", automations.SchedulePreview.as_view()),
+    path("export/", account.Export.as_view()),
     path("usage/", account.UsageOfUser.as_view()),
 ]

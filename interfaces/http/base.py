@@ -146,6 +146,13 @@ class EventStreamRenderer(JSONRenderer):
     format = "event-stream"
 
 
+class ZipRenderer(JSONRenderer):
+    """Accepts `Accept: application/zip`; errors are still JSON problems."""
+
+    media_type = "application/zip"
+    format = "zip"
+
+
 class ApiView(ChecksQuery):
     """A view of resources of the requesting user.
 

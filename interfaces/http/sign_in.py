@@ -77,25 +77,27 @@ class Backend(AxesStandaloneBackend, ModelBackend):  # type: ignore[misc]  # com
             _hashing.release()
 
 
-def limit_password_changes(view: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Decorator: a page to change one's password checks the old one, so it has the same limits as signing in."""
+def limit_password_forms(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: a form that hashes a password, to check or to set it, has the same limits as signing in."""
 
-    def limited(request: HttpRequest) -> Any:
+    def limited(request: HttpRequest, *args: Any, **named: Any) -> Any:
         if request.method != "POST":
-            return view(request)
-        if wait := take_allowance(f"password:{request.user.pk}", BY_ADDRESS):
+            return view(request, *args, **named)
+        user = request.user
+        who = f"password:{user.pk}" if user.is_authenticated else f"sign-in:{_network(request)}"
+        if wait := take_allowance(who, BY_ADDRESS):
             return _too_many_attempts(request, wait)
         if not _acquire_hashing():
             return _too_many_attempts(request, WAIT_SECONDS)
         try:
-            return view(request)
+            return view(request, *args, **named)
         finally:
             _hashing.release()
 
     return wraps(view)(limited)
 
 
-@limit_password_changes
+@limit_password_forms
 def change_password(request: HttpRequest) -> Any:
     """The admin's page to change one's password."""
     return admin.site.password_change(request)

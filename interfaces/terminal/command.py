@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 from django.db.models import Q
@@ -104,7 +105,7 @@ def choose_agent(name: str | None) -> Agent:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NotFound("there is no agent; make one in the admin or by the API")
+        raise NotFound("there is no agent; make one on the pages, in the admin or by the API")
     names = ", ".join(f"{each.owner.get_username()}/{each.name}" for each in found[:MOST_NAMESAKES])
     raise NotFound(f"there are several agents; name one with --agent, such as {names}")
 
@@ -121,6 +122,14 @@ def choose_session(text: str, agent: str | None) -> Session:
     found = rows.first()
     if found is None:
         raise NotFound(f"there is no session {text[:100]!r}" + (f" of agent {agent!r}" if agent else ""))
+    return found
+
+
+def user_called(name: str) -> User:
+    """The user of this name. NotFound."""
+    found = User.objects.filter(username=name).first()
+    if found is None:
+        raise NotFound(f"there is no user {name!r}")
     return found
 
 

@@ -19,9 +19,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from interfaces.http.sign_in import limit_password_changes, take_browser_zone
+from interfaces.http.sign_in import limit_password_forms, take_browser_zone
 from interfaces.web.appointments.forms import in_words
 from interfaces.web.pages import page, person, person_page
+from interfaces.web.password_reset import is_offered
+from sessions_app.agents.invitations import invitations_of, may_invite
 from sessions_app.agents.zones import known_zones, set_zone, zone_of, zone_problem
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import ApiToken, CalendarAddress, Session, TokenScope, Turn
@@ -37,6 +39,7 @@ DONE = {
     "password": "Your password was changed.",
     "revoked": "The token was revoked.",
     "calendar": "The address was revoked.",
+    "invitation": "The invitation was revoked.",
 }
 MOST_OFFERED = 100  # sessions that a token can be limited to on the page, the latest; the API takes any
 DEFAULT_LIFE = "90"
@@ -63,7 +66,7 @@ class SignIn(LoginView):
 
     template_name = "web/sign_in.html"
     authentication_form = SignInForm
-    extra_context = {"command": settings.RONDO_COMMAND}
+    extra_context = {"command": settings.RONDO_COMMAND, "is_reset_offered": is_offered}
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         """Sign in, and keep the browser's time zone if none is kept."""
@@ -163,16 +166,16 @@ def _limits(user: User) -> Iterable[tuple[str, list[tuple[str, str]]]]:
 def account(request: HttpRequest) -> HttpResponse:
     """The account; POST changes name, mail address and time zone."""
     if request.method != "POST":
-        return _show(request, done=DONE.get(request.GET.get("done", ""), ""))
+        return show_account(request, done=DONE.get(request.GET.get("done", ""), ""))
     # another instance: the page shows what is stored, also when the form is refused
     form = ProfileForm(request.POST, instance=User.objects.get(pk=person(request).pk))
     if not form.is_valid():
-        return _show(request, status=400, profile=form)
+        return show_account(request, status=400, profile=form)
     zone = form.cleaned_data.pop("timezone")
     User.objects.filter(pk=person(request).pk).update(**form.cleaned_data)
     if "timezone" in request.POST:
         set_zone(person(request).pk, zone)
-    return _done("profile")
+    return account_saved("profile")
 
 
 @person_page("POST")
@@ -183,20 +186,20 @@ def zone_form(request: HttpRequest) -> HttpResponse:
         take_browser_zone(request, person(request).pk)
         return HttpResponse(status=204)
     set_zone(person(request).pk, zone)
-    return _done("profile")
+    return account_saved("profile")
 
 
 @sensitive_post_parameters()
 @person_page("POST")
-@limit_password_changes
+@limit_password_forms
 def password_form(request: HttpRequest) -> HttpResponse:
     """Change the password. This browser stays signed in, all others are signed out."""
     form = PasswordForm(person(request), request.POST)
     if not form.is_valid():
-        return _show(request, status=400, password=form)
+        return show_account(request, status=400, password=form)
     form.save()
     update_session_auth_hash(request, form.user)
-    return _done("password")
+    return account_saved("password")
 
 
 @person_page("POST")
@@ -204,19 +207,19 @@ def make_token(request: HttpRequest) -> HttpResponse:
     """Make an API token, and show it this once."""
     form = TokenForm(person(request), request.POST)
     if not form.is_valid():
-        return _show(request, status=400, token_form=form)
+        return show_account(request, status=400, token_form=form)
     try:
         made = form.make()
     except SessionsError as refusal:
-        return _show(request, status=400, token_form=form, problem=f"{refusal}.")
-    return _show(request, made=made)
+        return show_account(request, status=400, token_form=form, problem=f"{refusal}.")
+    return show_account(request, made=made)
 
 
 @person_page("POST")
 def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
     """Revoke an API token."""
     issue.revoke_tokens(ApiToken.objects.filter(user=person(request), pk=token_id))
-    return _done("revoked")
+    return account_saved("revoked")
 
 
 @person_page("POST")
@@ -224,16 +227,18 @@ def change_calendar(request: HttpRequest) -> HttpResponse:
     """Make the secret address of the calendar, in place of the one before, and show it this once; or revoke it."""
     if request.POST.get("to") == "off":
         issue.revoke_calendar(person(request))
-        return _done("calendar")
+        return account_saved("calendar")
     path = reverse("calendar", args=[issue.make_calendar_token(person(request))])
-    return _show(request, made_calendar=request.build_absolute_uri(path))
+    return show_account(request, made_calendar=request.build_absolute_uri(path))
 
 
-def _done(what: str) -> HttpResponse:
+def account_saved(what: str) -> HttpResponse:
+    """Go back to the page, which says what was done: a key of `DONE`."""
     return HttpResponseRedirect(f"{reverse('account')}?done={what}", status=303)
 
 
-def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpResponse:
+def show_account(request: HttpRequest, status: int = 200, **context: Any) -> HttpResponse:
+    """The page of the account; `context`: what a form of it adds."""
     user = person(request)
     used = total_of(Turn.objects.filter(owner_id=user.pk))
     shown = {
@@ -248,6 +253,7 @@ def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpRespon
         "caps": caps_of_user(user.pk, is_partial=used.cost.is_partial),
         "token_form": TokenForm(user),
         "calendar": CalendarAddress.objects.filter(user=user).first(),
+        "invitations": invitations_of(user)[:MOST_OFFERED] if may_invite(user) else None,
         "mcp": mcp_settings(request.build_absolute_uri("/")) if "mcp" in settings.RONDO_DOORS else None,
     }
     return page(request, "account.html", status=status, **(shown | context))

@@ -17,6 +17,7 @@ from agent_core.turn.consent import shown_value
 from automations.appointments.panel import appointments_made
 from interfaces.http.headers import is_fragment
 from interfaces.web import transcript
+from interfaces.web.agent.new import NewAgentForm
 from interfaces.web.conversation_calls import DOING
 from interfaces.web.messages import bounds_of_files, given_files, may_be_sent_again
 from interfaces.web.pages import (
@@ -82,7 +83,7 @@ def home(request: HttpRequest) -> HttpResponse:
         return page(request, "found.html", found=_listed(request))
     if newest := latest(user).first():
         return leave_to(request, reverse("conversation", args=[newest.pk]))
-    return page(request, "welcome.html")
+    return page(request, "welcome.html", form=NewAgentForm())
 
 
 @person_page("GET", "HEAD")

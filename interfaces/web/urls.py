@@ -5,8 +5,9 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from interfaces.http.sign_in import enter_by_link
-from interfaces.web import account, conversation, messages
+from interfaces.web import account, conversation, exports, invitations, messages, password_reset
 from interfaces.web.agent import channels, connections, documents, settings, tools
+from interfaces.web.agent.new import make_agent
 from interfaces.web.agent.page import agent_list, agent_page, section_form
 from interfaces.web.appointments import panel, upcoming
 
@@ -28,6 +29,7 @@ of_conversation = [
     path("made/<int:turn_id>/", conversation.made, name="made"),
     path("read/", conversation.read, name="read"),
     path("title/", conversation.rename, name="rename"),
+    path("markdown/", exports.as_markdown, name="as-markdown"),
     path("archive/", conversation.archive, name="archive"),
     path("unarchive/", conversation.unarchive, name="unarchive"),
     path("deleting/", conversation.about_deleting, name="about-deleting"),
@@ -94,16 +96,28 @@ urlpatterns = [
     path("upcoming/", upcoming.week, name="upcoming"),
     path("calendar/<str:token>.ics", upcoming.calendar, name="calendar"),
     path("agents/", agent_list, name="agents"),
+    path("agents/-/new/", make_agent, name="new-agent"),
     path("agents/-/tests/<key:message_id>/", channels.test_state, name="test-channel-state"),
     path("agents/<key:name>/", include(of_agent)),
     path("agents/<key:name>/connections/<key:connection>/", include(of_connection)),
     path("enter/<str:token>/", enter_by_link, name="enter"),
     path("sign-in/", account.SignIn.as_view(), name="sign-in"),
+    path("password/", password_reset.AskReset.as_view(), name="password-reset"),
+    path("password/sent/", password_reset.ResetSent.as_view(), name="password-sent"),
+    path("password/<str:uidb64>/<str:token>/", password_reset.ChooseNew.as_view(), name="password-new"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("account/", account.account, name="account"),
     path("account/zone/", account.zone_form, name="account-zone"),
     path("account/password/", account.password_form, name="account-password"),
     path("account/tokens/", account.make_token, name="account-tokens"),
     path("account/tokens/<slug:token_id>/revoke/", account.revoke_token, name="account-token-revoke"),
+    path("account/export/", exports.export_all, name="export"),
+    path("account/invitations/", invitations.invite, name="invite"),
+    path(
+        "account/invitations/<int:invitation_id>/revoke/",
+        invitations.revoke_invitation,
+        name="invitation-revoke",
+    ),
+    path("join/<str:token>/", invitations.join, name="join"),
     path("account/calendar/", account.change_calendar, name="account-calendar"),
 ]

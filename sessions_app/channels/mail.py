@@ -45,7 +45,7 @@ class Email:
     def send(self, parcel: Parcel) -> None:
         """Send it to the mail server."""
         try:
-            _send(_letter(parcel), parcel.seconds)
+            send_letter(_letter(parcel), parcel.seconds)
         except smtplib.SMTPRecipientsRefused as error:
             codes = {code for code, _ in error.recipients.values()}
             raise Unsent("the mail server rejected this address", final=min(codes) >= 500) from None
@@ -71,7 +71,8 @@ def _letter(parcel: Parcel) -> EmailMessage:
     return letter
 
 
-def _send(letter: EmailMessage, seconds: float) -> None:
+def send_letter(letter: EmailMessage, seconds: float) -> None:
+    """Hand a letter to the mail server. SMTPException, OSError."""
     server = settings.RONDO_MAIL_SERVER
     place = {"host": server["host"], "port": server["port"], "local_hostname": DNS_NAME.get_fqdn()}
     tls = ssl.create_default_context() if server["tls"] or server["starttls"] else None

@@ -19,7 +19,7 @@ from django.db import transaction
 from django.db.models import BigIntegerField, CharField, Exists, Func, OuterRef, QuerySet, Sum, Value
 from django.db.models.functions import Cast, Concat, Now
 
-from sessions_app.exceptions import TooManyAgents, TooManySessions
+from sessions_app.exceptions import StorageFull, TooManyAgents, TooManySessions
 from sessions_app.models import (
     Agent,
     Allowance,
@@ -119,6 +119,12 @@ def is_full(owner_id: str) -> Exists:
     """Condition: the user whose id this column has was marked as one who has stored too many bytes."""
     key = Concat(Value(FULL), Cast(OuterRef(owner_id), CharField()))
     return Exists(Allowance.objects.filter(key=key, full_at__gt=Now()))
+
+
+def check_room(owner_id: int) -> None:
+    """Refuse to store more for a user who has stored too many bytes. StorageFull."""
+    if sum(stored(owner_id) for stored in _stored) > settings.RONDO_MEGABYTES_PER_USER * MEGABYTE:
+        raise StorageFull(full_text())
 
 
 def full_text() -> str:

@@ -6,6 +6,7 @@ from sessions_app.models.access import (
     CalendarAddress,
     Hook,
     IdempotencyKey,
+    Invitation,
     SignInLink,
     StreamTicket,
     TokenScope,

@@ -180,6 +180,36 @@ class SignInLink(models.Model):
         return f"link of {self.created_at:%Y-%m-%d %H:%M}"
 
 
+class Invitation(models.Model):
+    """A link with which somebody makes themselves an account, once. Only the hash of its token is stored."""
+
+    made_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    token_sha256 = models.CharField(max_length=64, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+    used_by = models.OneToOneField(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(token_sha256__regex=_HASH), name="invitation_token_is_a_hash"),
+            models.UniqueConstraint(fields=["token_sha256"], name="invitation_token_once"),
+            models.CheckConstraint(
+                condition=Q(expires_at__gt=F("created_at")), name="invitation_expires_later"
+            ),
+            models.CheckConstraint(
+                condition=Q(used_at__isnull=True, used_by__isnull=True)
+                | Q(used_at__isnull=False, used_at__lt=F("expires_at")),
+                name="invitation_used_in_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"invitation of {self.created_at:%Y-%m-%d %H:%M}"
+
+
 class CalendarAddress(models.Model):
     """The secret address of a user's calendar for other programs. Only the hash of its token is stored."""
 

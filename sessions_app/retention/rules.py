@@ -21,6 +21,7 @@ from sessions_app.models import (
     Event,
     ExecutionState,
     IdempotencyKey,
+    Invitation,
     MailboxEvent,
     Pruning,
     Session,
@@ -260,6 +261,7 @@ _WALKS: tuple[Walk, ...] = (
         ended_at="created_at",
     ),
     # a day after it was made a link or a ticket has long expired
+    AgeWalk(name="invitations", days=lambda: 30, rows=Invitation.objects.all(), ended_at="expires_at"),
     AgeWalk(name="sign-in links", days=lambda: 1, rows=SignInLink.objects.all(), ended_at="expires_at"),
     AgeWalk(name="stream tickets", days=lambda: 1, rows=StreamTicket.objects.all(), ended_at="expires_at"),
     JobSessionsWalk(),

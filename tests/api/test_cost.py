@@ -123,7 +123,7 @@ def test_long_parameters_headers_and_paths_cost_little(ada: Caller, ids: dict[st
     wrong: list[str] = []
     long = {"letters": "x" * 20_000, "digits": "9" * 20_000, "commas": '"a", ' * 4_000}
     for path, method, operation in operations(schema):
-        if path.endswith("/events/") or method == "delete":
+        if path.endswith(("/events/", "/export/")) or method == "delete":
             continue  # a stream would go on, and what is deleted is not there for the next one
         for name, value in long.items():
             named = [(each["in"], each["name"]) for each in operation["parameters"]]

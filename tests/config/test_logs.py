@@ -40,6 +40,8 @@ def test_a_line_of_the_standard_library_carries_what_is_bound(stream: io.StringI
 def test_no_line_has_the_token_of_an_address(stream: io.StringIO, log_format: str) -> None:
     logger = _handler(stream, log_format)
     logger.info('1.2.3.4 - "%s %s HTTP/1.1" %d', "GET", "/enter/very-secret/?x=1", 200)
+    for address in ("/join/very-secret/", "/password/MQ/very-secret/", "/calendar/very-secret.ics"):
+        logger.info('1.2.3.4 - "%s %s HTTP/1.1" %d', "GET", address, 200)
     logger.error("Internal Server Error: %s", "/enter/very-secret", extra={"path": "/enter/very-secret"})
     logger.info("Not Found: %s", "/calendar/very-secret.ics")
     assert "secret" not in stream.getvalue()

@@ -42,7 +42,7 @@ class Operation:
 
     @property
     def is_stream(self) -> bool:
-        return self.path.endswith("/events/")
+        return self.path.endswith(("/events/", "/export/"))
 
     def body(self, schema: Any) -> Any:
         """The example of its request body; None without a body."""

@@ -86,9 +86,10 @@ def test_every_example_is_sent_and_answered_as_the_schema_shows(schema: Any, wor
     for operation in operations(schema):
         if operation.id in COMMITTED:
             continue
-        if operation.is_stream:  # tests/api/test_clients.py reads those
+        if operation.is_stream:  # tests/api/test_clients.py and test_archives.py read those
             [content] = operation.about["responses"]["200"]["content"].values()
-            found = problems(schema, content["schema"], content["example"])
+            has_example = content["schema"].get("format") != "binary"
+            found = problems(schema, content["schema"], content["example"]) if has_example else []
         else:
             with world.as_it_was(operation):
                 found = check(operation, schema, world.call(operation, schema))

@@ -91,6 +91,7 @@ OTHERS = {
     "sessions_app.ExecutionState": "id origin source current_step question_id catalogue closed_by status",
     "sessions_app.Hook": "id channel token_sha256 token_salt",
     "sessions_app.IdempotencyKey": "body_sha256",
+    "sessions_app.Invitation": "token_sha256",
     "sessions_app.MailboxEvent": "reason",
     "sessions_app.Message": "role",
     "sessions_app.Process": "address version kind",

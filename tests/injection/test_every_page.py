@@ -99,6 +99,7 @@ def pages_of_people(world: World) -> Iterator[str]:
         "/upcoming/",
         "/upcoming/?from=2026-11-18",
         "/agents/",
+        "/agents/-/new/",
         f"/agents/{agent}/",
     )
     yield from (f"/agents/{agent}/documents/USER.md/{query}" for query in ("", "?revision=1"))
@@ -112,6 +113,7 @@ def pages_with_hostile_addresses(world: World) -> Iterator[str]:
         given = quote(each, safe="")
         yield f"/?q={given}"
         yield f"/sign-in/?next={given}"
+        yield f"/join/{given}/"
         yield f"{here}/?run={given}"
         yield f"/upcoming/?from={given}"
         yield f"/account/?done={given}%00"

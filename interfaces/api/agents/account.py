@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
+from django.http import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from automations.archives.export import export
 from interfaces.api.shared import SpentOut
 from interfaces.http.auth import MANAGE, READ
-from interfaces.http.base import NO_STORE, ApiView
+from interfaces.http.base import NO_STORE, ApiView, ZipRenderer
+from interfaces.http.download import Download, count_download
 from interfaces.http.fields import Input, Items, Moment, OneOf, Output, Text
 from interfaces.http.query import TIME, Parameter
 from sessions_app.exceptions import BadInput, InsufficientScope, NotFound
@@ -142,6 +147,22 @@ class StreamTickets(ApiView):
         ticket, expires_at = issue_ticket(used)
         body = TicketOut({"ticket": ticket, "expires_at": expires_at}).data
         return Response(body, status=status.HTTP_201_CREATED, headers=NO_STORE)
+
+
+class Export(ApiView):
+    scopes = {"get": READ}
+    renderer_classes = [ZipRenderer, JSONRenderer]
+    http_method_names = ["get"]
+
+    @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
+    def get(self, _request: Request) -> HttpResponseBase:
+        """Get everything of yours as one archive, which is made while it is sent. At most ten in an hour.
+
+        `archive.jsonl` has agents, documents, conversations with their turns, automations, scheduled messages, memory
+        and preferences; `conversations/` has each conversation as Markdown. There are no secrets in it.
+        """
+        count_download(self.user)
+        return Download(export(self.user), "rondo.zip", "application/zip")
 
 
 class UsageRowOut(SpentOut):

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from django.db.models import QuerySet
 
 from agent_core.spending import Budget
-from interfaces.terminal.command import LinesCommand, choose_agent, json_option
+from interfaces.terminal.command import LinesCommand, choose_agent, json_option, user_called
 from sessions_app.agents.edit import update_agent
 from sessions_app.connections.edit import update_connection
 from sessions_app.exceptions import BadInput
@@ -61,7 +61,7 @@ class Command(LinesCommand):
 
 
 def _subject(options: dict[str, Any]) -> Subject:
-    user = _user(options["user"]) if options["user"] else None
+    user = user_called(options["user"]) if options["user"] else None
     if options["connection"]:
         return _connection(user, options["connection"])
     if user is not None:
@@ -80,13 +80,6 @@ def _subject(options: dict[str, Any]) -> Subject:
         turns=Turn.objects.filter(owner_id=agent.owner_id, session__agent=agent),
         change=lambda changes: update_agent(agent.pk, changes),
     )
-
-
-def _user(name: str) -> User:
-    found = User.objects.filter(username=name).first()
-    if found is None:
-        raise CommandError(f"there is no user {name!r}")
-    return found
 
 
 def _connection(user: User | None, name: str) -> Subject:

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from interfaces.terminal.command import LinesCommand, choose_session
+from interfaces.terminal.command import LinesCommand, choose_session, user_called
 from sessions_app.models import ApiToken, TokenScope
 from sessions_app.reads import selectors
 from sessions_app.tokens.issue import LONGEST_LIFE, NewToken, make_token, revoke_tokens
@@ -32,9 +32,7 @@ class Command(LinesCommand):
         revoking.add_argument("id", help="as `list` shows it")
 
     def lines(self, options: dict[str, Any]) -> Iterator[str]:
-        owner = User.objects.filter(username=options["user"]).first()
-        if owner is None:
-            raise CommandError(f"there is no user {options['user']!r}")
+        owner = user_called(options["user"])
         act = {"list": self._list, "make": self._make, "revoke": self._revoke}[options["what"]]
         return act(owner, options)
 

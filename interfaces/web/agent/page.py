@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from interfaces.web.agent import channels, connections, documents, settings, tools
+from interfaces.web.agent.new import NewAgentForm
 from interfaces.web.appointments.forms import in_words
 from interfaces.web.pages import FormResult, View, leave_to, page, person, person_page
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionsError, TooSoon
@@ -54,7 +55,7 @@ def agent_list(request: HttpRequest) -> HttpResponse:
     found = list(selectors.agents(person(request)).order_by("name")[:MOST])
     if len(found) == 1:
         return leave_to(request, reverse("agent", args=[found[0].name]))
-    return page(request, "agent/list.html", found=found)
+    return page(request, "agent/list.html", found=found, form=NewAgentForm())
 
 
 @person_page("GET", "HEAD")

@@ -1,0 +1,1 @@
+"""Everything of a user as one archive, and its import."""
