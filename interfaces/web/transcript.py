@@ -164,9 +164,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
     for row in reversed(rows):
         # the updates of a turn, what it planned, did and used stand at its last answer
         is_last = row.role == Role.ASSISTANT and has_visible(row.content)
-        about, turn = row.metadata, turns.get(row.turn_id)
-        if about.get("closure") and turn and turn.error_code == CapReached.code:
-            about = about | {"closure": "cancelled"}  # a cap stopped it: people call it as what they stop
+        about = _about(row, turns.get(row.turn_id))
         more = [*_chips(about, is_named=row.turn_id in named, is_closed=row.turn_id in closed)]
         more += told.pop(row.turn_id, []) if is_last else []
         entry = _entry(row, results, with_call, more, is_rendered=left > 0)
@@ -184,19 +182,19 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
                 plans=tuple(plans.get(turn.pk, ())),
             )
         left -= len(row.content)
-        if (
-            entry.text
-            or entry.asked
-            or entry.calls
-            or entry.chips
-            or entry.made
-            or entry.plans
-            or entry.files
-        ):
+        if any((entry.text, entry.asked, entry.calls, entry.chips, entry.made, entry.plans, entry.files)):
             entries.append(entry)
     return MessagePage(
         entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else ""
     )
+
+
+def _about(row: Any, turn: Turn | None) -> Mapping[str, Any]:
+    """The metadata of a message. A turn that a cap stopped is called as those that people stop."""
+    about: Mapping[str, Any] = row.metadata
+    if about.get("closure") and turn and turn.error_code == CapReached.code:
+        return {**about, "closure": "cancelled"}
+    return about
 
 
 def _updates(rows: Sequence[Any]) -> dict[int, list[str]]:
