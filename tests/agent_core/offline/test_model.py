@@ -1,5 +1,7 @@
 """Each sentence of the table in agent_core/offline/model.py and docs/tools.md."""
 
+import json
+import re
 import threading
 import time
 from typing import Any
@@ -11,6 +13,7 @@ from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.offline import model as offline
 from agent_core.offline.model import pieces, reply_with_delay
+from agent_core.offline.schedules import UNCLEAR
 from agent_core.strategies import DueTask, Update
 from agent_core.text import fence
 from agent_core.tool_spec import ToolSpec
@@ -26,6 +29,7 @@ CRON = ToolSpec(
 )
 BLUE = (user("My favourite colour is blue."), assistant("Noted."))
 SUFFIX = " (offline model)"
+ASK_HELP = 'Write "help" to see what I understand.'
 
 
 def ask(message: str, *history: Entry, tools: tuple[ToolSpec, ...] = (CRON,), system: str = "") -> ModelReply:
@@ -80,8 +84,9 @@ SENTENCES: tuple[tuple[tuple[Entry, ...], str, str], ...] = (
     ((), "what did the automation say?", "No automation has said anything yet."),
     (AUTOMATION, "what did you say last?", 'I said last: "All is well."'),
     ((), "what did you say last?", "I have said nothing yet."),
-    ((), "hello", 'You said: "hello". There are 0 messages before it.'),
-    (BLUE, "hello", 'You said: "hello". There are 2 messages before it.'),
+    ((), "lovely", f'You said: "lovely". There are 0 messages before it. {ASK_HELP}'),
+    (BLUE, "lovely", f'You said: "lovely". There are 2 messages before it. {ASK_HELP}'),
+    ((), due("Remind me to drink"), "Reminder: drink"),
     (BLUE, due("Tell me my favourite colour"), "Your favourite colour is blue."),
     (BLUE, due("Use their favourite color in a poem"), "Your favourite colour is blue."),
     (BLUE, due("Check the repo."), f"Done: Check the repo. {REMEMBERED}"),
@@ -142,7 +147,7 @@ def test_only_a_heartbeat_is_quiet_unless_tasks_are_due() -> None:
     tasks = (DueTask(id="a", title="Water", description="plants"), DueTask(id="b", title="Mail"))
     busy = built("heartbeat", "Check.", due_tasks=tasks)
     assert said(busy.message, system=busy.system_prompt) == "Done: Water; Mail."
-    chat = built("primary", documents={"AGENTS.md": "Say HEARTBEAT_OK when idle."})
+    chat = built("primary", "lovely", documents={"AGENTS.md": "Say HEARTBEAT_OK when idle."})
     assert said(chat.message, system=chat.system_prompt).startswith("You said")
 
 
@@ -190,46 +195,126 @@ def test_the_page_in_the_docs_has_the_same_table() -> None:
     assert missing == []
 
 
-def wanted(message: str, **more: Any) -> dict[str, Any]:
-    (call,) = ask(message, **more).calls
-    assert call.name == "cron"
-    return call.arguments
-
-
 def schedule(**given: Any) -> dict[str, Any]:
     """An automation that says hi, unless told otherwise."""
     return {"action": "add", "message": "say hi"} | given
 
 
-SCHEDULES: dict[str, dict[str, Any]] = {
-    "every 10 seconds check the repo": schedule(message="check the repo", every_seconds=10),
-    "Every 5 minutes, check the repo.": schedule(message="check the repo", every_seconds=300),
-    "check the repo every hour": schedule(message="check the repo", every_seconds=3600),
-    "please every 2 days water the plants": schedule(message="water the plants", every_seconds=172_800),
-    "every day at 9 say hi": schedule(cron_expr="0 9 * * *"),
-    "every day at 9:30 remind me to drink": schedule(message="drink", cron_expr="30 9 * * *"),
-    "every weekday at 7 pm say hi": schedule(cron_expr="0 19 * * 1-5"),
-    "every monday at 8 say hi": schedule(cron_expr="0 8 * * 1"),
-    "every sunday at 12am say hi": schedule(cron_expr="0 0 * * 0"),
-    "every day at 18:00 in Asia/Shanghai say hi": schedule(cron_expr="0 18 * * *", tz="Asia/Shanghai"),
-    "every day at 9 in the kitchen sing": schedule(message="in the kitchen sing", cron_expr="0 9 * * *"),
-    "at 2027-01-01T09:00 say hi": schedule(at="2027-01-01T09:00"),
-    "at 2027-01-01T09:00:30+01:00: say hi": schedule(at="2027-01-01T09:00:30+01:00"),
-    "say hi at 2027-01-01T09:00Z": schedule(at="2027-01-01T09:00Z"),
-    "every 10 seconds tell me my name": schedule(message="tell me my name", every_seconds=10),
-    "list my automations": {"action": "list"},
+def reminder(at: str, what: str = "call Ann") -> dict[str, Any]:
+    return {"send_at": at, "message_text": f"Reminder: {what}"}
+
+
+def every(cron_expr: str, message: str = "say hi", **more: Any) -> dict[str, Any]:
+    return schedule(cron_expr=cron_expr, message=message, **more)
+
+
+UP = {"message": "remind me to stand up", "name": "stand up"}
+NINE = "You named no time of day, so I took 9:00."
+NOW = "2026-11-25T14:10:00+01:00"  # a Wednesday
+# a sentence -> the arguments of the call, and what is said beside it
+SCHEDULES: dict[str, tuple[dict[str, Any], str]] = {
+    "every 10 seconds check the repo": (schedule(message="check the repo", every_seconds=10), ""),
+    "Every 5 minutes, check the repo.": (schedule(message="check the repo", every_seconds=300), ""),
+    "check the repo every half hour": (schedule(message="check the repo", every_seconds=1800), ""),
+    "please every 2 days water the plants": (schedule(message="water the plants", every_seconds=172_800), ""),
+    "every two weeks say hi": (schedule(every_seconds=1_209_600), ""),
+    "every two weeks on Monday at 9 say hi": (
+        schedule(every_seconds=1_209_600),
+        "I left out: on Monday; at 9.",
+    ),
+    "every hour between 9 and 17, say hi": (schedule(every_seconds=3600), "I left out: between 9 and 17."),
+    "every day at 9 say hi": (every("0 9 * * *"), ""),
+    "every weekday at 7 pm say hi": (every("0 19 * * 1-5"), ""),
+    "every sunday at 12am say hi": (every("0 0 * * 0"), ""),
+    "every day at 18:00 in Asia/Shanghai say hi": (every("0 18 * * *", tz="Asia/Shanghai"), ""),
+    "every day at 9 in the kitchen sing": (every("0 9 * * *", "in the kitchen sing"), ""),
+    "Every weekday at 8:30, remind me to stand up": (every("30 8 * * 1-5", **UP), ""),
+    "remind me every weekday at 8:30 to stand up": (every("30 8 * * 1-5", **UP), ""),
+    "remind me to stand up on weekdays at half past eight": (every("30 8 * * 1-5", **UP), ""),
+    "Can you remind me at 8:30 every weekday to stand up?": (every("30 8 * * 1-5", **UP), ""),
+    "Every weekday at 8:30 except holidays, remind me to stand up": (
+        every("30 8 * * 1-5", **UP),
+        "I left out: except holidays.",
+    ),
+    "remind me to stand up, except on holidays, every weekday at 8:30": (
+        every("30 8 * * 1-5", **UP),
+        "I left out: except on holidays.",
+    ),
+    "every day at 9 and at 17 say hi": (every("0 9 * * *", "say hi"), "I left out: and at 17."),
+    "every Friday say hi": (every("0 9 * * 5"), NINE),
+    "Every Monday and Wednesday at 7:15 say hi": (every("15 7 * * 1,3"), ""),
+    "every evening at 8 say hi": (every("0 20 * * *"), ""),
+    "On the last Friday of every month at 16:00, say hi": (every("0 16 * * L5"), ""),
+    "every last Friday at noon say hi": (every("0 12 * * L5"), ""),
+    "the first Monday of each month at 9, say hi": (every("0 9 * * 1#1"), ""),
+    "on the 1st of every month at 9 say hi": (every("0 9 1 * *"), ""),
+    "at 2027-01-01T09:00 say hi": (schedule(at="2027-01-01T09:00"), ""),
+    "at 2027-01-01T09:00:30+01:00: say hi": (schedule(at="2027-01-01T09:00:30+01:00"), ""),
+    "say hi at 2027-01-01T09:00Z": (schedule(at="2027-01-01T09:00Z"), ""),
+    "In 10 minutes, remind me to call Ann": (reminder("2026-11-25T14:20:00+01:00"), ""),
+    "remind me in ten minutes to call Ann": (reminder("2026-11-25T14:20:00+01:00"), ""),
+    "say hi in an hour": (schedule(at="2026-11-25T15:10:00+01:00"), ""),
+    "Tomorrow at nine, remind me to call Ann": (reminder("2026-11-26T09:00:00"), ""),
+    "remind me to call Ann tomorrow at 9": (reminder("2026-11-26T09:00:00"), ""),
+    "remind me tomorrow to call Ann": (reminder("2026-11-26T09:00:00"), NINE),
+    "tonight at 8 remind me to call Ann": (reminder("2026-11-25T20:00:00"), ""),
+    "remind me at 9 to call Ann": (reminder("2026-11-26T09:00:00"), ""),
+    "on Friday at 16:00 say hi": (schedule(at="2026-11-27T16:00:00"), ""),
+    "next Wednesday at 9am say hi": (schedule(at="2026-12-02T09:00:00"), ""),
+    "on 2026-12-24 at 18:00 in Asia/Tokyo say hi": (schedule(at="2026-12-24T18:00:00+09:00"), ""),
+    "list my automations": ({"action": "list"}, ""),
 }
 
 
-def test_schedules_become_automations() -> None:
-    assert {message: wanted(message) for message in SCHEDULES} == SCHEDULES
+@pytest.mark.parametrize("sentence", SCHEDULES)
+def test_schedules_become_calls_and_what_is_left_out_is_said(sentence: str) -> None:
+    tools = tuple(map(spec, ("cron", "current_time", "schedule_private_message")))
+    entries = (user(sentence),)
+    called = reply_with_delay(ModelCall(system_prompt="", entries=entries, tools=tools))[0].calls[0]
+    if called.name == "current_time":
+        entries = (*entries, *made(called, json.dumps({"time": NOW})))
+        called = reply_with_delay(ModelCall(system_prompt="", entries=entries, tools=tools))[0].calls[0]
+    arguments, note = SCHEDULES[sentence]
+    assert called.name == ("cron" if "action" in arguments else "schedule_private_message")
+    assert called.arguments == arguments
+    answer = {"send_at": NOW, "message_text": "x"} if called.name != "cron" else {}
+    entries = (*entries, *made(called, json.dumps(answer)))
+    text = reply_with_delay(ModelCall(system_prompt="", entries=entries, tools=tools))[0].text
+    assert text.removesuffix(SUFFIX).partition("\n")[2] == note
 
 
 def test_what_it_cannot_do_it_says() -> None:
-    assert said("in 10 minutes call mum").startswith("Offline I have no clock.")
     assert said("every 10 seconds") == "Say what is to be done, too."
     assert said("every 10 seconds check the repo", tools=()) == "I have no tool cron here."
+    assert said("in 10 minutes call Ann") == "I have no tool current_time here."
     assert said('use tool rm with {"path": "/"}') == "I have no tool rm here."
+    helps = said("help")
+    assert {said("What can you do?"), said("hello").partition(" ")[2]} == {helps}
+    examples = re.findall("`(.+)`", helps)
+    assert len(examples) > 5
+    tools = tuple(map(spec, ("cron", "current_time")))
+    assert [each for each in examples if "You said" in ask(each, tools=tools).text] == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Every other Friday at 9, say hi",
+        "every day at 25 say hi",
+        "on 24 December at 9 remind me to call Ann",
+        "twice a day say hi",
+        "remind me to call Ann",
+        "next week remind me to call Ann",
+        "every 3 hours except at night check the server",
+    ],
+)
+def test_where_a_time_is_not_clear_nothing_is_planned(sentence: str) -> None:
+    assert said(sentence, tools=(CRON, spec("current_time"))) == UNCLEAR
+
+
+@pytest.mark.parametrize("sentence", ["What happens every day at 9?", "look at 5 files", "My tea is at 5"])
+def test_a_sentence_that_only_names_a_time_plans_nothing(sentence: str) -> None:
+    assert not ask(sentence, tools=(CRON, spec("current_time"))).calls
 
 
 def test_any_tool_can_be_used_and_its_output_is_reported() -> None:
