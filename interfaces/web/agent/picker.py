@@ -12,6 +12,8 @@ from django.urls import reverse
 from agent_core.connections import PROVIDERS, Connection
 from agent_core.prices import price_of_call
 from interfaces.web.agent.connections import try_model
+from interfaces.web.agent.settings import OFFLINE
+from interfaces.web.agent.settings import model as about_model
 from interfaces.web.pages import FormResult, given_revision, person
 from sessions_app.agents.edit import update_agent
 from sessions_app.connections import edit, usable
@@ -22,12 +24,11 @@ from sessions_app.models import Agent
 from sessions_app.postgres.rows import release_connection
 
 HERE = {  # servers of this machine: the provider and the address that they have by default
-    "ollama-here": ("Ollama on this machine", "ollama", "http://127.0.0.1:11434/v1"),
-    "lm-studio-here": ("LM Studio on this machine", "openai-chat", "http://127.0.0.1:1234/v1"),
+    "ollama": ("Ollama on this machine", "ollama", "http://127.0.0.1:11434/v1"),
+    "lm-studio": ("LM Studio on this machine", "openai-chat", "http://127.0.0.1:1234/v1"),
 }
 LISTS = Rate(limit=20, seconds=60)  # for each person
 MOST_LISTED = 500  # models of one list
-OFFLINE = "offline"
 
 
 def add_provider(request: HttpRequest, agent: Agent) -> HttpResponse:
@@ -58,7 +59,12 @@ def choose_model(request: HttpRequest, agent: Agent) -> dict[str, Any] | None:
     return {"tested": try_model(person(request), connection, name), "choice": model, "source": connection}
 
 
-def shown(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
+def model(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
+    """The section about the model: what can be chosen, and its settings."""
+    return about_model(request, agent, outcome) | {"picker": _choices(request, agent, outcome)}
+
+
+def _choices(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, Any]:
     """The connections, and the models of one of them. Only when one is chosen its provider is asked for its list."""
     user = person(request)
     rows = {row.name: row for row in reversed(usable.connections(user))}  # a person's own before the server's
@@ -66,16 +72,18 @@ def shown(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, 
     connection = usable.usable(source) if source else None
     names, problem = _listed(user, connection) if connection else ([], "")
     listed = [(f"{source.name}:{name}", name) for name in names] if source else []
-    choice = outcome.found.get("choice") or agent.effective_model
+    now = agent.effective_model
+    choice = outcome.found.get("choice") or (now if now in dict(listed) or not listed else listed[0][0])
     others = [
         each for each in (OFFLINE, settings.RONDO_MODEL, *settings.RONDO_MODELS) if not each.endswith("*")
     ]
-    others += [choice] if choice not in dict(listed) else []
+    others += [each for each in (now, choice) if each not in dict(listed)]
     return {
         "sources": sorted(rows),
         "source": source.name if source else "",
         "listed": [(model, name, _price(model, connection)) for model, name in listed],
         "problem": problem,
+        "is_here": source is not None and source.base_url in [address for _, _, address in HERE.values()],
         "others": [(model, _price(model, None)) for model in dict.fromkeys(others)],
         "choice": choice,
         "tested": outcome.found.get("tested"),

@@ -19,7 +19,6 @@ from automations.models.job import heartbeat_key
 from automations.runs.describe import describe_run
 from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
-from interfaces.web.agent import picker
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.agents.documents import LONGEST_PREFERENCES, preference, put_preference
 from sessions_app.agents.edit import update_agent
@@ -91,7 +90,6 @@ def model(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, 
         "efforts": EFFORTS,
         "has_settings": any(shown[name] != "" for name in SETTINGS),
         "models": _known_models(request),
-        "picker": picker.shown(request, agent, outcome),
         "warnings": model_warnings(agent).uncallable,
         "zones": sorted(known_zones()),
         "own_zone": zone_of(person(request).pk),

@@ -84,7 +84,9 @@ def test_calls_are_shown_and_a_dangerous_one_asks(ada: Person, model_server: Any
         terminal.shows("As you like.")
         assert calls(fleet.folder, "tape") == 0
         terminal.shows("you> ", 3)
-        terminal.press(CTRL_D)
+        terminal.type("/help")
+        terminal.shows("/quit")
+        terminal.type("/quit")
         assert terminal.ends() == 0
     for words in ("May I?", "It is gone.", "And now?", "As you like."):
         assert terminal.text.count(words) == 1, terminal.text
