@@ -12,7 +12,7 @@ from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.plugins import calls
 from tests.sessions_app.turns.test_consent import erase
-from tests.terminal import CTRL_C, CTRL_D, Terminal
+from tests.terminal import CTRL_C, Terminal
 from tests.up import run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
