@@ -20,7 +20,7 @@ from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, Entry, Role
 from tests.agent_core.fakes import Ports, assistant, built, drive, made, request, spec, user
-from tests.docs.pages import section
+from tests.docs.pages import blocks, page, section
 
 CRON = ToolSpec(
     name="cron",
@@ -188,11 +188,18 @@ def test_thinking_takes_time_and_can_be_cancelled() -> None:
 
 
 def test_the_page_in_the_docs_has_the_same_table() -> None:
-    page = section("tools.md", "Offline model")
+    shown = section("tools.md", "Offline model")
     table = [line for line in str(offline.__doc__).splitlines() if line.startswith("| ")]
     assert len(table) > 10
-    missing = [line for line in table if line.replace("``", "`") not in page]
+    missing = [line for line in table if line.replace("``", "`") not in shown]
     assert missing == []
+
+
+def test_each_sentence_of_the_patterns_is_planned() -> None:
+    tools = tuple(map(spec, ("cron", "current_time")))
+    sentences = blocks(page("patterns.md"), "text")
+    assert len(sentences) == 5
+    assert [each for each in sentences if not ask(each.strip(), tools=tools).calls] == []
 
 
 def schedule(**given: Any) -> dict[str, Any]:
