@@ -398,6 +398,9 @@ def test_an_agents_page_names_the_field_by_its_label(client: Client) -> None:
         problem = problem_of(post(client, part, 400, **given))
         assert problem.startswith(LABELS[name]), problem
         assert name not in problem
+    wrong = problem_of(post(client, "model/choice", 400, choice="gpt-5"))
+    assert "“openai-chat:gpt-5”" in wrong
+    assert "`" not in wrong
 
 
 def test_an_unknown_connection_is_refused_without_a_list_of_all_providers(client: Client) -> None:
