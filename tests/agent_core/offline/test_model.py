@@ -207,87 +207,86 @@ def schedule(**given: Any) -> dict[str, Any]:
     return {"action": "add", "message": "say hi"} | given
 
 
-def reminder(at: str, what: str = "call Ann") -> dict[str, Any]:
-    return {"send_at": at, "message_text": f"Reminder: {what}"}
+def reminder(at: str) -> dict[str, Any]:
+    return {"send_at": at, "message_text": "Reminder: call Ann"}
 
 
-def every(cron_expr: str, message: str = "say hi", **more: Any) -> dict[str, Any]:
-    return schedule(cron_expr=cron_expr, message=message, **more)
-
-
-UP = {"message": "remind me to stand up", "name": "stand up"}
-NINE = "You named no time of day, so I took 9:00."
+UP = schedule(cron_expr="30 8 * * 1-5", message="remind me to stand up", name="stand up")
 NOW = "2026-11-25T14:10:00+01:00"  # a Wednesday
-# a sentence -> the arguments of the call, and what is said beside it
-SCHEDULES: dict[str, tuple[dict[str, Any], str]] = {
-    "every 10 seconds check the repo": (schedule(message="check the repo", every_seconds=10), ""),
-    "Every 5 minutes, check the repo.": (schedule(message="check the repo", every_seconds=300), ""),
-    "check the repo every half hour": (schedule(message="check the repo", every_seconds=1800), ""),
-    "please every 2 days water the plants": (schedule(message="water the plants", every_seconds=172_800), ""),
-    "every two weeks say hi": (schedule(every_seconds=1_209_600), ""),
-    "every two weeks on Monday at 9 say hi": (
-        schedule(every_seconds=1_209_600),
-        "I left out: on Monday; at 9.",
+# the arguments of the call; for "check the repo" only when: seconds, a cron expression or an instant
+SCHEDULES: dict[str, Any] = {
+    "every 10 seconds check the repo": 10,
+    "Every 5 minutes, check the repo.": 300,
+    "check the repo every half hour": 1800,
+    "please every 2 days check the repo": 172_800,
+    "every two weeks check the repo": 1_209_600,
+    "every two weeks on Monday at 9 check the repo": 1_209_600,
+    "every hour between 9 and 17, check the repo": 3600,
+    "every day at 9 check the repo": "0 9 * * *",
+    "every weekday at 7 pm check the repo": "0 19 * * 1-5",
+    "every sunday at 12am check the repo": "0 0 * * 0",
+    "every day at 9 and at 17 check the repo": "0 9 * * *",
+    "every Friday check the repo": "0 9 * * 5",
+    "Every Monday and Wednesday at 7:15 check the repo": "15 7 * * 1,3",
+    "every evening at 8 check the repo": "0 20 * * *",
+    "On the last Friday of every month at 16:00, check the repo": "0 16 * * L5",
+    "every last Friday at noon check the repo": "0 12 * * L5",
+    "the first Monday of each month at 9, check the repo": "0 9 * * 1#1",
+    "on the 1st of every month at 9 check the repo": "0 9 1 * *",
+    "at 2027-01-01T09:00:30+01:00: check the repo": "2027-01-01T09:00:30+01:00",
+    "check the repo at 2027-01-01T09:00Z": "2027-01-01T09:00Z",
+    "check the repo in an hour": "2026-11-25T15:10:00+01:00",
+    "on Friday at 16:00 check the repo": "2026-11-27T16:00:00",
+    "next Wednesday at 9am check the repo": "2026-12-02T09:00:00",
+    "on 2026-12-24 at 18:00 in Asia/Tokyo check the repo": "2026-12-24T18:00:00+09:00",
+    "every day at 18:00 in Asia/Shanghai sing": schedule(
+        cron_expr="0 18 * * *", tz="Asia/Shanghai", message="sing"
     ),
-    "every hour between 9 and 17, say hi": (schedule(every_seconds=3600), "I left out: between 9 and 17."),
-    "every day at 9 say hi": (every("0 9 * * *"), ""),
-    "every weekday at 7 pm say hi": (every("0 19 * * 1-5"), ""),
-    "every sunday at 12am say hi": (every("0 0 * * 0"), ""),
-    "every day at 18:00 in Asia/Shanghai say hi": (every("0 18 * * *", tz="Asia/Shanghai"), ""),
-    "every day at 9 in the kitchen sing": (every("0 9 * * *", "in the kitchen sing"), ""),
-    "Every weekday at 8:30, remind me to stand up": (every("30 8 * * 1-5", **UP), ""),
-    "remind me every weekday at 8:30 to stand up": (every("30 8 * * 1-5", **UP), ""),
-    "remind me to stand up on weekdays at half past eight": (every("30 8 * * 1-5", **UP), ""),
-    "Can you remind me at 8:30 every weekday to stand up?": (every("30 8 * * 1-5", **UP), ""),
-    "Every weekday at 8:30 except holidays, remind me to stand up": (
-        every("30 8 * * 1-5", **UP),
-        "I left out: except holidays.",
-    ),
-    "remind me to stand up, except on holidays, every weekday at 8:30": (
-        every("30 8 * * 1-5", **UP),
-        "I left out: except on holidays.",
-    ),
-    "every day at 9 and at 17 say hi": (every("0 9 * * *", "say hi"), "I left out: and at 17."),
-    "every Friday say hi": (every("0 9 * * 5"), NINE),
-    "Every Monday and Wednesday at 7:15 say hi": (every("15 7 * * 1,3"), ""),
-    "every evening at 8 say hi": (every("0 20 * * *"), ""),
-    "On the last Friday of every month at 16:00, say hi": (every("0 16 * * L5"), ""),
-    "every last Friday at noon say hi": (every("0 12 * * L5"), ""),
-    "the first Monday of each month at 9, say hi": (every("0 9 * * 1#1"), ""),
-    "on the 1st of every month at 9 say hi": (every("0 9 1 * *"), ""),
-    "at 2027-01-01T09:00 say hi": (schedule(at="2027-01-01T09:00"), ""),
-    "at 2027-01-01T09:00:30+01:00: say hi": (schedule(at="2027-01-01T09:00:30+01:00"), ""),
-    "say hi at 2027-01-01T09:00Z": (schedule(at="2027-01-01T09:00Z"), ""),
-    "In 10 minutes, remind me to call Ann": (reminder("2026-11-25T14:20:00+01:00"), ""),
-    "remind me in ten minutes to call Ann": (reminder("2026-11-25T14:20:00+01:00"), ""),
-    "say hi in an hour": (schedule(at="2026-11-25T15:10:00+01:00"), ""),
-    "Tomorrow at nine, remind me to call Ann": (reminder("2026-11-26T09:00:00"), ""),
-    "remind me to call Ann tomorrow at 9": (reminder("2026-11-26T09:00:00"), ""),
-    "remind me tomorrow to call Ann": (reminder("2026-11-26T09:00:00"), NINE),
-    "tonight at 8 remind me to call Ann": (reminder("2026-11-25T20:00:00"), ""),
-    "remind me at 9 to call Ann": (reminder("2026-11-26T09:00:00"), ""),
-    "on Friday at 16:00 say hi": (schedule(at="2026-11-27T16:00:00"), ""),
-    "next Wednesday at 9am say hi": (schedule(at="2026-12-02T09:00:00"), ""),
-    "on 2026-12-24 at 18:00 in Asia/Tokyo say hi": (schedule(at="2026-12-24T18:00:00+09:00"), ""),
-    "list my automations": ({"action": "list"}, ""),
+    "every day at 9 in the kitchen sing": schedule(cron_expr="0 9 * * *", message="in the kitchen sing"),
+    "Every weekday at 8:30, remind me to stand up": UP,
+    "remind me every weekday at 8:30 to stand up": UP,
+    "remind me to stand up on weekdays at half past eight": UP,
+    "Can you remind me at 8:30 every weekday to stand up?": UP,
+    "Every weekday at 8:30 except holidays, remind me to stand up": UP,
+    "remind me to stand up, except on holidays, every weekday at 8:30": UP,
+    "In 10 minutes, remind me to call Ann": reminder("2026-11-25T14:20:00+01:00"),
+    "remind me in ten minutes to call Ann": reminder("2026-11-25T14:20:00+01:00"),
+    "Tomorrow at nine, remind me to call Ann": reminder("2026-11-26T09:00:00"),
+    "remind me to call Ann tomorrow at 9": reminder("2026-11-26T09:00:00"),
+    "remind me tomorrow to call Ann": reminder("2026-11-26T09:00:00"),
+    "tonight at 8 remind me to call Ann": reminder("2026-11-25T20:00:00"),
+    "remind me at 9 to call Ann": reminder("2026-11-26T09:00:00"),
+    "list my automations": {"action": "list"},
+}
+NOTES = {  # what is said beside it
+    "every two weeks on Monday at 9 check the repo": "I left out: on Monday; at 9.",
+    "every hour between 9 and 17, check the repo": "I left out: between 9 and 17.",
+    "Every weekday at 8:30 except holidays, remind me to stand up": "I left out: except holidays.",
+    "remind me to stand up, except on holidays, every weekday at 8:30": "I left out: except on holidays.",
+    "every day at 9 and at 17 check the repo": "I left out: and at 17.",
+    "every Friday check the repo": "You named no time of day, so I took 9:00.",
+    "remind me tomorrow to call Ann": "You named no time of day, so I took 9:00.",
 }
 
 
 @pytest.mark.parametrize("sentence", SCHEDULES)
 def test_schedules_become_calls_and_what_is_left_out_is_said(sentence: str) -> None:
     tools = tuple(map(spec, ("cron", "current_time", "schedule_private_message")))
-    entries = (user(sentence),)
-    called = reply_with_delay(ModelCall(system_prompt="", entries=entries, tools=tools))[0].calls[0]
-    if called.name == "current_time":
-        entries = (*entries, *made(called, json.dumps({"time": NOW})))
-        called = reply_with_delay(ModelCall(system_prompt="", entries=entries, tools=tools))[0].calls[0]
-    arguments, note = SCHEDULES[sentence]
-    assert called.name == ("cron" if "action" in arguments else "schedule_private_message")
-    assert called.arguments == arguments
-    answer = {"send_at": NOW, "message_text": "x"} if called.name != "cron" else {}
-    entries = (*entries, *made(called, json.dumps(answer)))
-    text = reply_with_delay(ModelCall(system_prompt="", entries=entries, tools=tools))[0].text
-    assert text.removesuffix(SUFFIX).partition("\n")[2] == note
+    said: list[Entry] = []
+
+    def reply() -> ModelReply:
+        return reply_with_delay(ModelCall(system_prompt="", entries=(user(sentence), *said), tools=tools))[0]
+
+    if (called := reply().calls[0]).name == "current_time":
+        said += made(called, json.dumps({"time": NOW}))
+    [called] = reply().calls
+    wanted = SCHEDULES[sentence]
+    if not isinstance(wanted, dict):
+        kind = "every_seconds" if isinstance(wanted, int) else "at" if "T" in wanted else "cron_expr"
+        wanted = schedule(message="check the repo", **{kind: wanted})
+    assert (called.name == "cron", called.arguments) == ("action" in wanted, wanted)
+    said += made(called, json.dumps({"send_at": NOW, "message_text": "x"}))
+    assert reply().text.removesuffix(SUFFIX).partition("\n")[2] == NOTES.get(sentence, "")
 
 
 def test_what_it_cannot_do_it_says() -> None:
