@@ -225,6 +225,7 @@ def test_other_refusals_are_sentences(person: Person) -> None:
     assert refused("add", "", "--every", "60")
     new_person("bob")
     assert "several agents; name one with --agent" in refused("list")
+    assert automations("--agent", "bob/demo", "list")
 
 
 def routine(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

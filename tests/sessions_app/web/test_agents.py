@@ -138,7 +138,7 @@ def test_a_model_is_chosen_from_the_list_of_a_connection_with_its_price_and_test
         post(client, "model/choice", 303, choice="mine:test")
         assert (before.model, Agent.objects.get().model) == (person.agent.model, "mine:test")
     refused = post(client, "model/choice", 400, choice="no such").content.decode()
-    assert 'value="UTC"' in refused, "the other settings are shown as stored"
+    assert 'name="timezone" value="UTC"' in refused, "the other settings are shown as stored"
     post(client, "model/choice", 412, choice="offline", revision="0")
     assert Agent.objects.get().model == "mine:test"
     gone = client.get("/agents/demo/?source=mine").content.decode()
