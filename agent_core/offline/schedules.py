@@ -21,6 +21,7 @@ _COUNTS = "one two three four five six seven eight nine ten eleven twelve".split
 _NUMBERS = {word: n for n, word in enumerate(_COUNTS, 1)}
 _NUMBERS |= {"a": 1, "an": 1, "other": 2, "fifteen": 15, "twenty": 20, "thirty": 30}
 _N = rf"\d{{1,9}}|{'|'.join(_NUMBERS)}"
+_NUMBERS["second"] = 2  # in "every second day" alone
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _UNIT = rf"(?P<unit>{'|'.join(_SECONDS)})s?"
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
@@ -39,7 +40,7 @@ _REPEATED = (
     rf"(?:on )?the (?P<date>\d\d?)(?:st|nd|rd|th) {_MONTH}",
     rf"{_EVERY} (?P<place>last) (?P<of_month>{_DAY})",
     rf"{_EVERY} (?P<on>{_ON}(?:{_AND}{_ON})*){_PART}|(?:on )?(?P<many>{_MANY}(?:{_AND}{_MANY})*)|(?P<daily>daily)",
-    rf"{_EVERY} (?:(?P<count>{_N}) )?{_UNIT}",
+    rf"{_EVERY} (?:(?P<count>{_N}|second(?= (?:minute|hour|day|week))) )?(?!second \w+day){_UNIT}",
 )
 _ONCE = (
     rf"(?:in|after) (?P<soon>{_N}) {_UNIT}",
@@ -121,7 +122,7 @@ def plan(text: str, now: datetime | None, offered: Collection[str]) -> tuple[Too
         return None, UNCLEAR if found.left else "Say what is to be done, too."
     try:
         return _planned(found, " ".join(task.split()), now, offered)
-    except (ValueError, OverflowError, KeyError):  # no such time, date or zone
+    except (ValueError, OverflowError, KeyError, OSError):  # no such time, date or zone
         return None, UNCLEAR
 
 
@@ -235,9 +236,11 @@ def _cron_days(form: Mapping[str, str | None]) -> str:
         return (
             f"* * L{_CRON[day]}" if place.lower() == "last" else f"* * {_CRON[day]}{_PLACES[place.lower()]}"
         )
-    named = re.findall(r"[a-z]+day|weekend", (form.get("on") or form.get("many") or "").lower())
-    days = [_CRON[each] for each in named if each in _CRON]
-    return f"* * {','.join(days) or '*'}"
+    named = re.findall(r"\b(?!and\b)[a-z]+", (form.get("on") or form.get("many") or "day").lower())
+    if len(named) > 1 and not set(named) <= _CRON.keys() | {f"{day}s" for day in _CRON}:
+        raise ValueError  # such as morning and evening
+    days = [_CRON.get(each.rstrip("s"), "*") for each in named]
+    return f"* * {','.join(days)}"
 
 
 def _once(form: Mapping[str, Any], hour: int, minute: int, zone: str | None, now: datetime) -> str:

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.offline import model as offline
 from agent_core.offline.model import pieces, reply_with_delay
 from agent_core.offline.schedules import UNCLEAR
+from agent_core.offline.sentences import answer
 from agent_core.strategies import DueTask, Update
 from agent_core.text import fence
 from agent_core.tool_spec import ToolSpec
@@ -218,7 +220,7 @@ SCHEDULES: dict[str, Any] = {
     "every 10 seconds check the repo": 10,
     "Every 5 minutes, check the repo.": 300,
     "check the repo every half hour": 1800,
-    "please every 2 days check the repo": 172_800,
+    "please every second day check the repo": 172_800,
     "every two weeks check the repo": 1_209_600,
     "every two weeks on Monday at 9 check the repo": 1_209_600,
     "every hour between 9 and 17, check the repo": 3600,
@@ -227,7 +229,7 @@ SCHEDULES: dict[str, Any] = {
     "every sunday at 12am check the repo": "0 0 * * 0",
     "every day at 9 and at 17 check the repo": "0 9 * * *",
     "every Friday check the repo": "0 9 * * 5",
-    "Every Monday and Wednesday at 7:15 check the repo": "15 7 * * 1,3",
+    "Every Monday, Wednesday and Friday at 7:15 check the repo": "15 7 * * 1,3,5",
     "every evening at 8 check the repo": "0 20 * * *",
     "On the last Friday of every month at 16:00, check the repo": "0 16 * * L5",
     "every last Friday at noon check the repo": "0 12 * * L5",
@@ -306,6 +308,9 @@ def test_what_it_cannot_do_it_says() -> None:
     "sentence",
     [
         "Every other Friday at 9, say hi",
+        "Every second Friday at 9, say hi",
+        "every morning and evening say hi",
+        "tomorrow at 9 in America/Argentina say hi",
         "every day at 25 say hi",
         "on 24 December at 9 remind me to call Ann",
         "twice a day say hi",
@@ -315,7 +320,8 @@ def test_what_it_cannot_do_it_says() -> None:
     ],
 )
 def test_where_a_time_is_not_clear_nothing_is_planned(sentence: str) -> None:
-    assert said(sentence, tools=(CRON, spec("current_time"))) == UNCLEAR
+    call = ModelCall(system_prompt="", entries=(user(sentence),), tools=(CRON,))
+    assert answer(call, 0, datetime.fromisoformat(NOW)).text == UNCLEAR
 
 
 @pytest.mark.parametrize("sentence", ["What happens every day at 9?", "look at 5 files", "My tea is at 5"])
