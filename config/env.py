@@ -287,6 +287,7 @@ class Env:
     rondo_plugins: tuple[str, ...] = variable(module_names, "")
     rondo_mcp_hosts: tuple[str, ...] = variable(names, "")
     rondo_connection_hosts: tuple[str, ...] = variable(names, "")
+    rondo_this_machine: bool = variable(boolean, "0")
     rondo_webhook_hosts: tuple[str, ...] = variable(names, "")
     rondo_doors: tuple[str, ...] = variable(protocols.read_protocols, ",".join(protocols.PROTOCOLS))
     rondo_cors_origins: tuple[str, ...] = variable(origins, "")

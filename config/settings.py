@@ -31,6 +31,7 @@ RONDO_SENTRY_DSN = ENV.rondo_sentry_dsn
 RONDO_BEAT_PING_URL = ENV.rondo_beat_ping_url
 RONDO_MCP_HOSTS = ENV.rondo_mcp_hosts
 RONDO_CONNECTION_HOSTS = ENV.rondo_connection_hosts
+RONDO_THIS_MACHINE = ENV.rondo_this_machine
 RONDO_WEBHOOK_HOSTS = ENV.rondo_webhook_hosts
 RONDO_DOORS = ENV.rondo_doors
 RONDO_CORS_ORIGINS = ENV.rondo_cors_origins

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.memory.task_state import without_source
+from agent_core.offline.schedules import CLOCK
 from agent_core.offline.sentences import SUFFIX, answer, facts_of, held_facts
 from agent_core.text import fence
 from agent_core.text.json_values import json_objects
@@ -161,7 +162,7 @@ def _step(part: str, tools: tuple[ToolSpec, ...]) -> JSON:
     if thinks := _THINK.match(text):
         return {"type": "reason", "title": text, "instruction": thinks["what"]}
     said = answer(ModelCall(system_prompt="", entries=(Entry(role=Role.USER, content=text),), tools=tools), 0)
-    if said.call is not None:
+    if said.call is not None and said.call is not CLOCK:
         return {"type": "tool", "title": text[:200], "tool": said.call.name, "arguments": said.call.arguments}
     return {"type": "respond", "title": "answer", "instruction": text}
 

@@ -9,10 +9,12 @@ It understands these sentences (in any case; X, Y, N stand for words and numbers
 | what do you remember? | says all it knows |
 | what did the automation say? | quotes the last automation's answer |
 | what did you say last? | quotes its own last message |
-| every 10 seconds … · every 5 minutes … · every hour … | adds it with the tool ``cron``, then reports |
-| every day at 9 … · every weekday at 9:30 … · every monday at 20 in Asia/Tokyo … | the same |
-| at 2027-01-01T09:00 … | the same; without an offset the time is in the agent's zone |
-| in 10 minutes … | says that it has no clock and needs an absolute time |
+| every 10 seconds … · every 5 minutes … · every two weeks … | adds it with the tool ``cron``, then reports |
+| every day at 9 … · every weekday at 8:30 … · every Monday and Friday at 8 pm in Asia/Tokyo … | the same |
+| on the last Friday of every month … · on the 1st of every month … | the same |
+| in 10 minutes … · tomorrow at nine … · on Friday at 16:00 … · at 2027-01-01T09:00 … | the same, once |
+| one of these times with "remind me to …", once | asks ``schedule_private_message``, where that is offered |
+| help · hello · what can you do? | says which sentences it understands |
 | list my automations | calls ``cron``, then reports |
 | use tool NAME with {json} · use tool NAME | calls that tool, then reports |
 | think for N seconds (up to 600) | waits that long before it answers |
@@ -20,7 +22,8 @@ It understands these sentences (in any case; X, Y, N stand for words and numbers
 | fail | fails as a model that refuses |
 | anything else | repeats it shortly and counts the messages before it |
 
-A schedule may also be at the end ("check the repo every 5 minutes"). If a message begins with
+The time may stand anywhere ("remind me every weekday at 8:30 to stand up"). It says what it leaves out of a repeated
+time ("I left out: except holidays.") and plans nothing where a single one is not clear. If a message begins with
 "## Background Updates", each update is quoted in the answer. The task of a due automation (a block
 named "task") may be one of the sentences above except a schedule; other tasks are answered with
 "Done: …" and the known facts. A heartbeat answers HEARTBEAT_OK unless tasks are due. Asked whether
@@ -33,13 +36,16 @@ calls tools that are offered. Each reply that is not empty ends with " (offline 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.offline.duties import answer_duty, is_planner_call, planner_reply
+from agent_core.offline.schedules import CLOCK, MESSAGE
 from agent_core.offline.sentences import SUFFIX, OfflineReply, answer
 from agent_core.types import Role, ToolOutcome, ToolResult, Usage
 
@@ -75,18 +81,21 @@ def reply_with_delay(call: ModelCall) -> tuple[ModelReply, float]:
 def _reply(call: ModelCall) -> tuple[ModelReply, float]:
     """The reply to a turn, which begins after the last answer.
 
-    Each of its messages asks for at most one tool call. The calls are made one by one in the order of the messages,
-    then one reply answers all messages. What the server shows (``stays``) is none.
+    Each of its messages asks for at most one tool call, and all together once for the time. The calls are made one by
+    one in the order of the messages, then one reply answers all messages. What the server shows (``stays``) is none.
     """
     entries = call.entries
     ends = [n for n, entry in enumerate(entries, 1) if entry.role is Role.ASSISTANT and not entry.calls]
     begin = ends[-1] if ends else 0
-    answers = []
-    for number, entry in enumerate(entries[begin:], begin):
-        if entry.role is Role.USER and not entry.stays:
-            duty = answer_duty(call.system_prompt, entry.content)
-            answers.append(answer(call, number) if duty is None else OfflineReply(text=duty))
     results = [entry.results for entry in entries[begin:] if entry.role is Role.TOOL]
+    answers = _answers(call, begin, None)
+    if any(said.call is CLOCK for said in answers):
+        if not results:
+            return ModelReply(text="", calls=(replace(CLOCK, id=f"offline-{len(entries)}-0"),)), 0.0
+        [clock] = results.pop(0)
+        if clock.outcome is not ToolOutcome.OK:
+            return ModelReply(text=f"{_report(clock)}{SUFFIX}"), 0.0
+        answers = _answers(call, begin, datetime.fromisoformat(json.loads(clock.output)["time"]))
     wanted = [(said.call, said.delay) for said in answers if said.call is not None]
     if len(results) < len(wanted):
         named, delay = wanted[len(results)]
@@ -94,13 +103,25 @@ def _reply(call: ModelCall) -> tuple[ModelReply, float]:
         return ModelReply(text="", calls=(made,)), delay
     parts = []
     for said in answers:
-        parts += [said.text, *(map(_report, results.pop(0)) if said.call is not None else ())]
+        parts += [said.text, *(map(_report, results.pop(0)) if said.call is not None else ()), said.note]
     text = "\n".join(filter(None, parts))
     longest = 0.0 if wanted else max((said.delay for said in answers), default=0.0)
     return ModelReply(text=f"{text}{SUFFIX}" if text else ""), longest
 
 
+def _answers(call: ModelCall, begin: int, now: datetime | None) -> list[OfflineReply]:
+    answers = []
+    for number, entry in enumerate(call.entries[begin:], begin):
+        if entry.role is Role.USER and not entry.stays:
+            duty = answer_duty(call.system_prompt, entry.content)
+            answers.append(answer(call, number, now) if duty is None else OfflineReply(text=duty))
+    return answers
+
+
 def _report(result: ToolResult) -> str:
+    if result.outcome is ToolOutcome.OK and result.name == MESSAGE:
+        sent = json.loads(result.output)
+        return f"Scheduled “{sent['message_text']}” for {datetime.fromisoformat(sent['send_at']):%A, %Y-%m-%d %H:%M}."
     if result.outcome is ToolOutcome.OK:
         return result.output
     return f"The tool {result.name} did not work ({result.outcome}): {result.output}"

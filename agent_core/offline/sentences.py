@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelCall, read_call
 from agent_core.memory.task_state import without_source
+from agent_core.offline import schedules
 from agent_core.text import fence
-from agent_core.types import JSON, Entry, Role, ToolCall
+from agent_core.types import Entry, Role, ToolCall
 
 SUFFIX: Final = " (offline model)"
-NO_CLOCK: Final = (
-    "Offline I have no clock. Give me an absolute time, such as: at 2027-01-01T09:00 water the plants."
-)
 Facts = dict[str, str]  # by key, worded for the answer: "your X is Y"
+
+HELP: Final = """\
+I am the built-in model, which follows fixed rules. I understand sentences such as these:
+
+- `My favourite colour is blue`
+- `What is my favourite colour?`
+- `In 10 minutes, remind me to call Ann`
+- `Tomorrow at nine, remind me to water the plants`
+- `Every weekday at 8:30, remind me to stand up`
+- `On the last Friday of every month at 16:00, ask me for the report`
+- `List my automations`
+
+For anything else, give the agent a real model."""
+_ASKS_FOR_HELP = re.compile(
+    r"(?i)^(?:/?help|what (?:can|do) you (?:do|understand)(?: for me| here)?|what can i (?:do|say|ask)(?: here)?"
+    r"|how does this work|how do you work)\W*$|^\?+$"
+)
+_GREETS = re.compile(r"(?i)^(?:hi|hello|hey|good (?:morning|afternoon|evening|day))(?: there)?\W*$")
 
 _TRIGGER = "Scheduled automation triggered: "
 _UPDATES = re.compile(
@@ -49,26 +66,14 @@ _ASKS_MINE = re.compile(
     r"\bmy (?P<key>(?:[\w'-]+ ){0,4}?[\w'-]+)(?= is\b| are\b|[?.!,]|$)"
 )
 
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
-_DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-_FORMS = (
-    (
-        rf"every (?P<on>day|weekday|{'|'.join(_DAYS)}) at (?P<hour>\d{{1,2}})(?::(?P<minute>\d\d))?"
-        r"(?: ?(?P<half>am|pm))?(?: in (?P<zone>UTC|GMT|[A-Za-z_]+/[A-Za-z_/+-]+))?"
-    ),
-    r"every (?:(?P<count>\d+) )?(?P<unit>second|minute|hour|day)s?",
-    r"(?P<soon>in \d+ (?:second|minute|hour|day)s?)",
-    r"(?:on|at) (?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)",
-)
-_LINK = re.compile(r"(?i)^(?:[,:]? ?(?:please )?(?:remind me to|to) |[,:] ?)")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfflineReply:
-    """The answer to one message, without the suffix. With a call, the tool's output follows the text."""
+    """The answer to one message, without the suffix. With a call, the tool's output follows the text, then `note`."""
 
     text: str = ""
     call: ToolCall | None = None
+    note: str = ""
     delay: float = 0.0
 
 
@@ -81,10 +86,12 @@ class _Message:
     earlier: tuple[Entry, ...]
     facts: Facts
     new_facts: list[str]
+    now: datetime | None
+    offered: frozenset[str]
 
 
-def answer(call: ModelCall, number: int) -> OfflineReply:
-    """Answer the user entry at this place of the call's entries."""
+def answer(call: ModelCall, number: int, now: datetime | None = None) -> OfflineReply:
+    """Answer the user entry at this place of the call's entries. `now`: what the clock said when it was asked."""
     content, earlier = call.entries[number].content, call.entries[:number]
     updates, body = _split_updates(content)
     tasks = [block.text for block in fence.blocks(content) if block.name == "task"]
@@ -98,13 +105,21 @@ def answer(call: ModelCall, number: int) -> OfflineReply:
     held = [block.text for each in users for block in fence.blocks(each) if block.name == "task state"]
     facts = facts_of((_split_updates(each)[1] for each in users), held_facts("\n".join(held)))
     new_facts = [] if is_task else _learn(facts, text)
-    message = _Message(text=text.strip(), is_task=is_task, earlier=earlier, facts=facts, new_facts=new_facts)
+    message = _Message(
+        text=text.strip(),
+        is_task=is_task,
+        earlier=earlier,
+        facts=facts,
+        new_facts=new_facts,
+        now=now,
+        offered=frozenset(spec.name for spec in call.tools),
+    )
     said = next(said for rule in _RULES if (said := rule(message)) is not None)
-    if isinstance(said, ToolCall) and said.name not in {spec.name for spec in call.tools}:
-        said = f"I have no tool {said.name} here."
-    if isinstance(said, ToolCall):
-        return OfflineReply(text=updates, call=said, delay=delay)
-    return OfflineReply(text="\n".join(filter(None, (updates, said))), delay=delay)
+    if isinstance(said, str):
+        said = OfflineReply(text=said)
+    elif said.call is not None and said.call.name not in message.offered:
+        said = OfflineReply(text=f"I have no tool {said.call.name} here.")
+    return replace(said, text="\n".join(filter(None, (updates, said.text))), delay=delay)
 
 
 def _special(message: _Message) -> str | None:
@@ -114,13 +129,25 @@ def _special(message: _Message) -> str | None:
     return "" if plain == "say nothing" else None
 
 
-def _tool(message: _Message) -> str | ToolCall | None:
+def _about_itself(message: _Message) -> str | None:
+    if message.is_task:
+        return None
+    if _GREETS.match(message.text):
+        return f"Hello. {HELP}"
+    return HELP if _ASKS_FOR_HELP.match(message.text) else None
+
+
+def _tool(message: _Message) -> OfflineReply | None:
     if match := _USE_TOOL.match(message.text):
-        return read_call("", match["name"], (match["json"] or "").strip())
+        return OfflineReply(call=read_call("", match["name"], (match["json"] or "").strip()))
     if _LIST.match(message.text):
-        return ToolCall(id="", name="cron", arguments={"action": "list"})
-    read = None if message.is_task else _read_schedule(message.text)
-    return ToolCall(id="", name="cron", arguments=read) if isinstance(read, dict) else read
+        return OfflineReply(call=ToolCall(id="", name="cron", arguments={"action": "list"}))
+    if message.is_task:
+        return None
+    call, words = schedules.plan(message.text, message.now, message.offered)
+    if call is None:
+        return OfflineReply(text=words) if words else None
+    return OfflineReply(call=call, note=words)
 
 
 def _quote(message: _Message) -> str | None:
@@ -160,14 +187,19 @@ def _recalled(message: _Message, text: str) -> str | None:
 
 def _rest(message: _Message) -> str:
     if message.is_task:
+        if reminder := schedules.REMINDS.match(message.text):
+            return f"Reminder: {reminder['what']}"
         known = "; ".join(message.facts.values())
         return f"Done: {message.text.rstrip('.')}.{f' I remember: {known}.' if known else ''}"
+    if schedules.sounds_like_one(message.text):
+        return schedules.UNCLEAR
     count = sum(1 for each in message.earlier if each.content and not each.stays)
     text = message.text if len(message.text) <= 200 else message.text[:200] + "…"
-    return f'You said: "{text}". There are {"1 message" if count == 1 else f"{count} messages"} before it.'
+    before = "1 message" if count == 1 else f"{count} messages"
+    return f'You said: "{text}". There are {before} before it. Write "help" to see what I understand.'
 
 
-_RULES: Final = (_special, _tool, _quote, _fact, _rest)
+_RULES: Final = (_special, _about_itself, _tool, _quote, _fact, _rest)
 
 
 def _split_updates(content: str) -> tuple[str, str]:
@@ -257,35 +289,3 @@ def _is_question(sentence: str) -> bool:
 def _sentence(facts: Iterable[str]) -> str:
     text = "; ".join(facts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
-
-
-def _read_schedule(text: str) -> JSON | str | None:
-    """Arguments for the tool cron, or a text that says why not, or None if no schedule begins or ends the text."""
-    sentence, polite = " ".join(text.split()), r"(?:please |can you |could you )?"
-    for form in _FORMS:
-        match = re.match(rf"{polite}(?:{form})\b(?P<rest>.*)$", sentence, re.IGNORECASE) or re.match(
-            rf"{polite}(?P<rest>.+?),? (?:{form})[.!]?$", sentence, re.IGNORECASE
-        )
-        if match:
-            return _arguments(match.groupdict())
-    return None
-
-
-def _arguments(given: dict[str, str | None]) -> JSON | str:
-    message = _LINK.sub("", given["rest"] or "").strip(" .")
-    if not message:
-        return "Say what is to be done, too."
-    if given.get("soon"):
-        return NO_CLOCK
-    arguments: JSON = {"action": "add", "message": message}
-    if given.get("at"):
-        return {**arguments, "at": given["at"]}
-    if unit := given.get("unit"):
-        return {**arguments, "every_seconds": int(given["count"] or 1) * _SECONDS[unit.lower()]}
-    on = (given["on"] or "").lower()
-    days = {"day": "*", "weekday": "1-5"}.get(on) or str(_DAYS.index(on))
-    hour = int(given["hour"] or 0)
-    if half := given["half"]:
-        hour = hour % 12 + (12 if half.lower() == "pm" else 0)
-    when = f"{int(given['minute'] or 0)} {hour} * * {days}"
-    return {**arguments, "cron_expr": when} | ({"tz": given["zone"]} if given["zone"] else {})

@@ -155,7 +155,12 @@ def child_environment(options: UpOptions, keys: Keys, servers: Servers) -> dict[
     environ["PYTHONUNBUFFERED"] = "1"
     # by default uvicorn trusts X-Forwarded-For from this machine
     environ.setdefault("FORWARDED_ALLOW_IPS", "")
-    provided = {"SECRET_KEY": keys.secret_key, "HTTPS": "0", "ALLOWED_HOSTS": _allowed_hosts(options.host)}
+    provided = {
+        "SECRET_KEY": keys.secret_key,
+        "HTTPS": "0",
+        "ALLOWED_HOSTS": _allowed_hosts(options.host),
+        "RONDO_THIS_MACHINE": str(int(options.host in LOOPBACK)),
+    }
     return {**environ, **{name: value for name, value in provided.items() if not environ.get(name)}}
 
 

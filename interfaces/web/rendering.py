@@ -22,6 +22,8 @@ from pygments import format as format_tokens
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+from agent_core.offline.sentences import SUFFIX
+
 LONGEST = 20_000  # characters; a longer text is shown as it is
 MOST_BRACKETS = 2_000  # each may begin a link, which the parser looks for to the end of the text
 MOST_CELLS = 5_000  # of the text, if it were one table
@@ -42,6 +44,8 @@ _ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}, "table": {"tabindex"}} |
 }
 # with pairs of parentheses, without the punctuation of the sentence around it
 _ADDRESS = re.compile(r"\bhttps?://(?:[^\s<>\"()]|\([^\s<>\"()]*\))+(?<![.,:;!?'*_~\]])", re.IGNORECASE)
+_EXAMPLE = re.compile("<li><code>([^<]+)</code></li>")
+_BUTTON = r'<li class="example"><button type="button" data-example>\1</button></li>'
 _TICKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 
 
@@ -143,10 +147,14 @@ def plain(text: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def render(text: str) -> SafeString:
-    """The text as HTML. It never raises: what cannot be rendered is shown as plain text."""
+    """The text as HTML. It never raises: what cannot be rendered is shown as plain text.
+
+    The sentences that the offline model gives as examples become buttons, which put them into the box.
+    """
     if _is_too_much(text):
         return mark_safe(f"<pre>{escape(text)}</pre>")  # noqa: S308 - escaped
-    return sanitize(_MARKDOWN.render(text))
+    html = sanitize(_MARKDOWN.render(text))
+    return mark_safe(_EXAMPLE.sub(_BUTTON, html)) if text.endswith(SUFFIX) else html  # noqa: S308 - sanitised
 
 
 def render_growing(text: str) -> tuple[SafeString, int, SafeString]:

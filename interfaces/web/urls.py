@@ -6,7 +6,7 @@ from django.urls.converters import StringConverter
 
 from interfaces.http.sign_in import enter_by_link
 from interfaces.web import account, conversation, exports, invitations, messages, password_reset
-from interfaces.web.agent import channels, connections, documents, settings, tools
+from interfaces.web.agent import channels, connections, documents, picker, settings, tools
 from interfaces.web.agent.new import make_agent
 from interfaces.web.agent.page import agent_list, agent_page, section_form
 from interfaces.web.appointments import panel, upcoming
@@ -53,6 +53,8 @@ of_conversation = [
 of_agent = [
     path("", agent_page, name="agent"),
     path("model/", section_form("model", settings.change_model), name="agent-model"),
+    path("model/choice/", section_form("model", picker.choose_model), name="choose-model"),
+    path("model/provider/", section_form("model", picker.add_provider), name="add-provider"),
     path("zone/", section_form("model", settings.use_own_zone), name="agent-zone"),
     path("events/", section_form("hooks", settings.change_events_url), name="agent-events"),
     path("preferences/", section_form("memory", settings.change_preferences), name="agent-preferences"),

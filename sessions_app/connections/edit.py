@@ -204,7 +204,7 @@ def _check_url(row: Connection) -> None:
     if row.provider == "azure" and not _AZURE.fullmatch(parts.path):
         text = "base_url of azure must end with /openai/v1, such as https://NAME.openai.azure.com/openai/v1"
         raise BadInput(text, code="bad_base_url")
-    if row.owner_id is not None and not reach(row.owner_id).may_be_public(host, port):
+    if row.owner_id is not None and not reach(row.owner_id, row.base_url).may_be_public(host, port):
         text = "is not a public address; use one, or have the operator name it in RONDO_CONNECTION_HOSTS"
         raise BadInput(f"base_url: {host!r} {text}", code="bad_base_url")
 

@@ -1,4 +1,4 @@
-"""Finds out whether a provider would refuse a model, by its list of models, without a model call (rule 11.5).
+"""Asks a provider for its list of models: to choose from, and whether it would refuse one (rule 11.5).
 
 Only what the provider says for sure counts. An outage, a provider without a list, or one that can only be reached
 through a proxy says nothing.
@@ -79,20 +79,50 @@ def _own_connection(prefix: str) -> Connection | None:
     return Connection(name="", provider=prefix, base_url=address, secret=key)
 
 
-def _ask(connection: Connection, model: str) -> str | None:
+def list_models(connection: Connection) -> tuple[list[str], str]:
+    """The models that may be chosen, by name: the allowed ones, else those of the provider's list. And why there are
+    none; empty: there are. No transaction is open.
+    """
+    if connection.fault or connection.models:
+        return sorted(connection.models), connection.fault
+    address, most = _address(connection)
+    if not address:
+        return [], f"{connection.provider} has no list of models"
+    try:
+        found = _get(connection, f"{address}{most}")
+        if found.status == 200:
+            return sorted(_names(found.body)), ""
+    except NoAddress as error:
+        return [], str(error)
+    except OSError as error:
+        return [], f"{address} cannot be reached ({error.strerror or 'no answer'})"
+    except (http.client.HTTPException, ValueError, RecursionError):
+        return [], f"there is no model at {address}"
+    return [], _refused(found) or f"{address} answered with the status {found.status}"
+
+
+def _address(connection: Connection) -> tuple[str, str]:
+    """The address of the provider's list, and how to ask for all of it. Empty: there is no list."""
     provider = PROVIDERS.get(connection.provider)
     base = (connection.base_url or (provider.base_url if provider else "")).rstrip("/")
     if not base or connection.provider in NOT_LISTED:
-        return None
+        return "", ""
     path, most = _PATHS.get(connection.provider, ("/models", ""))
+    return f"{base}{path}", most
+
+
+def _ask(connection: Connection, model: str) -> str | None:
+    address, most = _address(connection)
+    if not address:
+        return None
     try:
-        found = _get(connection, f"{base}{path}{most}")
+        found = _get(connection, f"{address}{most}")
         if found.status != 200:
             return _refused(found)
         if model in _names(found.body):
             return ""
         # a name may be an alias, which the list leaves out
-        one = _get(connection, f"{base}{path}/{quote(model, safe='')}")
+        one = _get(connection, f"{address}/{quote(model, safe='')}")
     except (NoAddress, OSError, http.client.HTTPException, ValueError, RecursionError):
         return None
     if one.status == 404:

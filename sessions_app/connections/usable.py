@@ -7,8 +7,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import F, Q, QuerySet
 
@@ -36,6 +38,7 @@ from sessions_app.spending.caps import budget_of, too_small
 from sessions_app.tokens.reach import in_account
 
 PURPOSE = "connection"  # of encrypted secrets
+THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
 WITHHELD = (
     "the server does not offer {model!r} to its users; use a connection of your own, or have the operator name it in"
     " RONDO_MODELS"
@@ -126,7 +129,7 @@ def usable(row: Connection) -> Usable:
         secret=secret,
         models=tuple(row.allowed_models),
         requests_per_minute=row.requests_per_minute,
-        reach=None if row.owner_id is None else reach(row.owner_id),
+        reach=None if row.owner_id is None else reach(row.owner_id, row.base_url),
         fault=fault,
         error=row.last_error,
         well_since=None if row.last_error else row.state_since or row.updated_at,
@@ -135,10 +138,19 @@ def usable(row: Connection) -> Usable:
     )
 
 
-def reach(user_id: int) -> Reach:
-    """The addresses that a user's connections may have. The server's connections may have any address."""
+def reach(user_id: int, base_url: str) -> Reach:
+    """The addresses that a user's connection may have. The server's connections may have any address."""
     hosts = frozenset(host.lower() for host in settings.RONDO_CONNECTION_HOSTS)
+    host = urlsplit(base_url).hostname
+    if host in THIS_MACHINE and may_use_this_machine(user_id):
+        hosts |= {host}
     return Reach(hosts=hosts, user=str(user_id))
+
+
+def may_use_this_machine(user_id: int) -> bool:
+    """Whether the user's connections may reach this machine: those of a superuser of a local `up`."""
+    users = get_user_model().objects.filter(pk=user_id, is_superuser=True, is_active=True)
+    return bool(settings.RONDO_THIS_MACHINE) and users.exists()
 
 
 def model_choice(

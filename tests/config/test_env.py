@@ -4,12 +4,16 @@ import os
 import re
 import sys
 from ast import literal_eval
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from config import settings as usual
 from config.env import EnvError, all_queues, load, queues_of, variables
+from config.supervisor.datadir import Keys
+from config.supervisor.fleet import Servers, UpOptions, child_environment
 from interfaces.protocols import PROTOCOLS, read_protocols
 from sessions_app.flags import ALL
 from tests.up import run
@@ -170,3 +174,14 @@ def test_a_process_does_not_load_what_it_does_not_use() -> None:
         code = f"import sys, django; django.setup(); {program}; print({unwanted!r} & set(sys.modules))"
         environ = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
         assert run(sys.executable, "-c", code, env=environ, check=True).stdout == "set()\n", program
+
+
+def test_an_up_that_other_machines_reach_lets_nobody_reach_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RONDO_THIS_MACHINE", raising=False)
+    secrets: dict[str, Any] = dict.fromkeys((each.name for each in fields(Keys)), "x")
+    keys = Keys(**secrets)
+    servers = Servers(database_url="x", broker_url="x", database=None, broker=None)
+    given: dict[str, Any] = {"port": 1, "data_dir": Path(), "workers": 1, "concurrency": 1, "beats": 1}
+    for host, is_local in (("127.0.0.1", "1"), ("localhost", "1"), ("0.0.0.0", "0"), ("192.0.2.1", "0")):
+        environ = child_environment(UpOptions(host=host, **given), keys, servers)
+        assert environ["RONDO_THIS_MACHINE"] == is_local

@@ -151,24 +151,27 @@ def test_each_request_of_the_how_to_is_accepted(up: Up) -> None:
 
 
 @NEEDS_CHROMIUM
-def test_who_follows_the_readme_sees_it_run(up: Up) -> None:
-    """The first screen of the README: the link, three sentences, the slots."""
-    readme = (ROOT / "README.md").read_text()
-    sentences = re.findall(r"^\d\. `([^`]+)`", readme.partition("## For programs")[0], re.MULTILINE)
-    assert len(sentences) == 3
+def test_who_follows_the_readme_and_then_the_tutorial_in_the_browser_sees_it_run(up: Up) -> None:
+    """The link, the sentences of both, and the slots."""
+    readme = (ROOT / "README.md").read_text().partition("## For programs")[0]
     [link] = re.findall(r"^Ready: (\S+)$", up.output, re.MULTILINE)
     with sync_playwright() as playwright:
         browser = launch(playwright)
         window = browser.new_page()
         window.goto(link)
         window.get_by_role("button").click()
-        window.get_by_role("button", name="New conversation").click()
-        for number, sentence in enumerate(sentences, 1):
-            window.get_by_label("Message", exact=True).fill(sentence)
-            window.keyboard.press("Enter")
-            expect(window.locator(".entry.agent:not(.live) .text")).to_have_count(number)
-        expect(window.locator(".entry.agent .text").nth(1)).to_contain_text("blue")
-        expect(window.locator(".entry.trigger + .entry.agent").first).to_contain_text("blue", timeout=30_000)
-        window.get_by_role("link", name="Appointments").click()
-        expect(window.locator(".strip a[aria-label^=ran]").first).to_be_visible(timeout=30_000)
+        for text in (readme, section("tutorial.md", "In the browser")):
+            sentences = re.findall(r"^\d\. `([^`]+)`", text, re.MULTILINE)
+            assert len(sentences) > 2
+            window.get_by_role("button", name="New conversation").click()
+            for number, sentence in enumerate(sentences):
+                window.get_by_label("Message", exact=True).fill(sentence)
+                window.keyboard.press("Enter")
+                expect(window.locator(".entry.agent:not(.live) .text").nth(number)).to_be_visible()
+            answer = window.locator(".entry.trigger + .entry.agent").first
+            expect(answer).to_contain_text("blue", timeout=30_000)
+            expect(window.locator(".made section").first).to_be_visible()
+            window.get_by_role("link", name="Appointments").click()
+            expect(window.locator(".strip a[aria-label^=ran]").first).to_be_visible(timeout=30_000)
+        expect(window.get_by_text("I left out: except holidays.")).to_be_visible()
         browser.close()

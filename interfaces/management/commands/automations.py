@@ -36,6 +36,7 @@ class Command(LinesCommand):
     help = "List, preview, add, change and explain the automations of an agent; list its runs, try failed ones again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        _of_session(parser, default=None)
         verbs = parser.add_subparsers(dest="verb", metavar="list | add | update | explain | runs | retry")
         listing = verbs.add_parser("list", help="list automations; without a verb, too")
         _of_session(listing)
@@ -55,7 +56,7 @@ class Command(LinesCommand):
         explaining = verbs.add_parser("explain", help="say why it ran or did not run, and when it runs next")
         explaining.add_argument("id", help="its id, as `list` shows it")
         running = verbs.add_parser("runs", help=f"list the newest {MOST_RUNS} runs of an agent")
-        running.add_argument("--agent", metavar="NAME", help="NAME, or USER/NAME; default: the only one")
+        _of_agent(running)
         running.add_argument("--state", choices=RunState.values)
         running.add_argument("--attention", choices=[each for each in Attention.values if each])
         retrying = verbs.add_parser("retry", help="try the last run again if it has failed")
@@ -74,9 +75,16 @@ class Command(LinesCommand):
         return verbs.get(options["verb"] or "", _list)(options)
 
 
-def _of_session(parser: ArgumentParser) -> None:
-    parser.add_argument("--agent", metavar="NAME", help="NAME, or USER/NAME; default: the only one")
-    parser.add_argument("--session", metavar="ID", help="id or key of a session of the agent")
+def _of_agent(parser: ArgumentParser, default: Any = SUPPRESS) -> None:
+    """By default without a default, which would replace what was given before the verb."""
+    help_ = "NAME, or USER/NAME; default: the only one"
+    parser.add_argument("--agent", metavar="NAME", default=default, help=help_)
+
+
+def _of_session(parser: ArgumentParser, default: Any = SUPPRESS) -> None:
+    _of_agent(parser, default)
+    help_ = "id or key of a session of the agent"
+    parser.add_argument("--session", metavar="ID", default=default, help=help_)
 
 
 def _fields(parser: ArgumentParser, *, is_new: bool) -> None:

@@ -19,6 +19,8 @@ from sessions_app.models import TurnState
 from sessions_app.queue.receive import LONGEST_MESSAGE
 
 ANSWERS = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
+HELP = "Ctrl-C stops an answer, then leaves; so do Ctrl-D and /quit."
+QUIT = ("/quit", "/exit")
 LONGEST_WAIT = 3600  # seconds
 
 
@@ -66,9 +68,7 @@ class Command(BaseCommand):
         with suppress(ImportError):
             import readline  # noqa: F401 - `input` edits lines with it
         signal.signal(signal.SIGINT, signal.default_int_handler)  # also if the parent process ignores Ctrl-C
-        talk.screen.note(
-            f"Talking with {talk.agent.name}. Ctrl-C stops an answer, then leaves; so does Ctrl-D."
-        )
+        talk.screen.note(f"Talking with {talk.agent.name}. {HELP}")
         with suppress(EOFError, KeyboardInterrupt):
             while True:
                 try:
@@ -86,7 +86,11 @@ def _take_turn(talk: Talk) -> None:
     question = talk.question()
     if question is None:
         content = _ask("you> ")
-        if content:
+        if content in QUIT:
+            raise EOFError
+        if content == "/help":
+            talk.screen.note(HELP)
+        elif content:
             talk.send(content)
         return
     answer = _ask_to_allow(talk, question) if question["calls"] else _ask("answer> ")

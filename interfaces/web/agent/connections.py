@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest
 
 from agent_core.connections import PROVIDERS, Provider
@@ -12,7 +13,7 @@ from agent_core.prices import ALL
 from interfaces.web.agent.settings import CAPS, cap_rows, stored_caps, typed_caps
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.connections import edit, usable
-from sessions_app.connections.check import TESTS, call_once
+from sessions_app.connections.check import TESTS, Tested, call_once
 from sessions_app.exceptions import BadInput, TooSoon
 from sessions_app.limits.request_rate import take_allowance
 from sessions_app.models import Agent, Connection
@@ -50,10 +51,15 @@ def delete_connection(request: HttpRequest, _agent: Agent, connection: str) -> N
 
 def try_connection(request: HttpRequest, _agent: Agent, connection: str) -> dict[str, Any]:
     """Call a model of the connection once. BadInput, TooSoon."""
-    row = usable.connection(person(request), connection)
-    if wait := take_allowance(f"test-model:{person(request).pk}", TESTS):
+    return {"test": try_model(person(request), connection, request.POST.get("model", "").strip())}
+
+
+def try_model(user: AbstractBaseUser, connection: str, model: str) -> Tested:
+    """Call a model of a connection once, by default its first one. NotFound, BadInput, TooSoon."""
+    row = usable.connection(user, connection)
+    if wait := take_allowance(f"test-model:{user.pk}", TESTS):
         raise TooSoon(f"Too many tests; try again in {wait:.0f} seconds.")
-    return {"test": call_once(row, request.POST.get("model", "").strip())}
+    return call_once(row, model)
 
 
 def _settings(request: HttpRequest, prices: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
-from interfaces.web.agent import channels, connections, documents, settings, tools
+from interfaces.web.agent import channels, connections, documents, picker, settings, tools
 from interfaces.web.agent.new import NewAgentForm
 from interfaces.web.appointments.forms import in_words
 from interfaces.web.pages import FormResult, View, leave_to, page, person, person_page
@@ -36,7 +36,7 @@ class Section:
 
 
 SECTIONS = (
-    Section(anchor="model", read=settings.model, has_revision=True),
+    Section(anchor="model", read=picker.model, has_revision=True),
     Section(anchor="connections", read=connections.connections),
     Section(anchor="documents", read=documents.documents),
     Section(anchor="heartbeat", read=settings.heartbeat, has_revision=True),

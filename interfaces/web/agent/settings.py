@@ -82,7 +82,7 @@ def model(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, 
         "fallback_model": agent.fallback_model,
         **{name: agent.model_settings.get(name, "") for name in SETTINGS},
     }
-    shown = outcome.shown(stored)
+    shown = outcome.shown(stored) if "engine" in (outcome.typed or {}) else stored  # not of the other forms
     is_offline = agent.effective_model == OFFLINE
     is_checked = request.GET.get("check") == "model" or is_offline
     return {

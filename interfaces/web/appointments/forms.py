@@ -414,6 +414,7 @@ LABELS = {
     **{f"limits.{period}.usd": f"US dollars {WORDS[period]}" for period in PERIODS},
     **{f"limits.{period}.tokens": f"Tokens {WORDS[period]}" for period in PERIODS},
 }
+_CODE = re.compile("`([^`]*)`")
 _NAME = re.compile(r"([a-z_]+(?:\.[a-z_]+)*)(:?) ")
 _PROVIDERS = re.compile(
     r"; providers: [\w ,.:-]+$"
@@ -423,6 +424,7 @@ _PROVIDERS = re.compile(
 def in_words(text: str) -> str:
     """The text with the label of the field that it begins with, as a sentence begins."""
     text = _PROVIDERS.sub("; providers are listed under Connections", text)
+    text = _CODE.sub(r"“\1”", text)
     found = _NAME.match(text)
     if found and (label := LABELS.get(found[1])):
         return f"{label}{found[2]} {text[found.end() :]}"

@@ -71,6 +71,7 @@ def test_the_list_names_state_schedule_and_next_run(session: Session) -> None:
     automations("add", "second\x1b[31m", "--cron", "30 8 * * 1-5", "--session", str(session.pk))
     CronJob.objects.filter(name="first").update(enabled=False)
     first, second = automations("list", "--agent", "ada/demo").splitlines()
+    assert automations("--agent", "ada/demo").splitlines() == [first, second]
     assert re.match(r"\w+ +paused +first +every hour; next: -$", first)
     assert re.match(r"\w+ +scheduled +second.* on weekdays at 08:30 \(UTC\); next: .*08:30", second)
     assert "\x1b" not in second
@@ -224,6 +225,7 @@ def test_other_refusals_are_sentences(person: Person) -> None:
     assert refused("add", "", "--every", "60")
     new_person("bob")
     assert "several agents; name one with --agent" in refused("list")
+    assert automations("--agent", "bob/demo", "list")
 
 
 def routine(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

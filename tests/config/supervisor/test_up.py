@@ -375,9 +375,9 @@ def test_a_command_in_its_folder_uses_a_running_ups_servers(up: Up, tmp_path: Pa
     joined = _manage(*command, cwd=tmp_path)
     assert joined.returncode == 0, joined.stderr
     assert "2 bound, 1 legacy, 1 system" in joined.stdout
-    asked = _manage("chat", cwd=tmp_path, typed="hello")
+    asked = _manage("chat", cwd=tmp_path, typed="lovely")
     assert (asked.returncode, asked.stderr) == (0, "")
-    assert asked.stdout.startswith('You said: "hello".')
+    assert asked.stdout.startswith('You said: "lovely".')
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     configured = {"SECRET_KEY": "configured-otherwise"}

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
@@ -256,6 +257,30 @@ def test_the_servers_connection_may_have_a_private_address_and_a_users_may_not(
         with pytest.raises(BadInput, match="RONDO_CONNECTION_HOSTS"):
             add_connection(person.user, "mine", given(server, base_url=url))
     assert Connection.objects.count() == 1
+
+
+def test_only_a_superuser_of_a_local_up_reaches_this_machine(person: Person, settings: Any) -> None:
+    settings.RONDO_CONNECTION_HOSTS = ()
+    there = {"provider": "ollama", "base_url": "http://127.0.0.1:11434/v1"}
+
+    def reaches(row: Connection) -> bool:
+        known = usable(row).reach
+        return bool(known and known.address_check("127.0.0.1", 11434)(IPv4Address("127.0.0.1")))
+
+    for is_superuser, is_local in ((False, True), (True, False)):
+        person.user.is_superuser, settings.RONDO_THIS_MACHINE = is_superuser, is_local
+        person.user.save()
+        with pytest.raises(BadInput, match="RONDO_CONNECTION_HOSTS"):
+            add_connection(person.user, "mine", there)
+    settings.RONDO_THIS_MACHINE = True
+    row = add_connection(person.user, "mine", there)
+    assert reaches(row)
+    for url in ("http://10.0.0.1:11434/v1", "http://169.254.169.254/v1", "http://127.0.0.2:11434/v1"):
+        with pytest.raises(BadInput, match="RONDO_CONNECTION_HOSTS"):
+            add_connection(person.user, "other", there | {"base_url": url})
+    person.user.is_superuser = False
+    person.user.save()
+    assert not reaches(row)
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_stored(person: Person, server: ModelServer) -> None:

@@ -12,7 +12,7 @@ from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.plugins import calls
 from tests.sessions_app.turns.test_consent import erase
-from tests.terminal import CTRL_C, CTRL_D, Terminal
+from tests.terminal import CTRL_C, Terminal
 from tests.up import run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -84,7 +84,9 @@ def test_calls_are_shown_and_a_dangerous_one_asks(ada: Person, model_server: Any
         terminal.shows("As you like.")
         assert calls(fleet.folder, "tape") == 0
         terminal.shows("you> ", 3)
-        terminal.press(CTRL_D)
+        terminal.type("/help")
+        terminal.shows("/quit")
+        terminal.type("/quit")
         assert terminal.ends() == 0
     for words in ("May I?", "It is gone.", "And now?", "As you like."):
         assert terminal.text.count(words) == 1, terminal.text

@@ -12,6 +12,7 @@ from interfaces.web.appointments.forms import LABELS
 from sessions_app.agents.documents import preference, put_document
 from sessions_app.agents.edit import create_agent, update_agent
 from sessions_app.connections.edit import add_connection
+from sessions_app.connections.usable import usable
 from sessions_app.models import Agent, Connection, Delivery, Document, Preference, Session
 from sessions_app.reads.selectors import document
 from tests.automations.jobs.made import new, past_run
@@ -19,6 +20,7 @@ from tests.automations.web.test_addresses import signed_in
 from tests.automations.web.test_stale_forms import as_sent
 from tests.conftest import Person, new_person
 from tests.mcp_servers import Docs
+from tests.model_server import ModelServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -118,6 +120,38 @@ def test_connections_are_added_tested_changed_and_deleted_and_their_key_is_shown
     Agent.objects.update(model="offline")
     send("/mine/delete", 303)
     assert not Connection.objects.exists()
+
+
+def test_a_model_is_chosen_from_the_list_of_a_connection_with_its_price_and_tested(
+    client: Client, person: Person, settings: Any
+) -> None:
+    settings.RONDO_CONNECTION_HOSTS = ("127.0.0.1",)
+    with ModelServer() as server:
+        prices = {"test": {"input": "1.25", "output": "10"}}
+        address = {"provider": "openai-chat", "base_url": server.base_url, "prices": prices}
+        add_connection(person.user, "mine", address)
+        page = client.get("/agents/demo/?source=mine").content.decode()
+        assert '<option value="mine:test" selected>test · $1.25 read, $10 written</option>' in page
+        tested = post(client, "model/choice", 200, choice="mine:test", do="test").content.decode()
+        assert "test answered in" in tested
+        before = Agent.objects.get()
+        post(client, "model/choice", 303, choice="mine:test")
+        assert (before.model, Agent.objects.get().model) == (person.agent.model, "mine:test")
+    refused = post(client, "model/choice", 400, choice="no such").content.decode()
+    assert 'name="timezone" value="UTC"' in refused, "the other settings are shown as stored"
+    post(client, "model/choice", 412, choice="offline", revision="0")
+    assert Agent.objects.get().model == "mine:test"
+    gone = client.get("/agents/demo/?source=mine").content.decode()
+    assert f"{server.base_url}/models cannot be reached" in gone
+
+
+def test_a_provider_is_added_by_its_key_and_gets_a_new_one(client: Client, person: Person) -> None:
+    assert "API key" in problem_of(post(client, "model/provider", 400, provider="openrouter", secret=""))
+    for key in (SECRET, f"{SECRET}-2"):
+        answer = post(client, "model/provider", 303, provider="openrouter", secret=key)
+        assert "source=my-openrouter" in answer.headers["Location"]
+    row = Connection.objects.get()
+    assert (row.owner_id, usable(row).secret) == (person.user.pk, f"{SECRET}-2")
 
 
 def test_model_engine_zone_and_heartbeat_are_changed(client: Client, person: Person) -> None:
@@ -364,6 +398,9 @@ def test_an_agents_page_names_the_field_by_its_label(client: Client) -> None:
         problem = problem_of(post(client, part, 400, **given))
         assert problem.startswith(LABELS[name]), problem
         assert name not in problem
+    wrong = problem_of(post(client, "model/choice", 400, choice="gpt-5"))
+    assert "“openai-chat:gpt-5”" in wrong
+    assert "`" not in wrong
 
 
 def test_an_unknown_connection_is_refused_without_a_list_of_all_providers(client: Client) -> None:

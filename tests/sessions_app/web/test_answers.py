@@ -10,6 +10,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
+from agent_core.offline.sentences import SUFFIX
 from interfaces.web import rendering, transcript
 from interfaces.web.rendering import LANGUAGES, LONGEST_CODE, plain, render, render_growing
 from sessions_app.mailbox.deposit import NewUpdate, deposit
@@ -65,6 +66,10 @@ def test_addresses_pictures_tasks_and_columns_are_rendered() -> None:
     ):
         assert render(text) == f"<p>{shown}</p>\n", text
     assert render("- [x] one\n- [ ] two").count('class="task"') == 2
+    examples = "- `Say <b>`\n- `x` y\n\nEnd"
+    button = '<li class="example"><button type="button" data-example>Say &lt;b&gt;</button></li>'
+    assert button in render(f"{examples}{SUFFIX}")
+    assert "<button" not in render(examples) + render(f"- `x` y{SUFFIX}")
     assert '<td class="right">c</td>' in render("|a|\n|-:|\n|c|")
     assert plain("# A\n\n> **b** [c](d)\n\n- ![e](f)\n").split() == ["A", "b", "c", "e"]
 
