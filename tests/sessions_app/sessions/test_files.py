@@ -6,6 +6,8 @@ import zlib
 from base64 import b64encode
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 from pypdf import PdfWriter
 
 from agent_core.text import fence
@@ -118,3 +120,21 @@ def test_a_message_with_files_joins_no_turn_and_takes_them_along_when_withdrawn(
     receive(session.pk, MessageInput(content="look", files=files))
     session.delete()
     assert not Attachment.objects.exists()
+
+
+@pytest.mark.rule("10.0")
+def test_only_the_owner_fetches_a_file_and_nothing_in_it_runs(person: Person, client: Client) -> None:
+    session, hostile = person.session(), {"name": "x.html", "content": b"<script>alert(1)</script>"}
+    for kind in ("image/png", "application/pdf", "text/plain"):
+        url = f"/attachments/{Attachment.objects.create(session=session, media_type=kind, **hostile).pk}/"
+        client.force_login(person.user)
+        got = client.get(url)
+        assert (got.status_code, got.content) == (200, hostile["content"])
+        shown = "inline" if kind == "image/png" else "attachment"
+        assert got["Content-Disposition"].startswith(shown)
+        assert got["Content-Type"].startswith(kind)
+        assert got["X-Content-Type-Options"] == "nosniff"
+        assert "sandbox" in got["Content-Security-Policy"]
+        assert client.get(url, headers={"If-None-Match": got["ETag"]}).status_code == 304
+        client.force_login(User.objects.get_or_create(username="bob")[0])
+        assert client.get(url, headers={"If-None-Match": "*"}).status_code == 404
