@@ -137,7 +137,7 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
         *(bad("document", name=each) for each in ("../AGENTS.md", 3)),
         *(bad("message", **{key: v}) for key, v in (("role", "system"), ("content", None), ("parts", []))),
         *(bad("message", parts={"calls": [each]}) for each in (1, {"id": "1", "name": "x", "arguments": "{}"})),
-        *(bad("message", marks={"closure": each}) for each in ("<b>", [])),
+        *(bad("message", marks={"closure": each}) for each in ("<b>", [1])),
         *(bad("message", created_at=each) for each in ("2026-01-01", "0001-01-01T00:00:00Z", "x", None)),
         *(bad("automation", schedule=each) for each in ("daily", {"kind": "every", "seconds": 10**30}, {}, None)),
         *(bad("automation", **{key: 10**40}) for key in ("timeout_seconds", "jitter_seconds", "message", "gate")),
