@@ -129,6 +129,7 @@ class TooSoon(SessionsError):
     """The same was done a moment ago; wait a little."""
 
     code = "throttled"
+    retry_after = 0  # seconds, if they are known
 
 
 class TooManyStreams(SessionsError):

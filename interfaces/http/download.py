@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from math import ceil
 
 from django.contrib.auth.models import User
 from django.http import StreamingHttpResponse
@@ -21,7 +22,9 @@ TRIES = 24  # for a thread, each of some seconds
 def count_download(user: User) -> None:
     """Count a large file of the user. TooSoon."""
     if wait := take_allowance(f"download:{user.pk}", OF_ONE_USER):
-        raise TooSoon(f"too many large files were sent; try again in {wait:.0f} seconds")
+        refused = TooSoon(f"Too many exports; try again in {wait:.0f} seconds.")
+        refused.retry_after = ceil(wait)
+        raise refused
 
 
 class Download(StreamingHttpResponse):

@@ -113,7 +113,6 @@ def pages_with_hostile_addresses(world: World) -> Iterator[str]:
         given = quote(each, safe="")
         yield f"/?q={given}"
         yield f"/sign-in/?next={given}"
-        yield f"/join/{given}/"
         yield f"{here}/?run={given}"
         yield f"/upcoming/?from={given}"
         yield f"/account/?done={given}%00"
