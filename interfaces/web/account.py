@@ -20,6 +20,7 @@ from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from interfaces.http.sign_in import limit_password_changes, take_browser_zone
+from interfaces.web import notifications
 from interfaces.web.appointments.forms import in_words
 from interfaces.web.pages import page, person, person_page
 from sessions_app.agents.zones import known_zones, set_zone, zone_of, zone_problem
@@ -37,6 +38,7 @@ DONE = {
     "password": "Your password was changed.",
     "revoked": "The token was revoked.",
     "calendar": "The address was revoked.",
+    "notifications": "Saved.",
 }
 MOST_OFFERED = 100  # sessions that a token can be limited to on the page, the latest; the API takes any
 DEFAULT_LIFE = "90"
@@ -229,6 +231,16 @@ def change_calendar(request: HttpRequest) -> HttpResponse:
     return _show(request, made_calendar=request.build_absolute_uri(path))
 
 
+@person_page("POST")
+def change_notifications(request: HttpRequest) -> HttpResponse:
+    """Change how and when the person is told."""
+    form = notifications.bound_form(request)
+    if not form.is_valid():
+        return _show(request, status=400, notification_form=form)
+    form.save()
+    return _done("notifications")
+
+
 def _done(what: str) -> HttpResponse:
     return HttpResponseRedirect(f"{reverse('account')}?done={what}", status=303)
 
@@ -250,6 +262,7 @@ def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpRespon
         "calendar": CalendarAddress.objects.filter(user=user).first(),
         "mcp": mcp_settings(request.build_absolute_uri("/")) if "mcp" in settings.RONDO_DOORS else None,
     }
+    shown |= notifications.section(user)
     return page(request, "account.html", status=status, **(shown | context))
 
 

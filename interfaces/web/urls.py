@@ -5,7 +5,7 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from interfaces.http.sign_in import enter_by_link
-from interfaces.web import account, conversation
+from interfaces.web import account, conversation, notifications
 from interfaces.web.agent import channels, connections, documents, settings, tools
 from interfaces.web.agent.page import agent_list, agent_page, section_form
 from interfaces.web.appointments import panel, upcoming
@@ -103,4 +103,13 @@ urlpatterns = [
     path("account/tokens/", account.make_token, name="account-tokens"),
     path("account/tokens/<slug:token_id>/revoke/", account.revoke_token, name="account-token-revoke"),
     path("account/calendar/", account.change_calendar, name="account-calendar"),
+    path("account/notifications/", account.change_notifications, name="account-notifications"),
+    path("account/browsers/", notifications.add_browser, name="account-browser"),
+    path(
+        "account/browsers/<int:subscription_id>/remove/",
+        notifications.remove_browser,
+        name="account-browser-remove",
+    ),
+    path("manifest.webmanifest", notifications.manifest, name="manifest"),
+    path("worker.js", notifications.worker, name="worker"),  # here, to serve all pages
 ]

@@ -1,5 +1,6 @@
 // What every page needs: errors of requests, the panel, the list that follows the agents' events.
 
+import "./notify.js";
 import "./press.js";
 import "./reading.js";
 import "./toast.js";
