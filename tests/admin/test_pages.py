@@ -34,7 +34,7 @@ SHOWN_ELSEWHERE = {
         "JobPreflight",
     ),
     *("SignInLink", "StreamTicket", "ClientChat", "ClientMessage", "TelegramChat", "TelegramUpdate"),
-    *("MessageImage", "CalendarAddress", "UserSettings"),
+    *("MessageImage", "CalendarAddress", "PushSubscription", "UserSettings"),
 }
 READ_ONLY = (
     *("turn", "turnstep", "message", "mailboxevent", "event", "worker", "runrecord", "scheduledmessage"),
