@@ -37,10 +37,8 @@ class SessionsConfig(AppConfig):
         documents.register_document_tools()
         live_state.register_agent_live_state()
         base.register(webhook.Webhook())
-        base.register_internal(webhook.SystemEvents())
-        base.register_internal(webhook.Ping())
-        base.register_internal(personal.Page())
-        base.register_internal(push.Push())
+        for channel in (webhook.SystemEvents(), webhook.Ping(), personal.Page(), push.Push()):
+            base.register_internal(channel)
         outbox.on_settled(system_events.report_dead_letter)
         if settings.RONDO_MAIL_SERVER["host"]:
             base.register(mail.Email())

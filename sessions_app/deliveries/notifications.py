@@ -58,7 +58,9 @@ def _deliveries(session: Session, wishes: UserSettings, told: Told) -> Iterator[
 
 
 def told_lately(user: Any) -> dict[uuid.UUID, tuple[int, str]]:
-    """By session, what open pages tell now: the number of the notice, which grows, and its words."""
+    """By session, what open pages tell now: the number of the notice, which grows, and its words; empty: the first
+    words of the message.
+    """
     wishes: UserSettings | None = getattr(user, "settings", None)
     if wishes is None or not wishes.notify_pages:
         return {}
@@ -66,4 +68,4 @@ def told_lately(user: Any) -> dict[uuid.UUID, tuple[int, str]]:
     since = {"created_at__gt": now - LONGEST_WAIT, "ended_at__gt": now - SHOWN_FOR}
     sent = Delivery.objects.filter(owner_id=user.pk, channel=Page.name, state=DeliveryState.SENT, **since)
     rows = sent.order_by("pk").values_list("session_id", "pk", "event__data__told")
-    return {session: (pk, Told(told).words) for session, pk, told in rows}
+    return {session: (pk, "" if wishes.notify_text else Told(told).words) for session, pk, told in rows}
