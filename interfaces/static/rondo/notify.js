@@ -2,9 +2,11 @@
 
 const KEY = "told"; // the number of the last notice that a page of this browser has shown
 
-// `data-told` stands for a few minutes; of several pages the first one shows it
-function showTold() {
-  if (window.Notification?.permission !== "granted") return;
+const subscription = async () => (await navigator.serviceWorker?.getRegistration("/"))?.pushManager.getSubscription();
+
+// `data-told` stands for a few minutes; of several pages the first one shows it, and none where pushes do
+async function showTold() {
+  if (window.Notification?.permission !== "granted" || (await subscription())) return;
   const last = Number(localStorage.getItem(KEY));
   const news = [...document.querySelectorAll("#conversations [data-told]")].filter(({ dataset }) => Number(dataset.told) > last);
   if (!news.length) return;
@@ -14,7 +16,7 @@ function showTold() {
     shown.onclick = () => { window.focus(); location.href = each.href; };
   }
 }
-const tryToShow = () => { try { showTold(); } catch { /* storage is off, or a phone: there pushes tell it */ } };
+const tryToShow = () => showTold().catch(() => {}); // storage is off, or a phone: there only pushes tell it
 document.addEventListener("htmx:afterSettle", ({ target }) => { if (target.closest("#conversations")) tryToShow(); });
 tryToShow();
 
@@ -23,10 +25,8 @@ const pages = document.querySelector("[name=notify_pages]");
 pages?.addEventListener("change", () => { if (pages.checked) window.Notification?.requestPermission(); });
 
 const place = document.getElementById("browser");
-const service = async () => (await navigator.serviceWorker?.getRegistration("/"))?.pushManager;
-
 async function markThisOne() {
-  const own = await (await service())?.getSubscription();
+  const own = await subscription();
   const row = [...document.querySelectorAll("[data-endpoint]")].find(({ dataset }) => dataset.endpoint === own?.endpoint);
   if (row) row.querySelector(".chip").hidden = false;
   place.hidden = Boolean(row);
@@ -59,5 +59,5 @@ document.addEventListener("submit", async (event) => {
   const row = event.target.closest("[data-endpoint]:has(.chip:not([hidden]))");
   if (!row && !event.target.matches("[action='/sign-out/']")) return;
   event.preventDefault();
-  try { await (await (await service())?.getSubscription())?.unsubscribe(); } finally { event.target.submit(); }
+  try { await (await subscription())?.unsubscribe(); } finally { event.target.submit(); }
 });

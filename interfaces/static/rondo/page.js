@@ -60,6 +60,7 @@ document.addEventListener("htmx:afterRequest", () => {
 document.addEventListener("htmx:afterSettle", (event) => event.target.querySelector?.("[role=alert]")?.scrollIntoView({ block: "nearest" }));
 document.addEventListener("htmx:responseError", (event) => {
   const { status, responseText } = event.detail.xhr;
+  if (event.detail.elt.id === "conversations") return; // it is asked for again, and what is typed on the page stays
   if (status === 401 || status === 403) return location.reload();
   const isText = event.detail.xhr.getResponseHeader("Content-Type")?.startsWith("text/plain");
   alertPerson(isText && responseText ? responseText.slice(0, 300) : `The server answered ${status}. Try again.`);

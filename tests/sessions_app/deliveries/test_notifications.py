@@ -18,13 +18,15 @@ from django.test import Client
 from agent_core import addresses
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
+from automations.models.health import SLOWED_AFTER
 from sessions_app.channels import base, push
 from sessions_app.channels.personal import FailureMail
 from sessions_app.deliveries.notifications import FOLLOWED, SEEN_AFTER
 from sessions_app.deliveries.send import send_next
 from sessions_app.hints import DeliveryLane
-from sessions_app.models import Delivery, PushSubscription, Session, Turn, UserSettings
+from sessions_app.models import ConsentQuestion, Delivery, PushSubscription, Session, Turn, UserSettings
 from tests.automations.jobs import made
+from tests.automations.turn_kinds import test_isolated as isolated
 from tests.automations.turn_kinds.test_bound import ran
 from tests.conftest import new_person
 from tests.inside import Inside, call, makes
@@ -186,13 +188,27 @@ def test_a_failure_is_told_once_for_its_cause_also_by_mail(
         wish(inside, notify_mail="ada@example.org")
         session, refused = inside.person.session(title="The list"), ModelRefused("no", reason="No such model")
         job = made.new(session)
-        for _ in range(2):
+        for _ in range(SLOWED_AFTER):
             ran(inside, job, refused)
-        assert send_all() == ["sent", "sent"]
-    [letter] = server.letters
+            assert set(send_all()) == {"sent"}
+    [letter, slowed] = server.letters
+    assert "at most once an hour" in slowed.get_content()
     assert letter["To"] == "ada@example.org"
     assert all(each in letter.get_content() for each in ("No such model", "The list"))
-    assert [each["body"] for each in browser.read()] == ["Something failed"]
+    assert [each["body"] for each in browser.read()] == ["Something failed"] * 2
+
+
+def test_a_question_of_background_work_is_told_once_until_it_is_answered(
+    inside: Inside, browser: Browser
+) -> None:
+    erase, home = makes(call("erase", name="disk")), inside.person.session()
+    for word in ("first", "second"):
+        isolated.ran(
+            inside, isolated.job_of(inside.person, word, home=home), erase, ModelReply(text="I may not.")
+        )
+    assert Delivery.objects.count() == 1, "the second question is about the same call"
+    ConsentQuestion.objects.open().close()
+    assert send_all() == ["it was seen"]
 
 
 def test_a_browser_that_has_gone_is_forgotten(inside: Inside, browser: Browser) -> None:
