@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -238,9 +237,8 @@ def test_only_public_https_addresses_and_ten_browsers_are_kept(
     assert PushSubscription.objects.count() == 1
     agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0 Safari/537.36"
     for number in range(push.MOST_BROWSERS + 1):
-        form = urlencode(good | {"endpoint": f"https://push.example.org/{number}"})
-        kind = "application/x-www-form-urlencoded"
-        answer = client.post("/account/browsers/", form, kind, headers={"User-Agent": agent})
+        given = good | {"endpoint": f"https://push.example.org/{number}"}
+        answer = client.post("/account/browsers/", given, headers={"User-Agent": agent})
         assert answer.status_code == 204
     kept = PushSubscription.objects.order_by("pk")
     assert [each.endpoint[-2:].strip("/") for each in kept] == [str(each) for each in range(1, 11)]
