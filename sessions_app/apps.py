@@ -17,7 +17,7 @@ class SessionsConfig(AppConfig):
         from agent_core.prices import use_own_prices
         from agent_core.tools import fetch
         from sessions_app.agents.budgets import register_budgets
-        from sessions_app.channels import base, mail, notify, webhook
+        from sessions_app.channels import base, mail, notify, personal, push, webhook
         from sessions_app.connections.check import register_connections
         from sessions_app.deliveries import outbox, system_events
         from sessions_app.postgres.connection import disable_time_limits, enable_time_limits
@@ -37,11 +37,12 @@ class SessionsConfig(AppConfig):
         documents.register_document_tools()
         live_state.register_agent_live_state()
         base.register(webhook.Webhook())
-        base.register_internal(webhook.SystemEvents())
-        base.register_internal(webhook.Ping())
+        for channel in (webhook.SystemEvents(), webhook.Ping(), personal.Page(), push.Push()):
+            base.register_internal(channel)
         outbox.on_settled(system_events.report_dead_letter)
         if settings.RONDO_MAIL_SERVER["host"]:
             base.register(mail.Email())
+            base.register_internal(personal.FailureMail())
         if settings.RONDO_NOTIFY:
             base.register(notify.Notify())
         if settings.RONDO_FETCH_URL:

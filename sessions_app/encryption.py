@@ -6,10 +6,11 @@ that were encrypted with a former key can be read while that key is a fallback.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
@@ -19,6 +20,7 @@ from django.db.models import QuerySet
 from sessions_app.exceptions import UnreadableSecret
 
 _LABEL = "rondo stored secret: "
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of the curve P-256
 
 
 def encrypt(secret: str, purpose: str) -> str:
@@ -62,6 +64,13 @@ def renew_all(rows: QuerySet[Any], column: str, purpose: str) -> tuple[int, list
             row.save(update_fields=[column])
             renewed += 1
     return renewed, unreadable
+
+
+def signing_keys(purpose: str) -> list[ec.EllipticCurvePrivateKey]:
+    """The keys on P-256 that sign for this purpose, the same in every process: of SECRET_KEY, then of former keys."""
+    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    numbers = [int.from_bytes(urlsafe_b64decode(_derive(key, purpose))) for key in keys]
+    return [ec.derive_private_key(number % (_ORDER - 1) + 1, ec.SECP256R1()) for number in numbers]
 
 
 def _keys(purpose: str) -> MultiFernet:

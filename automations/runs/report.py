@@ -13,6 +13,8 @@ from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
 from automations.models.job import is_of_people
+from sessions_app.channels.personal import Told
+from sessions_app.deliveries.notifications import notify_owner
 from sessions_app.mailbox.deposit import LONGEST_SUMMARY, NewUpdate, deposit, session_for
 from sessions_app.models import BACKGROUND, Priority, Turn
 from sessions_app.permits import has_read_in, stranger_of
@@ -94,6 +96,9 @@ def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: boo
     how, words = "ask for it in a message of your own.", ""
     if target is not None and stranger_of(turn) is None:
         question = unattended.ask(turn, call, spec, target, has_read=has_read)
+        if own is None:  # else the turn's commit tells it
+            of = f"question_{question.same_call}_{question.expires_at:%Y%m%d}"  # once a day for the same call
+            notify_owner(target, Told.QUESTION, of=of, question=question.pk)
         when = unattended.until(question, session.agent)
         how = f"a question on the conversation's page can allow it until {when}."
         words = question.calls[0].get("words", "")

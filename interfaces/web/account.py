@@ -20,6 +20,7 @@ from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from interfaces.http.sign_in import limit_password_forms, take_browser_zone
+from interfaces.web import notifications
 from interfaces.web.appointments.forms import in_words
 from interfaces.web.pages import page, person, person_page
 from interfaces.web.password_reset import is_offered
@@ -40,6 +41,7 @@ DONE = {
     "revoked": "The token was revoked.",
     "calendar": "The address was revoked.",
     "invitation": "The invitation was revoked.",
+    "notifications": "Saved.",
 }
 MOST_OFFERED = 100  # sessions that a token can be limited to on the page, the latest; the API takes any
 DEFAULT_LIFE = "90"
@@ -232,6 +234,16 @@ def change_calendar(request: HttpRequest) -> HttpResponse:
     return show_account(request, made_calendar=request.build_absolute_uri(path))
 
 
+@person_page("POST")
+def change_notifications(request: HttpRequest) -> HttpResponse:
+    """Change how and when the person is told."""
+    form = notifications.bound_form(request)
+    if not form.is_valid():
+        return show_account(request, status=400, notification_form=form)
+    form.save()
+    return account_saved("notifications")
+
+
 def account_saved(what: str) -> HttpResponse:
     """Go back to the page, which says what was done: a key of `DONE`."""
     return HttpResponseRedirect(f"{reverse('account')}?done={what}", status=303)
@@ -256,6 +268,7 @@ def show_account(request: HttpRequest, status: int = 200, **context: Any) -> Htt
         "invitations": invitations_of(user)[:MOST_OFFERED] if may_invite(user) else None,
         "mcp": mcp_settings(request.build_absolute_uri("/")) if "mcp" in settings.RONDO_DOORS else None,
     }
+    shown |= notifications.section(user)
     return page(request, "account.html", status=status, **(shown | context))
 
 

@@ -6,11 +6,13 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
+from django.utils.html import format_html
 
 from agent_core.execution import AT_WORK, WAITING
 from agent_core.turn.consent import shown_value
@@ -139,13 +141,22 @@ def made(request: HttpRequest, session_id: uuid.UUID, turn_id: int) -> HttpRespo
 
 @person_page("GET")
 def listing(request: HttpRequest) -> HttpResponse:
-    """The list of conversations, or those that a search finds; `?before=`: what follows at the end of the list."""
+    """The list of conversations, or those that a search finds; `?before=`: what follows at the end of the list.
+
+    Each page asks for it every few seconds: `?mark=` is that of the list which it has, and nothing is sent if it is
+    the same.
+    """
     query = request.GET.get("q", "").strip()
     at = request.GET.get("at", "")
     if request.GET.get("before"):
         return fragment(request, "parts/listed.html", listing=_listed(request), at=at, is_more=True)
     found = search(person(request), query) if query else _listed(request)
-    return fragment(request, "parts/conversations.html", listing=found, query=query, at=at)
+    answer = fragment(request, "parts/conversations.html", listing=found, query=query, at=at)
+    mark = sha256(answer.content).hexdigest()[:16]
+    if request.GET.get("mark") == mark:
+        return HttpResponse(status=204)
+    answer.write(format_html('<input type="hidden" name="mark" value="{}">', mark))
+    return answer
 
 
 def _listed(request: HttpRequest) -> Listing:

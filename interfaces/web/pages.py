@@ -28,6 +28,7 @@ from django.views.decorators.http import require_http_methods
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.http.headers import is_fragment
 from interfaces.web.rendering import plain
+from sessions_app.deliveries.notifications import told_lately
 from sessions_app.models import Message, ReadMark, Session, SessionState, SessionType
 from sessions_app.reads import selectors
 from sessions_app.reads.session_reads import shown_sessions
@@ -235,12 +236,14 @@ def _shown(user: User, ids: list[uuid.UUID], texts: dict[uuid.UUID, str] | None 
     rows: dict[uuid.UUID, Any] = {row.pk: row for row in shown_sessions(user.pk, ids)} if ids else {}
     targets = {row.target_id for row in rows.values()}
     read = dict(ReadMark.objects.filter(pk__in=targets).values_list("pk", "seq"))
+    told = told_lately(user)
     for pk, row in rows.items():
         row.name, row.is_primary = title_of(row), row.type == SessionType.PRIMARY
         said = plain((row.last_words or "")[:LOOKED_AT])
         row.preview = (texts or {}).get(pk) or one_line(said, LONGEST_PREVIEW)
         row.is_waiting = row.waiting_size > 0  # it has a question for the person
         row.is_unread = (row.shown_seq or 0) > read.get(row.target_id, 0)
+        row.told = told.get(row.target_id)
     return [rows[each] for each in ids if each in rows]
 
 

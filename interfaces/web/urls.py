@@ -5,7 +5,15 @@ from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 
 from interfaces.http.sign_in import enter_by_link
-from interfaces.web import account, conversation, exports, invitations, messages, password_reset
+from interfaces.web import (
+    account,
+    conversation,
+    exports,
+    invitations,
+    messages,
+    notifications,
+    password_reset,
+)
 from interfaces.web.agent import channels, connections, documents, picker, settings, tools
 from interfaces.web.agent.new import make_agent
 from interfaces.web.agent.page import agent_list, agent_page, section_form
@@ -122,4 +130,13 @@ urlpatterns = [
     ),
     path("join/<str:token>/", invitations.join, name="join"),
     path("account/calendar/", account.change_calendar, name="account-calendar"),
+    path("account/notifications/", account.change_notifications, name="account-notifications"),
+    path("account/browsers/", notifications.add_browser, name="account-browser"),
+    path(
+        "account/browsers/<int:subscription_id>/remove/",
+        notifications.remove_browser,
+        name="account-browser-remove",
+    ),
+    path("manifest.webmanifest", notifications.manifest, name="manifest"),
+    path("worker.js", notifications.worker, name="worker"),  # here, to serve all pages
 ]

@@ -59,6 +59,10 @@ class Unsent(Exception):
         self.final, self.wait = final, wait
 
 
+class Needless(Unsent):
+    """Nobody needs the message any more: it is closed, and the text says why."""
+
+
 class BadAddress(Exception):
     """The channel cannot send to this address; the text says why."""
 
@@ -120,8 +124,11 @@ def register_internal(channel: Channel) -> None:
 
 
 def sender(name: str) -> Channel | None:
-    """The channel that sends deliveries of this name, also an internal one."""
-    return _internal.get(name) or _channels.get(name)
+    """The channel that sends deliveries of this name, also an internal one.
+
+    `push:7` is the lane of one receiver of the channel `push`: none of them waits for another.
+    """
+    return _internal.get(name.partition(":")[0]) or _channels.get(name)
 
 
 def unregister(name: str) -> None:

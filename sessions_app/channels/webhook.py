@@ -13,13 +13,14 @@ import json
 import secrets
 import ssl
 import time
+from collections.abc import Callable
 from urllib.parse import SplitResult
 
 from django.conf import settings
 
 from agent_core.addresses import NoAddress, NotPublic, Reach, host_and_port, parse_web_address
 from agent_core.text.formats import utc_text
-from agent_core.tools.http_request import REDIRECTS, HttpRequest, send_request
+from agent_core.tools.http_request import REDIRECTS, HttpAnswer, HttpRequest, send_request
 from sessions_app.channels.base import BadAddress, Parcel, Unsent, check_destination
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent
@@ -87,24 +88,8 @@ class Webhook:
 
     def send(self, parcel: Parcel) -> None:
         """Post it."""
-        deadline = time.monotonic() + parcel.seconds
-        try:
-            parts = _readable(parcel.address)
-            may = _reach().address_check(*host_and_port(parts))
-            answer = send_request(self._request(parcel, parts), may, deadline)
-        except NoAddress as error:
-            raise Unsent(str(error), final=isinstance(error, NotPublic)) from None
-        except ssl.SSLError as error:
-            raise Unsent(f"the TLS connection failed: {error.reason or 'no reason given'}") from None
-        except TimeoutError:
-            raise Unsent(f"no answer within {parcel.seconds:.0f} s") from None
-        except (OSError, http.client.HTTPException) as error:
-            if time.monotonic() >= deadline:
-                raise Unsent(f"no answer within {parcel.seconds:.0f} s") from None
-            raise Unsent(f"the connection failed ({type(error).__name__})") from None
-        if answer.broken:
-            raise Unsent("the receiver closed the connection in the middle of its answer")
-        _check_status(answer.status, answer.headers.get("Retry-After"))
+        answer = answer_of(parcel.address, parcel.seconds, lambda parts: self._request(parcel, parts))
+        check_status(answer)
 
     def _request(self, parcel: Parcel, parts: SplitResult) -> HttpRequest:
         body = _body(parcel)
@@ -148,6 +133,28 @@ def check_setting(name: str, url: str) -> None:
         raise BadInput(str(error).replace("the address", name, 1), code=f"bad_{name}") from None
 
 
+def answer_of(address: str, seconds: float, request: Callable[[SplitResult], HttpRequest]) -> HttpAnswer:
+    """Send the request that is made for this address; return the complete answer. Unsent."""
+    deadline = time.monotonic() + seconds
+    try:
+        parts = _readable(address)
+        may = _reach().address_check(*host_and_port(parts))
+        answer = send_request(request(parts), may, deadline)
+    except NoAddress as error:
+        raise Unsent(str(error), final=isinstance(error, NotPublic)) from None
+    except ssl.SSLError as error:
+        raise Unsent(f"the TLS connection failed: {error.reason or 'no reason given'}") from None
+    except TimeoutError:
+        raise Unsent(f"no answer within {seconds:.0f} s") from None
+    except (OSError, http.client.HTTPException) as error:
+        if time.monotonic() >= deadline:
+            raise Unsent(f"no answer within {seconds:.0f} s") from None
+        raise Unsent(f"the connection failed ({type(error).__name__})") from None
+    if answer.broken:
+        raise Unsent("the receiver closed the connection in the middle of its answer")
+    return answer
+
+
 def _reach() -> Reach:
     return Reach(hosts=frozenset(host.lower() for host in settings.RONDO_WEBHOOK_HOSTS))
 
@@ -189,7 +196,9 @@ def _headers(parcel: Parcel, body: bytes) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _check_status(status: int, retry_after: str | None) -> None:
+def check_status(answer: HttpAnswer) -> None:
+    """Unsent unless the receiver accepted it."""
+    status, retry_after = answer.status, answer.headers.get("Retry-After")
     if 200 <= status < 300:
         return
     if status in REDIRECTS:

@@ -24,7 +24,7 @@ from agent_core.telemetry import spans
 from agent_core.text.redact import redact
 from sessions_app import events, metrics
 from sessions_app.channels import base
-from sessions_app.channels.base import Parcel, Unsent
+from sessions_app.channels.base import Needless, Parcel, Unsent
 from sessions_app.channels.webhook import secret_of
 from sessions_app.deliveries import outbox
 from sessions_app.hints import DeliveryLane
@@ -74,7 +74,7 @@ def receiver_of(lane: DeliveryLane) -> Receiver | None:
     address, owner = found
     channel = base.sender(lane.channel)
     try:
-        place = f"{lane.channel}:{channel.place(address) if channel else ''}"
+        place = f"{channel.name}:{channel.place(address)}" if channel else lane.channel
     except Exception:  # noqa: BLE001 - an address from before a change; the attempt to send it reports why
         place = lane.channel
     return Receiver(place=place, owner=owner)
@@ -89,7 +89,7 @@ def send_next(lane: DeliveryLane) -> bool:
         return False
     with _renewed_claim(delivery, lease), delivery_span(delivery) as span:
         failure = _try(delivery)
-        if failure is not None:
+        if failure is not None and not isinstance(failure, Needless):
             spans.fail(span, "final" if failure.final else "unsent")
     # without the result, the delivery would be repeated when the lease ends: wait for the database instead
     retry_while_down(lambda: _settle(delivery, failure))
@@ -200,8 +200,8 @@ def _settle(delivery: Delivery, failure: Unsent | None) -> None:
             return
         if delivery.state in _COUNTERS:
             metrics.count(_COUNTERS[DeliveryState(delivery.state)])
-        if failure is not None:
-            metrics.count(Counted.DELIVERY_ATTEMPT_FAILED, channel=delivery.channel)
+        if failure is not None and not isinstance(failure, Needless):
+            metrics.count(Counted.DELIVERY_ATTEMPT_FAILED, channel=delivery.channel.partition(":")[0])
         _add_event(delivery)
         if delivery.state != DeliveryState.PENDING:
             outbox.notify_settled(delivery)
@@ -212,10 +212,12 @@ def _settle(delivery: Delivery, failure: Unsent | None) -> None:
 
 
 def _store_result(delivery: Delivery, failure: Unsent | None) -> bool:
-    """Store SENT, another attempt or FAILED; False when the claim was lost."""
+    """Store SENT, another attempt, CLOSED or FAILED; False when the claim was lost."""
     if failure is None:
         return Delivery.objects.sent(delivery)
     error = redact(str(failure))[:LONGEST_ERROR] or "it failed"
+    if isinstance(failure, Needless):
+        return Delivery.objects.drop(delivery, error)
     waits = settings.RONDO_DELIVERY_RETRY_SECONDS
     # a delivery that waited longer than the whole retry schedule is attempted once
     patience = timedelta(seconds=(1 + JITTER) * sum(waits))

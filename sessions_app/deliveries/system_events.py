@@ -14,7 +14,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import structlog
 
+from sessions_app.channels.personal import Told
 from sessions_app.channels.webhook import Ping, SystemEvents
+from sessions_app.deliveries.notifications import notify_owner
 from sessions_app.hints import wake_dispatcher
 from sessions_app.models import Delivery, DeliveryState, Session, Turn
 from sessions_app.models.delivery import ON_THE_WAY
@@ -70,11 +72,13 @@ def store_ping(session_id: uuid.UUID, address: str, *, run_id: str, attempt: int
 
 
 def send_notice(session_id: uuid.UUID, text: str, *, about: Mapping[str, Any], key: str) -> None:
-    """Send a text of the server's own to where the session's answers go. On the web nothing is sent.
+    """Send a text of the server's own to where the session's answers go, and tell its owner as they chose.
 
     A second notice with the same key is not sent.
     """
     session = Session.objects.filter(pk=session_id).first()
+    if session is not None:
+        notify_owner(session, Told.FAILURE, of=key, text=text)
     route = session.standing_route if session is not None else {"channel": WEB}
     if session is not None and route["channel"] != WEB:
         delivery = Delivery(

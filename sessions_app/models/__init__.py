@@ -39,4 +39,4 @@ from sessions_app.models.spending import Reservation, Spending, UserLimits
 from sessions_app.models.telegram import TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
 from sessions_app.models.turn_input import HookSender, TurnInput
-from sessions_app.models.user import UserSettings
+from sessions_app.models.user import PushSubscription, UserSettings

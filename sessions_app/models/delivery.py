@@ -83,6 +83,17 @@ class DeliveryTransitions(models.QuerySet["Delivery"]):
             self._mine(delivery), delivery, state=DeliveryState.FAILED, last_error=error, next_attempt_at=None
         )
 
+    def drop(self, delivery: Delivery, reason: str) -> bool:
+        """SENDING, own claim → CLOSED: nobody needs it any more."""
+        return self._settle(
+            self._mine(delivery),
+            delivery,
+            state=DeliveryState.CLOSED,
+            reason=reason,
+            ended_at=Now(),
+            next_attempt_at=None,
+        )
+
     def send_again(self, delivery_id: int) -> bool:
         """FAILED → PENDING, with attempts counted from 0. Not for a delivery whose message was deleted."""
         dead = self.filter(Q(message__isnull=False) | Q(event__isnull=False), pk=delivery_id)

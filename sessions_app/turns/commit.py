@@ -22,7 +22,9 @@ from agent_core.execution import WAITING, Status
 from agent_core.text import phrases
 from agent_core.types import Ended, Ending, Entry, Role, TurnResult
 from sessions_app import events, flags, metrics
+from sessions_app.channels.personal import Told
 from sessions_app.deliveries import outbox, system_events
+from sessions_app.deliveries.notifications import notify_owner
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
 from sessions_app.limits import quotas
@@ -39,6 +41,7 @@ from sessions_app.models import (
     Message,
     Session,
     Turn,
+    TurnKind,
     TurnState,
 )
 from sessions_app.models.message import ENDED_KEY
@@ -53,6 +56,10 @@ from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
 
 CANCEL_REASONS = {OwnerInactive.code: "The account is inactive."}  # what people see
+UNATTENDED = (
+    TurnKind.AUTOMATION,
+    TurnKind.SCHEDULED_MESSAGE,
+)  # kinds that nobody waits for in a conversation
 LONGEST_REASON = 300  # characters of why the fallback model was asked
 TITLE_LENGTH = 80
 STATES = {
@@ -150,6 +157,7 @@ def _write(end: _End) -> None:
     is_no_news = prepared.kind.closed(turn, result, end.said)
     if not is_no_news:
         _enqueue_answer(prepared, end.messages, [end.route, *(guest.input.route for guest in guests)])
+        _notify_owner(end)
     if guests:
         Event.objects.bulk_create([each for guest in guests for each in _turn_end_events(guest, session)])
         _announce(session, guests)
@@ -230,6 +238,19 @@ def _enqueue_answer(prepared: Prepared, messages: list[Message], routes: list[di
     said = [message for message in messages if message.role == Role.ASSISTANT and message.content]
     if said and prepared.kind.delivers_answer:
         outbox.enqueue_deliveries(prepared.session, said[-1], routes)
+
+
+def _notify_owner(end: _End) -> None:
+    """Tell the owner of an answer that nobody waits for, and of a question, unless a channel brings it to them."""
+    turn, session, result = end.prepared.turn, end.prepared.session, end.result
+    is_outside = end.route is not None and end.route["channel"] != WEB
+    if is_outside or not end.messages or session.type in BACKGROUND or result.ending is Ending.CANCELLED:
+        return
+    plan = result.execution
+    asks = bool(result.asks or result.needs_consent or (plan is not None and plan.status in WAITING))
+    if asks or turn.kind in UNATTENDED:
+        told = Told.FAILURE if result.ending is Ending.FAILED else Told.QUESTION if asks else Told.ANSWER
+        notify_owner(session, told, of=f"turn_{turn.pk}", seq=end.messages[-1].seq)
 
 
 def _route(prepared: Prepared) -> dict[str, Any] | None:

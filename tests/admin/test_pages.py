@@ -34,7 +34,7 @@ SHOWN_ELSEWHERE = {
         "JobPreflight",
     ),
     *("SignInLink", "StreamTicket", "ClientChat", "ClientMessage", "TelegramChat", "TelegramUpdate"),
-    *("Attachment", "CalendarAddress", "Invitation", "ToldCause", "UserSettings"),
+    *("Attachment", "CalendarAddress", "Invitation", "PushSubscription", "ToldCause", "UserSettings"),
 }
 READ_ONLY = (
     *("turn", "turnstep", "message", "mailboxevent", "event", "worker", "runrecord", "scheduledmessage"),

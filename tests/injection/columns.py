@@ -96,6 +96,7 @@ OTHERS = {
     "sessions_app.Message": "role",
     "sessions_app.Process": "address version kind",
     "sessions_app.Pruning": "name position",
+    "sessions_app.PushSubscription": "name endpoint key secret server_key",
     "sessions_app.Session": "type state channel chat_type reopens_as",
     "sessions_app.SignInLink": "token_sha256",
     "sessions_app.StreamTicket": "ticket_sha256",
@@ -104,7 +105,7 @@ OTHERS = {
     "sessions_app.Turn": "origin_run usage error_code cancel_reason kind lane on_busy state",
     "sessions_app.TurnStep": "kind",
     "sessions_app.UserLimits": "limits",
-    "sessions_app.UserSettings": "timezone",
+    "sessions_app.UserSettings": "timezone notify_mail",
     "sessions_app.Worker": "shards",
 }
 WITHOUT_PAGES = ("axes", "contenttypes", "sessions")  # apps of others

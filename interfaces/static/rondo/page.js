@@ -1,6 +1,7 @@
 // What every page needs: errors of requests, the panel, the list that follows the agents' events.
 
 import "./jump.js";
+import "./notify.js";
 import "./press.js";
 import "./reading.js";
 import "./toast.js";
@@ -60,6 +61,7 @@ document.addEventListener("htmx:afterRequest", () => {
 document.addEventListener("htmx:afterSettle", (event) => event.target.querySelector?.("[role=alert]")?.scrollIntoView({ block: "nearest" }));
 document.addEventListener("htmx:responseError", (event) => {
   const { status, responseText } = event.detail.xhr;
+  if (event.detail.elt.id === "conversations") return; // it is asked for again, and what is typed on the page stays
   if (status === 401 || status === 403) return location.reload();
   const isText = event.detail.xhr.getResponseHeader("Content-Type")?.startsWith("text/plain");
   alertPerson(isText && responseText ? responseText.slice(0, 300) : `The server answered ${status}. Try again.`);

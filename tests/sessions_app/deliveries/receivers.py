@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -110,12 +111,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def http_receiver(address: str = "127.0.0.1") -> Iterator[Receiver]:
+def http_receiver(address: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
     """One that listens."""
     receiver = Receiver()
     handler = type("Own", (_Handler,), {"receiver": receiver})
     receiver.server = ThreadingHTTPServer((address, 0), handler)
     receiver.server.daemon_threads = True
+    if tls is not None:
+        receiver.server.socket = tls.wrap_socket(receiver.server.socket, server_side=True)
     receiver.server.handle_error = lambda *_: None
     thread = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

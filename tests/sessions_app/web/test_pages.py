@@ -3,17 +3,21 @@
 Nothing that was typed is lost, also where the conversation was deleted elsewhere. At the end: the page of an agent.
 """
 
+import json
 import re
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 from playwright.sync_api import Page, Request, Route, expect
 
-from sessions_app.models import Message, Session, Turn
+from sessions_app.models import Delivery, Message, Session, Turn
 from sessions_app.sessions.delete import delete_session
 from tests.api.conftest import start_web
 from tests.browser import ENVIRON, IN_BROWSER, Visitor, say, serious
+from tests.fleet import until
 
 pytestmark = [*IN_BROWSER, pytest.mark.full]
 MOST_BYTES = 120_000  # of the first page, compressed
@@ -103,6 +107,57 @@ def test_a_window_says_that_it_is_offline_and_goes_on(visitor: Visitor) -> None:
     page.get_by_label("Message", exact=True).press("Enter")
     expect(page.locator(".entry.person .said")).to_have_text("hello")
     expect(page.locator(".entry.agent .text").first).to_have_text("It came meanwhile.")
+
+
+def test_a_page_hears_of_another_conversation_and_its_worker_shows_pushes(visitor: Visitor) -> None:
+    """The browser of the tests shows no notifications, so its own part is replaced: what it is asked to show."""
+    session = visitor.person.session(title="The list")
+    page = visitor.window()
+    page.add_init_script(
+        "window.shown = []; window.Notification = class { static permission = 'granted';"
+        " constructor(title, more) { window.shown.push([title, more.body, more.tag]); }"
+        " static requestPermission() { window.asked = true; } };"
+    )
+    page.clock.install()
+    page.goto("/account/")
+    plain = page.locator("link[rel=icon]").get_attribute("href")
+    assert not page.evaluate("window.asked"), "nobody is asked before they click"
+    page.get_by_label("Open pages show notifications").check()
+    assert page.evaluate("window.asked")
+    page.locator("#notifications ~ form").get_by_role("button", name="Save").click()
+    expect(page.locator(".saved")).to_be_visible()
+    add_messages(session, "New words.")
+    told = {"type": "notice", "data": {"told": "answer", "seq": 1}}
+    Delivery.objects.create(
+        session=session, session_key=session.key, channel="page", idempotency_key="k", event=told, state="sent",
+        ended_at=Now(),
+    )  # fmt: skip
+    for _ in range(2):
+        page.clock.fast_forward(10_000)
+        expect(page).to_have_title(re.compile(r"^\(1\) Your account"))
+        expect(page.locator("link[rel=icon]")).to_have_attribute("href", re.compile("^data:image/svg"))
+        assert page.evaluate("window.shown") == [["The list", "Something new", str(session.pk)]], "once"
+    page.goto(f"/sessions/{session.pk}/")
+    expect(page.locator("link[rel=icon]")).to_have_attribute("href", str(plain))
+    with page.context.expect_event("serviceworker") as started:
+        page.evaluate(
+            "navigator.serviceWorker.register('/worker.js').then(() => navigator.serviceWorker.ready)"
+        )
+    started.value.evaluate(
+        "() => { self.shown = []; ServiceWorkerRegistration.prototype.showNotification ="
+        " async (title, more) => { self.shown.push([title, more.body, more.tag]); }; }"
+    )
+    chromium, registered = page.context.new_cdp_session(page), list[Any]()
+    chromium.on(
+        "ServiceWorker.workerRegistrationUpdated", lambda found: registered.extend(found["registrations"])
+    )
+    chromium.send("ServiceWorker.enable")
+    until(lambda: bool(page.title() and registered), 10, "the worker is known")
+    where = {"origin": visitor.site.url, "registrationId": registered[0]["registrationId"]}
+    pushed = {"session": "s", "title": "The list", "body": "Something new"}
+    chromium.send("ServiceWorker.deliverPushMessage", where | {"data": json.dumps(pushed)})
+    until(lambda: bool(started.value.evaluate("self.shown.length")), 10, "the push is shown")
+    assert started.value.evaluate("self.shown") == [["The list", "Something new", "s"]]
 
 
 def test_without_scripts_messages_are_sent_and_shown(visitor: Visitor) -> None:
