@@ -189,9 +189,9 @@ def test_forms_of_other_crons_are_refused_with_the_form_that_works() -> None:
         "0 0 9 * * *": "leave out seconds",
         "0 0 9 ? * MON 2027": "leave out seconds",
         "0 22-6 * * *": "`22-23,0-6`",
-        "0 0 L-3 * *": "`L` for the last day",
+        "0 0 L-3 * *": "`FREQ=MONTHLY;BYMONTHDAY=-4`",
         "0 0 * * L": "`L5` for the last Friday",
-        "0 0 LW * *": "`L` for the last day",
+        "0 0 LW * *": "`FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1`",
         "H H * * *": "jitter_seconds",
     }.items():
         assert form in refusal(cron(expr)).message, expr
@@ -205,7 +205,7 @@ FIRST = {
     # the 1st or a Monday; an odd Monday, as Vixie cron and cronsim have it
     "2026-11-23T00:00": ["0 0 ? * mon", "0 0 1 * 1", "0 0 */2 * 1"],
     "2026-11-25T00:00": ["0 0 */1 * 3"],
-    "2026-11-27T00:00": ["0 0 * * L5", "0 0 * * FRIL"],
+    "2026-11-27T00:00": ["0 0 * * L5", "0 0 * * FRIL", "0 0 * * 5#-1"],
     "2026-11-27T09:00": ["0 9 31 11 FRI"],
     "2026-11-30T00:00": ["0 0 L * *"],
     "2026-12-07T00:00": ["0 0 * * MON#1"],
