@@ -86,7 +86,9 @@ def read_excepted(dates: object, holidays: object) -> ExceptedDays:
         raise ScheduleError("bad_except", f"`except` is a list of at most {MOST_DATES} dates.")
     read = tuple(sorted({_read_date(each) for each in dates}))
     if not isinstance(holidays, str):
-        raise _bad_holidays("`except_holidays` is a country such as `DE`, or a part of one such as `DE-BY`.")
+        raise _bad_holidays(
+            "Public holidays are those of a country such as DE, or of a part of it such as DE-BY."
+        )
     if holidays:
         _holidays_of(holidays, 2000)
     return ExceptedDays(dates=read, holidays=holidays)
@@ -124,7 +126,9 @@ def _holidays_of(place: str, year: int) -> frozenset[date]:
         text = "Public holidays need a package that is not installed; it comes with the extra 'holidays' of Rondo."
         raise ScheduleError("missing_extra", text)
     if found is None or found["country"] not in holiday_countries():
-        raise _bad_holidays(f"There are no holidays of {place[:20]!r}; give a code such as `DE` or `DE-BY`.")
+        raise _bad_holidays(
+            f"No public holidays of {place[:20]!r} are known; give a code such as DE or DE-BY."
+        )
     try:
         return frozenset(package.country_holidays(found["country"], subdiv=found["part"], years=year))
     except NotImplementedError:
