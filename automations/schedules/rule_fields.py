@@ -73,7 +73,7 @@ def rule_parts(text: str) -> dict[str, str]:
     freq = parts.get("FREQ", "")
     if freq not in _NOT_WITH:
         more = "what repeats within a day is an interval or cron"
-        raise _bad(f"FREQ is {', '.join(_NOT_WITH)}; {more}.")
+        raise _bad(f"FREQ is DAILY, WEEKLY, MONTHLY or YEARLY; {more}.")
     if unfit := sorted(_NOT_WITH[freq] & parts.keys()):
         raise _bad(f"{unfit[0]} cannot be used with FREQ={freq}.")
     _check_ends(parts)

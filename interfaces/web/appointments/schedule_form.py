@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from typing import Any
 
 from django import forms
@@ -41,11 +41,11 @@ RULE_DAYS = {"1": "MO", "2": "TU", "3": "WE", "4": "TH", "5": "FR", "6": "SA", "
 WORKDAYS = "MO,TU,WE,TH,FR"
 UNITS = (("60", "minutes"), ("3600", "hours"), ("86400", "days of 24 hours"), ("1", "seconds"))
 NTH = (
-    *(("", "On a day by its number"), ("1", "On the first"), ("2", "On the second"), ("3", "On the third")),
-    *(("4", "On the fourth"), ("-1", "On the last")),
+    *(("", "day by number"), ("1", "the first"), ("2", "the second"), ("3", "the third")),
+    *(("4", "the fourth"), ("-1", "the last")),
 )
 OF_MONTH = (
-    *(("workday", "weekday (Mon to Fri)"), ("1", "Monday"), ("2", "Tuesday"), ("3", "Wednesday")),
+    *(("workday", "workday"), ("1", "Monday"), ("2", "Tuesday"), ("3", "Wednesday")),
     *(("4", "Thursday"), ("5", "Friday"), ("6", "Saturday"), ("0", "Sunday"), ("day", "day")),
 )
 NEEDS = {  # the fields that each way to repeat reads, and what to say when one of them is empty
@@ -95,10 +95,8 @@ class ScheduleForm(ClockForm):
     since = forms.DateField(
         required=False, widget=forms.DateInput({"type": "date"}), label="Counted from the week of"
     )
-    nth = forms.ChoiceField(required=False, choices=NTH, label="Which day")
-    of_month = forms.ChoiceField(
-        required=False, choices=OF_MONTH, initial="workday", label="Of the month, this"
-    )
+    nth = forms.ChoiceField(required=False, choices=NTH, label="Which one")
+    of_month = forms.ChoiceField(required=False, choices=OF_MONTH, initial="workday", label="Kind of day")
     day = number_field("Day of the month", 1, 31)
     time = forms.TimeField(
         required=False, widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"), initial=time(9)
@@ -208,7 +206,7 @@ def _days(given: dict[str, Any]) -> tuple[str, str]:
 
 
 def _at_times(given: dict[str, Any], cron_days: str, rule: str) -> dict[str, Any]:
-    """The days at the times: by cron, or by a rule from today or the week that weeks are counted from."""
+    """The days at the times: by cron, or by a rule from today, or from the week that weeks are counted from."""
     times = sorted({given["time"].replace(second=0, microsecond=0), *given["also"]})
     hours, minutes = ({getattr(each, unit) for each in times} for unit in ("hour", "minute"))
     grid = [time(hour, minute) for hour in sorted(hours) for minute in sorted(minutes)]
@@ -222,8 +220,15 @@ def _at_times(given: dict[str, Any], cron_days: str, rule: str) -> dict[str, Any
         if "FREQ=DAILY" not in rule:
             raise ValidationError(UNEVEN)
         rule += f";BYSETPOS={_joined({1 + grid.index(each) for each in times})}"
-    today = datetime.now(zone_or_utc(given["timezone"])).date()
-    start = datetime.combine((given.get("weeks") and given.get("since")) or today, times[0])
+    now = datetime.now(zone_or_utc(given["timezone"])).replace(tzinfo=None)
+    first = now.date()
+    if "INTERVAL" in rule:
+        coming = (first + timedelta(days=each) for each in range(8))
+        chosen = (
+            day for day in coming if f"{day:%w}" in given["days"] and datetime.combine(day, times[-1]) > now
+        )
+        first = given.get("since") or next(chosen)
+    start = datetime.combine(first, times[0])
     return {"kind": ScheduleKind.RRULE, "rule": rule, "starts_at": wall_time(start)}
 
 
