@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -64,20 +64,22 @@ NO_DAYS = ExceptedDays()
 
 def end_of_day(zone: ZoneInfo, slot: datetime) -> datetime:
     """The instant before the next day, or before a clock change within the day, as clocks may go back a day."""
-    midnight = instant_of(zone, _midnight(zone, slot) + timedelta(days=1))
+    midnight = min(each for each in _midnights(zone, slot, 1) if each > slot)
     change = first_change(zone, slot, midnight)
     return (change.at if change else midnight) - TICK
 
 
 def end_of_day_before(zone: ZoneInfo, slot: datetime) -> datetime:
     """The instant before the slot's day, or before a clock change within the day."""
-    midnight = instant_of(zone, _midnight(zone, slot))
+    midnight = max(each for each in _midnights(zone, slot, 0) if each <= slot)
     change = last_change(zone, midnight - TICK, slot)
     return (change.at if change else midnight) - TICK
 
 
-def _midnight(zone: ZoneInfo, slot: datetime) -> datetime:
-    return wall_at(zone, slot).replace(hour=0, minute=0, second=0, microsecond=0)
+def _midnights(zone: ZoneInfo, slot: datetime, days: int) -> tuple[datetime, datetime]:
+    """When the slot's day begins, or so many days later; clocks may show a midnight twice."""
+    midnight = datetime.combine(wall_at(zone, slot).date() + timedelta(days=days), time())
+    return instant_of(zone, midnight), midnight.replace(tzinfo=zone, fold=1).astimezone(UTC)
 
 
 def read_excepted(dates: object, holidays: object) -> ExceptedDays:

@@ -3,7 +3,7 @@
 By properties, too: against cronsim and against the rule applied minute by minute.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -167,6 +167,17 @@ def test_slots_match_the_rule_each_once(
         assert schedule.last(after, first) == schedule.next(first - tick) == first
         assert schedule.last(after, first - tick) is None
         assert schedule.count(after, first) == 1
+
+
+def test_a_day_that_another_one_interrupts_is_excepted_alone() -> None:
+    """St. John's clocks went back from one minute past midnight, and the day before went on."""
+    after, until = datetime(2009, 11, 1, tzinfo=UTC), datetime(2009, 11, 2, 12, tzinfo=UTC)
+    for day in (date(2009, 10, 31), date(2009, 11, 1)):
+        excepted = ExceptedDays(dates=(day,))
+        schedule = CronSchedule(expr="*/20 * * * *", timezone="America/St_Johns", excepted=excepted)
+        expected = slots(schedule, after, until)
+        assert walked(schedule, after, until) == expected
+        assert [schedule.last(after, slot) for slot in expected] == expected
 
 
 def jumps(zone: str, year: int) -> list[Change]:
