@@ -8,9 +8,9 @@ Where a new kind goes:
 * `automations/models/job.py`: a member of `ScheduleKind`, columns, and the CHECK, with a migration;
 * `plan.py`: the columns are read by `schedule_of`; `describe.py`: if clock changes concern it;
 * every other place that differs by kind names `ScheduleKind` or a class of a schedule:
-  `git grep -E 'ScheduleKind|(Cron|Rule|Every|At)Schedule'` finds the tools' parameters, routines, API, form, admin, command,
-  import and the walk for time zones. `git grep every_seconds` finds the rules for intervals, and the arguments of the
-  MCP server.
+  `git grep -E 'ScheduleKind|(Cron|Rule|Every|At)Schedule'` finds the parameters of tools, routines, API, form, admin,
+  command, import and the walk for time zones. `git grep every_seconds` finds the rules for intervals, and the
+  arguments of the MCP server.
 """
 
 # ruff: noqa: ARG002 -- all kinds have the same signatures
