@@ -168,7 +168,8 @@ def test_a_pause_ends_with_the_first_slot_after_it_and_the_database_holds_it(per
     update_job(job.pk, {"paused_until": following.isoformat()})
     assert planned_for(job) == following, "a slot at the end of the pause runs"
     many = [date(2026, 1, 1)] * 101
-    for wrong in ({"except_dates": []}, {"except_dates": many}, {"schedule_kind": "rrule", "expr": ""}):
+    bad: list[dict[str, Any]] = [{"except_dates": []}, {"except_dates": many}, {"schedule_kind": "rrule"}]
+    for wrong in bad:
         with pytest.raises(IntegrityError, match="cronjob_"), transaction.atomic():
             CronJob.objects.filter(pk=job.pk).update(**wrong)
     with pytest.raises(IntegrityError, match="jobclock_next_is_after_the_pause"), transaction.atomic():

@@ -105,9 +105,12 @@ def test_a_gap_of_years_costs_few_steps(schedule: Schedule, monkeypatch: pytest.
 def test_the_next_slot_of_an_old_rule_is_found_near_it(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     days_of = RuleFields.days_of
-    monkeypatch.setattr(
-        RuleFields, "days_of", lambda self, window: looked.append(window) or days_of(self, window)
-    )
+
+    def counted(self: RuleFields, window: int) -> tuple[datetime, ...]:
+        looked.append(window)
+        return days_of(self, window)
+
+    monkeypatch.setattr(RuleFields, "days_of", counted)
     old, zone = datetime(1971, 1, 1, 9), "Europe/Berlin"  # noqa: DTZ001 - wall time
     for rule in ("FREQ=DAILY", "FREQ=WEEKLY;INTERVAL=2", "FREQ=MONTHLY;BYDAY=-1FR", "FREQ=YEARLY;INTERVAL=3"):
         looked.clear()

@@ -8,7 +8,8 @@ import pytest
 from automations.models import CronJob
 from automations.schedules.plan import schedule_columns
 from automations.schedules.schedule import parse_schedule
-from interfaces.web.appointments.forms import ChangeForm, RoutineForm, ScheduleForm, schedule_fields
+from interfaces.web.appointments.forms import ChangeForm, RoutineForm
+from interfaces.web.appointments.schedule_form import ScheduleForm, schedule_fields
 from sessions_app.models import Agent
 
 NOW = datetime(2026, 11, 24, 8, tzinfo=UTC)
