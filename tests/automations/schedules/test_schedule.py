@@ -234,6 +234,18 @@ def test_without_the_package_holidays_are_refused_with_the_name_of_the_extra(
     assert (error.code, "'holidays'" in error.message) == ("missing_extra", True)
 
 
+def test_a_week_begins_with_the_day_that_the_rule_says() -> None:
+    """The example of RFC 5545."""
+    start, found = datetime(1997, 8, 5, 9), []  # noqa: DTZ001 - wall time
+    for wkst in ("MO", "SU"):
+        fields = RuleFields(f"FREQ=WEEKLY;INTERVAL=2;COUNT=4;BYDAY=TU,SU;WKST={wkst}", start)
+        wall, days = start - timedelta(days=1), list[int]()
+        while (after := fields.after(wall)) is not None:
+            wall, days = after, [*days, after.day]
+        found.append(days)
+    assert found == [[5, 10, 19, 24], [5, 17, 19, 31]]
+
+
 @holds_for(few=100, many=300, text=rules(), start=st.integers(-2000, 2000), asked=st.integers(0, 4000))
 def test_the_minutes_of_a_rule_are_dateutils(text: str, start: int, asked: int) -> None:
     begin = datetime(2027, 6, 1, 2, 30) + timedelta(days=start)  # noqa: DTZ001 - wall time
@@ -244,7 +256,8 @@ def test_the_minutes_of_a_rule_are_dateutils(text: str, start: int, asked: int) 
     )
     coming = theirs.after(wall) if "2030" not in text or wall.year < 2030 else None
     assert fields.after(wall) == coming
-    assert fields.until(wall) == theirs.before(wall, inc=True)
+    for day in (wall, begin):
+        assert fields.until(day) == theirs.before(day, inc=True)
     year = timedelta(days=366)
     assert fields.count(wall - year, wall, 9_999) == len(
         [each for each in theirs.between(wall - year, wall, inc=True) if each < wall]
