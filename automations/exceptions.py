@@ -124,8 +124,9 @@ class MessageFailed(AutomationsError):
 
 
 ScheduleCode = Literal[
-    "bad_schedule", "bad_cron", "never_fires", "unknown_timezone", "past_at", "bad_interval", "bad_time"
-]
+    "bad_schedule", "bad_cron", "bad_rule", "bad_except", "bad_except_holidays", "missing_extra", "never_fires",
+    "unknown_timezone", "past_at", "bad_interval", "bad_time",
+]  # fmt: skip
 
 
 class ScheduleError(ValueError):

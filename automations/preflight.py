@@ -23,7 +23,8 @@ from agent_core.text.formats import utc_text
 from automations.gates.registry import gate_of
 from automations.jobs.explain import undeliverable
 from automations.jobs.stops import charged, last_runs, model_warnings
-from automations.models import CronJob, ExecutionMode, JobPreflight, ScheduleKind, ToldCause
+from automations.models import CronJob, ExecutionMode, JobPreflight, ToldCause
+from automations.models.job import ON_WALL_TIME
 from automations.runs.describe import when
 from automations.runs.report import NAMESPACE, report_job
 from automations.runs.told import cause_of, causes_of, tell_once
@@ -96,10 +97,10 @@ def _found_before(job: CronJob, code: str, model: str, well_since: datetime | No
 
 
 def _means(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
-    """Its channel, zone, tools and gate. A cron schedule without its zone is set aside by the walk for time zones."""
+    """Its channel, zone, tools and gate. A schedule on wall time without its zone is set aside by `ZoneWalk`."""
     for text in undeliverable(job.session):
         yield Problem("bad_channel", text)
-    if job.schedule_kind != ScheduleKind.CRON and fingerprint(job.timezone) is None:
+    if job.schedule_kind not in ON_WALL_TIME and fingerprint(job.timezone) is None:
         yield Problem("unknown_timezone", str(unknown_zone(job.timezone)))
     known = {tool.name for tool in tools.all()} | set(job.agent.mcp_servers)
     missing = [each for each in job.allow_tools or () if each.partition(tools.SEPARATOR)[0] not in known]

@@ -168,7 +168,7 @@ def automation_to_change(user: AbstractBaseUser, job_id: str) -> Automation:
 def automation_of(job: Any) -> Automation:
     """A row of `automations` as people see it."""
     shown = {
-        "schedule": _schedule(job),
+        "schedule": schedule_json(job),
         "next_run_at": job.clock.next_run_at,
         "paused_until": paused_until(job),
         "health": health_shown(job),
@@ -246,7 +246,8 @@ def _state() -> Case:
     )
 
 
-def _schedule(job: CronJob) -> dict[str, Any]:
+def schedule_json(job: CronJob) -> dict[str, Any]:
+    """The schedule as the API has it."""
     try:
         return schedule_of(job).to_json(zone=job.agent.timezone)
     except ScheduleError:  # the job is disabled with a fault; only its kind can be shown

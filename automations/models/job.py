@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -16,6 +17,7 @@ from sessions_app.models import Agent, Session, Turn
 from sessions_app.models.session import has_owner, owner_column
 
 LONGEST_FAULT = 2_000  # characters
+LONGEST_HOLIDAYS, MOST_DATES = 16, 100  # of the days on which a schedule has no slots
 FIRST_INSTANT, LAST_INSTANT = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 RESERVED_IDS = frozenset({"dream", "heartbeat"})
 ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
@@ -48,8 +50,12 @@ class ScheduleKind(models.TextChoices):
     """The kind of a job's schedule."""
 
     CRON = "cron"
+    RRULE = "rrule", "Recurrence rule"
     EVERY = "every"
     AT = "at"
+
+
+ON_WALL_TIME = (ScheduleKind.CRON.value, ScheduleKind.RRULE.value)  # the kinds with a zone of their own
 
 
 class ExecutionMode(models.TextChoices):
@@ -119,9 +125,23 @@ class CronJob(models.Model):
     schedule_kind = models.CharField(max_length=8, choices=ScheduleKind)
     expr = models.CharField(max_length=200, blank=True)
     every_seconds = models.PositiveIntegerField(null=True, blank=True)
-    anchor = models.DateTimeField(null=True, blank=True, help_text="The first slot of an interval.")
+    anchor = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="The first slot of an interval; the local start of a rule, stored as if it was UTC.",
+    )
     at = models.DateTimeField(null=True, blank=True)
     timezone = models.CharField(max_length=64, default="UTC")
+    except_dates: Any = ArrayField(
+        models.DateField(), null=True, blank=True, help_text="Dates in the zone without slots; null: none."
+    )
+    except_holidays = models.CharField(
+        max_length=LONGEST_HOLIDAYS,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The country whose public holidays have no slots, such as DE or DE-BY.",
+    )
     active_from = models.PositiveSmallIntegerField(
         null=True, blank=True, help_text="Heartbeats only: the first active hour, in the zone."
     )
@@ -231,6 +251,13 @@ class CronJob(models.Model):
             models.CheckConstraint(
                 condition=Q(schedule_kind="cron", every_seconds__isnull=True, at__isnull=True) & ~Q(expr="")
                 | Q(
+                    schedule_kind="rrule",
+                    every_seconds__isnull=True,
+                    anchor__isnull=False,
+                    at__isnull=True,
+                )
+                & ~Q(expr="")
+                | Q(
                     schedule_kind="every",
                     every_seconds__isnull=False,
                     every_seconds__gte=1,
@@ -240,6 +267,12 @@ class CronJob(models.Model):
                 )
                 | Q(schedule_kind="at", at__isnull=False, every_seconds__isnull=True, expr=""),
                 name="cronjob_exactly_one_schedule",
+            ),
+            models.CheckConstraint(
+                condition=Q(except_dates__isnull=True, except_holidays="")
+                | Q(schedule_kind__in=ON_WALL_TIME)
+                & (Q(except_dates__isnull=True) | Q(except_dates__len__range=(1, MOST_DATES))),
+                name="cronjob_excepts_days_on_wall_time",
             ),
             models.CheckConstraint(
                 condition=Q(execution_mode="session") | Q(session__isnull=True),
@@ -292,7 +325,9 @@ class CronJob(models.Model):
         indexes = [
             models.Index(fields=["created_at", "id"], name="job_by_age"),
             models.Index(
-                fields=["timezone", "id"], condition=Q(enabled=True, schedule_kind="cron"), name="job_zones"
+                fields=["timezone", "id"],
+                condition=Q(enabled=True, schedule_kind__in=ON_WALL_TIME),
+                name="job_on_wall_time",
             ),
             models.Index(fields=["id"], condition=~Q(fault=""), name="job_set_aside"),
             # the list of a user's automations by age, and the names of what runs are of

@@ -13,7 +13,8 @@ from django.db.models.functions import Now
 
 from automations.exceptions import ScheduleError
 from automations.jobs.clock import counted_to, database_now, notify_beats
-from automations.models import CronJob, JobClock, ScheduleKind, ZoneData
+from automations.models import CronJob, JobClock, ZoneData
+from automations.models.job import ON_WALL_TIME
 from automations.runs.report import report_paused
 from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint, unknown_zone
@@ -53,12 +54,13 @@ class ZoneWalk:
 
 
 def _select_zones() -> Any:
-    """Select the zones of enabled cron jobs: from zone to zone along their index, however many jobs there are."""
+    """Select the zones of enabled jobs on wall time: from zone to zone along their index, however many jobs."""
 
-    def is_cron(jobs: Any) -> Any:
-        return sa.and_(jobs.c.enabled, jobs.c.schedule_kind == sa.literal_column(f"'{ScheduleKind.CRON}'"))
+    def is_on_wall(jobs: Any) -> Any:
+        kinds: Any = [sa.literal_column(f"'{kind}'") for kind in ON_WALL_TIME]
+        return sa.and_(jobs.c.enabled, jobs.c.schedule_kind.in_(kinds))
 
-    first = heads(table(CronJob), ("timezone", "id"), ("timezone",), ("id",), is_cron)
+    first = heads(table(CronJob), ("timezone", "id"), ("timezone",), ("id",), is_on_wall)
     return sa.select(first.c.timezone).order_by(first.c.timezone)
 
 
@@ -66,7 +68,7 @@ _ZONES = Statement(_select_zones)
 
 
 def used_zones() -> list[str]:
-    """The zones of enabled cron jobs."""
+    """The zones of enabled jobs on wall time."""
     return [row.timezone for row in _ZONES.all()]
 
 
@@ -93,7 +95,7 @@ def _plan(zone: str, after: str, limit: int, *, is_gone: bool) -> str:
 
 
 def _jobs() -> QuerySet[CronJob]:
-    return CronJob.objects.filter(enabled=True, schedule_kind=ScheduleKind.CRON)
+    return CronJob.objects.filter(enabled=True, schedule_kind__in=ON_WALL_TIME)
 
 
 def _replan(jobs: list[tuple[JobClock, CronJob]]) -> None:

@@ -7,19 +7,18 @@ Day of month and day of week are joined by OR when both are given, by AND when o
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from croniter import croniter
 from croniter.croniter import CroniterBadDateError
 
 from automations.exceptions import ScheduleError
+from automations.schedules.day_times import DayTimes, times_of
 
 MAX_EXPR = 200
 _MINUTE = timedelta(minutes=1)
-_DAY = timedelta(days=1)
 _FIELDS = ("minute", "hour", "day of month", "month", "day of week")
 _SIZES = (60, 24, 31, 12, 7)
 _FIRST = (0, 0, 1, 1, 0)
@@ -37,7 +36,8 @@ _WORDS: tuple[frozenset[str], ...] = (
 _DAY_OF_MONTH, _MONTH, _DAY_OF_WEEK = 2, 3, 4
 _CHARACTERS = re.compile(r"[0-9A-Z*,/?#-]+", re.ASCII)
 _PART = re.compile(r"(?P<low>[0-9A-Z*?#]+)(-(?P<high>[0-9A-Z#]+))?(/(?P<step>[0-9]{1,3}))?", re.ASCII)
-_LAST_DAY = re.compile(rf"\b([0-7]|{'|'.join(_DAY_NAMES)})L\b|\bL({'|'.join(_DAY_NAMES)})\b", re.ASCII)
+_NAMED = "|".join(_DAY_NAMES)
+_LAST_DAY = re.compile(rf"\b([0-7]|{_NAMED})(?:L\b|#-1(?![0-9]))|\bL({_NAMED})\b", re.ASCII)
 _SHORT = {
     "@HOURLY": "0 * * * *", "@DAILY": "0 0 * * *", "@MIDNIGHT": "0 0 * * *", "@WEEKLY": "0 0 * * 0",
     "@MONTHLY": "0 0 1 * *", "@YEARLY": "0 0 1 1 *", "@ANNUALLY": "0 0 1 1 *",
@@ -72,7 +72,7 @@ def _number_of_fields(fields: list[str]) -> str:
 
 
 def _last_day(match: re.Match[str]) -> str:
-    """`5L`, `FRIL` and `LFRI` as `L5`."""
+    """`5L`, `5#-1`, `FRIL` and `LFRI` as `L5`."""
     day = match[1] or match[2]
     return f"L{_DAYS.get(day, day)}"
 
@@ -114,6 +114,9 @@ def _check_range(index: int, part: str, low: int | None, high: int | None) -> No
 
 def _form(index: int, part: str) -> str:
     """The form that works instead of one of another cron; empty if there is none."""
+    if index == _DAY_OF_MONTH and re.fullmatch("LW|WL|L-[0-9]+", part):
+        rule = "BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1" if "W" in part else f"BYMONTHDAY=-{int(part[2:]) + 1}"
+        return f"; write a recurrence rule instead: `FREQ=MONTHLY;{rule}`"
     if index == _DAY_OF_MONTH and re.search("[LW]", part):
         return "; write `L` for the last day, `15W` for the weekday nearest to the 15th"
     if index == _DAY_OF_WEEK and re.search("[LW#]", part):
@@ -214,7 +217,7 @@ def _numbers(values: Sequence[int | str], size: int) -> tuple[int, ...]:
     return tuple(range(size)) if "*" in values else tuple(sorted(int(value) for value in values))
 
 
-class CronFields:
+class CronFields(DayTimes):
     """The minutes that an expression matches, on naive wall time. Immutable, so it may be shared between threads.
 
     All matching days have the same minutes, so croniter is asked for days only, and its answers are cached.
@@ -225,55 +228,22 @@ class CronFields:
         normal = read_expr(expr)
         minute, hour, *_ = normal.split()
         minutes, hours, self._days = _expand(normal)
-        self._times = tuple(60 * hour + minute for hour in hours for minute in minutes)  # of a day, ascending
         # As in Vixie cron: a fixed time, unless the minute or the hour begins with a star.
-        self.is_fixed = not minute.startswith("*") and not hour.startswith("*")
+        is_fixed = not minute.startswith("*") and not hour.startswith("*")
+        super().__init__(times_of(hours, minutes), is_fixed=is_fixed)
 
     def matches_as(self, other: CronFields) -> bool:
         """Whether the same minutes match, however the two expressions are written."""
         days = croniter.expand(self._days) == croniter.expand(other._days)
-        return days and self._times == other._times and self.is_fixed == other.is_fixed
+        return days and self.times == other.times and self.is_fixed == other.is_fixed
 
-    def after(self, wall: datetime) -> datetime | None:
-        """The first matching minute later than `wall`; None when there is none within 50 years."""
-        midnight = datetime.combine(wall.date(), time())
-        day = _day_from(self._days, midnight)
-        if day == midnight:
-            index = bisect_right(self._times, (wall - midnight) // _MINUTE)
-            if index < len(self._times):
-                return day + self._times[index] * _MINUTE
-            day = _day_from(self._days, midnight + _DAY)
-        return None if day is None else day + self._times[0] * _MINUTE
+    def day_from(self, midnight: datetime) -> datetime | None:
+        """See `DayTimes.day_from`."""
+        return _day_from(self._days, midnight)
 
-    def until(self, wall: datetime) -> datetime | None:
-        """The last matching minute not later than `wall`; None when there is none within 50 years."""
-        midnight = datetime.combine(wall.date(), time())
-        day = _day_until(self._days, midnight)
-        if day == midnight:
-            index = bisect_right(self._times, (wall - midnight) // _MINUTE)
-            if index > 0:
-                return day + self._times[index - 1] * _MINUTE
-            day = _day_until(self._days, midnight - _DAY)
-        return None if day is None else day + self._times[-1] * _MINUTE
-
-    def count(self, low: datetime, high: datetime, limit: int) -> int:
-        """The number of matching minutes with low <= minute < high. Counting stops above `limit`.
-
-        It counts by days, so that an expression that matches every minute stays cheap over years.
-        """
-        total = 0
-        day = _day_from(self._days, datetime.combine(low.date(), time()))
-        while day is not None and day < high and total <= limit:
-            first = bisect_left(self._times, _minutes_up(low - day)) if low > day else 0
-            last = bisect_left(self._times, _minutes_up(high - day))
-            total += max(0, last - first)
-            day = _day_from(self._days, day + _DAY)
-        return total
-
-
-def _minutes_up(span: timedelta) -> int:
-    """The span in whole minutes, rounded up."""
-    return -(-span // _MINUTE)
+    def day_until(self, midnight: datetime) -> datetime | None:
+        """See `DayTimes.day_until`."""
+        return _day_until(self._days, midnight)
 
 
 @lru_cache(maxsize=16_384)

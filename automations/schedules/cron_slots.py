@@ -1,6 +1,6 @@
-"""The slots of a cron expression in a zone (rule 4.6).
+"""The slots of a cron expression, or of a recurrence rule, in a zone (rule 4.6).
 
-As in Vixie cron, there are two kinds of expression:
+As in Vixie cron, there are two kinds of expression; a rule is a fixed one:
 
 * Fixed (neither minute nor hour begins with `*`): each matching wall time runs once. All times in a gap run once, at
   the first instant after the gap. A time in an overlap runs the first time only.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from automations.schedules.cron_fields import CronFields
+from automations.schedules.day_times import DayTimes
 from automations.schedules.wall_time import (
     TICK,
     Change,
@@ -25,7 +25,7 @@ from automations.schedules.wall_time import (
 )
 
 
-def next_cron(fields: CronFields, zone: ZoneInfo, after: datetime) -> datetime | None:
+def next_cron(fields: DayTimes, zone: ZoneInfo, after: datetime) -> datetime | None:
     """The first slot later than `after` (UTC)."""
     if fields.is_fixed:
         wall = fields.after(_fixed_wall(zone, after))
@@ -33,7 +33,7 @@ def next_cron(fields: CronFields, zone: ZoneInfo, after: datetime) -> datetime |
     return _next_elapsed(fields, zone, after)
 
 
-def last_cron(fields: CronFields, zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
+def last_cron(fields: DayTimes, zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
     """The latest slot with after < slot <= until (UTC)."""
     if fields.is_fixed:
         wall = fields.until(_fixed_wall(zone, until))
@@ -43,7 +43,7 @@ def last_cron(fields: CronFields, zone: ZoneInfo, after: datetime, until: dateti
     return slot if slot is not None and slot > after else None
 
 
-def count_cron(fields: CronFields, zone: ZoneInfo, after: datetime, until: datetime, limit: int) -> int:
+def count_cron(fields: DayTimes, zone: ZoneInfo, after: datetime, until: datetime, limit: int) -> int:
     """How many slots have after < slot <= until (UTC). A result above `limit` means more than `limit`."""
     total = 0
     start, wall = after, _fixed_wall(zone, after) if fields.is_fixed else wall_at(zone, after)
@@ -60,7 +60,7 @@ def count_cron(fields: CronFields, zone: ZoneInfo, after: datetime, until: datet
     return total if total > limit else total + fields.count(low, high + TICK, limit)
 
 
-def _count_from(fields: CronFields, change: Change) -> tuple[datetime, int]:
+def _count_from(fields: DayTimes, change: Change) -> tuple[datetime, int]:
     """The wall time from which counting goes on after a change, and the number of slots at the change itself."""
     if not fields.is_fixed:
         return change.new_wall, 0
@@ -80,7 +80,7 @@ def _fixed_wall(zone: ZoneInfo, instant: datetime) -> datetime:
     return local.replace(tzinfo=None, fold=0)
 
 
-def _next_elapsed(fields: CronFields, zone: ZoneInfo, after: datetime) -> datetime | None:
+def _next_elapsed(fields: DayTimes, zone: ZoneInfo, after: datetime) -> datetime | None:
     start, offset, wall = after, offset_at(zone, after), wall_at(zone, after)
     while True:
         named = fields.after(wall)
@@ -93,7 +93,7 @@ def _next_elapsed(fields: CronFields, zone: ZoneInfo, after: datetime) -> dateti
         start, offset, wall = change.at, change.after, change.new_wall - TICK
 
 
-def _last_elapsed(fields: CronFields, zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
+def _last_elapsed(fields: DayTimes, zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
     end, offset, wall = until, offset_at(zone, until), wall_at(zone, until)
     while end > after:
         named = fields.until(wall)
@@ -107,7 +107,7 @@ def _last_elapsed(fields: CronFields, zone: ZoneInfo, after: datetime, until: da
     return None
 
 
-def moved_by(fields: CronFields, zone: ZoneInfo, slot: datetime) -> tuple[Change, datetime] | None:
+def moved_by(fields: DayTimes, zone: ZoneInfo, slot: datetime) -> tuple[Change, datetime] | None:
     """The clock change that moved or doubled a fixed slot, and the wall time in the expression; None: none did."""
     if not fields.is_fixed:
         return None

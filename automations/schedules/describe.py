@@ -9,7 +9,7 @@ from automations.exceptions import ScheduleError
 from automations.models import CronJob
 from automations.schedules.cron_slots import moved_by
 from automations.schedules.plan import schedule_of
-from automations.schedules.schedule import AtSchedule, CronSchedule, Schedule, cron_fields
+from automations.schedules.schedule import AtSchedule, Schedule, WallSchedule
 from automations.schedules.wall_time import TICK, Change, first_change
 from automations.schedules.zone_files import load_zone, zone_or_utc
 
@@ -39,7 +39,7 @@ def instant_text(instant: datetime | None, zone: str) -> str:
 
 
 def preview(schedule: Schedule, after: datetime, count: int = 5, *, zone: str = "UTC") -> Preview:
-    """The next `count` slots after `after`: a cron's in its own zone, an `every` in `zone`, an `at` as written."""
+    """The next `count` slots after `after`: an `every` in `zone`, an `at` as written, others in their own zone."""
     slots = _next_slots(schedule, after, count)
     shown = schedule.zone if isinstance(schedule, AtSchedule) else load_zone(_zone_name(schedule, zone))
     return Preview(
@@ -50,7 +50,7 @@ def preview(schedule: Schedule, after: datetime, count: int = 5, *, zone: str = 
 
 
 def _zone_name(schedule: Schedule, zone: str) -> str:
-    return schedule.timezone if isinstance(schedule, CronSchedule) else zone
+    return schedule.timezone if isinstance(schedule, WallSchedule) else zone
 
 
 def changes_ahead(schedule: Schedule, *, zone: str, after: datetime, shown_to: datetime) -> list[str]:
@@ -71,7 +71,7 @@ def changes_ahead(schedule: Schedule, *, zone: str, after: datetime, shown_to: d
 
 
 def _at_change(schedule: Schedule, zone: str, change: Change, *, shown: bool) -> list[str]:
-    if isinstance(schedule, CronSchedule) and cron_fields(schedule.expr).is_fixed:
+    if isinstance(schedule, WallSchedule) and schedule.fields.is_fixed:
         # a gap moves its times to its end; an overlap repeats the times before it
         begin = change.at if change.is_gap else change.at - (change.before - change.after)
         slot = schedule.next(begin - TICK)
@@ -79,7 +79,7 @@ def _at_change(schedule: Schedule, zone: str, change: Change, *, shown: bool) ->
     if not shown or isinstance(schedule, AtSchedule):
         return []
     on = f"On {change.old_wall:%Y-%m-%d} the clocks go {'forward' if change.is_gap else 'back'} in {zone}"
-    if isinstance(schedule, CronSchedule):
+    if isinstance(schedule, WallSchedule):
         return [f"{on}: this schedule follows elapsed time through the change."]
     if not (change.after - change.before) % timedelta(seconds=schedule.seconds):
         return []  # the interval keeps its times of day
@@ -98,9 +98,9 @@ def _next_slots(schedule: Schedule, after: datetime, count: int) -> list[datetim
 
 def _warnings(schedule: Schedule, slots: list[datetime]) -> list[str]:
     """Sentences about slots of a fixed time of day that a clock change moves or doubles."""
-    if not isinstance(schedule, CronSchedule):
+    if not isinstance(schedule, WallSchedule):
         return []
-    fields, zone = cron_fields(schedule.expr), load_zone(schedule.timezone)
+    fields, zone = schedule.fields, load_zone(schedule.timezone)
     found = ((slot, moved_by(fields, zone, slot)) for slot in slots)
     return [_warning(schedule.timezone, slot.astimezone(zone), *moved) for slot, moved in found if moved]
 

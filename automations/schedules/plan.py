@@ -8,12 +8,21 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from automations.exceptions import ScheduleError
 from automations.models import CronJob, ScheduleKind
-from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, cron_fields
+from automations.schedules.excepted_days import ExceptedDays
+from automations.schedules.schedule import (
+    AtSchedule,
+    CronSchedule,
+    EverySchedule,
+    RuleSchedule,
+    Schedule,
+    WallSchedule,
+    cron_fields,
+)
 from automations.schedules.slots import (
     DAY,
     ActiveDays,
@@ -114,8 +123,12 @@ def jitter_of(job: CronJob) -> timedelta:
 
 def schedule_of(job: CronJob) -> Schedule:
     """The job's schedule. ScheduleError when it cannot be read."""
+    excepted = ExceptedDays(dates=tuple(job.except_dates or ()), holidays=job.except_holidays)
     if job.schedule_kind == ScheduleKind.CRON:
-        return CronSchedule(expr=job.expr, timezone=job.timezone)
+        return CronSchedule(expr=job.expr, timezone=job.timezone, excepted=excepted)
+    if job.schedule_kind == ScheduleKind.RRULE and job.anchor:
+        start = job.anchor.astimezone(UTC).replace(tzinfo=None)  # a wall time, stored as if it was UTC
+        return RuleSchedule(rule=job.expr, starts_at=start, timezone=job.timezone, excepted=excepted)
     if job.schedule_kind == ScheduleKind.EVERY and job.every_seconds and job.anchor:
         return EverySchedule(seconds=job.every_seconds, anchor=job.anchor)
     if job.schedule_kind == ScheduleKind.AT and job.at:
@@ -125,7 +138,7 @@ def schedule_of(job: CronJob) -> Schedule:
 
 def same_schedule(job: CronJob, schedule: Schedule, now: datetime) -> bool:
     """Whether a job has this schedule. The beginning of an interval and the spelling of a cron expression do not
-    matter.
+    matter; of a rule the next slot counts, not where it started.
 
     Two times that have passed are equal: both run at once.
     """
@@ -140,13 +153,24 @@ def _is_same(stored: Schedule, schedule: Schedule, now: datetime) -> bool:
         return stored.seconds == schedule.seconds
     if isinstance(stored, AtSchedule) and isinstance(schedule, AtSchedule):
         return max(stored.at, now) == max(schedule.at, now)
+    if not isinstance(stored, WallSchedule) or not isinstance(schedule, WallSchedule):
+        return False
+    if (stored.timezone, stored.excepted) != (schedule.timezone, schedule.excepted):
+        return False
     if isinstance(stored, CronSchedule) and isinstance(schedule, CronSchedule):
-        is_alike = cron_fields(stored.expr).matches_as(cron_fields(schedule.expr))
-        return stored.timezone == schedule.timezone and is_alike
+        return cron_fields(stored.expr).matches_as(cron_fields(schedule.expr))
+    if isinstance(stored, RuleSchedule) and isinstance(schedule, RuleSchedule):
+        return stored.fields.parts == schedule.fields.parts and stored.next(now) == schedule.next(now)
     return False
 
 
 def schedule_columns(schedule: Schedule, timezone: str) -> dict[str, Any]:
     """The columns of a job that hold this schedule. `timezone`: for a schedule without its own zone."""
     empty = {"expr": "", "every_seconds": None, "anchor": None, "at": None, "timezone": timezone}
-    return {"schedule_kind": schedule.kind} | empty | schedule.columns
+    return {
+        "schedule_kind": schedule.kind,
+        **empty,
+        "except_dates": None,
+        "except_holidays": "",
+        **schedule.columns,
+    }

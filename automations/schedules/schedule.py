@@ -1,16 +1,16 @@
-"""The three kinds of schedule and their slots (rule 4.6).
+"""The kinds of schedule and their slots (rule 4.6).
 
 Pure arithmetic without database or clock; `now` is always an argument. Slots are in UTC, on whole milliseconds.
 
 Where a new kind goes:
 
-* here: a class beside the three, its keys in `_KEYS`, its reader in `parse_schedule`;
+* here: a class beside the others, its keys in `_KEYS`, its reader in `parse_schedule`;
 * `automations/models/job.py`: a member of `ScheduleKind`, columns, and the CHECK, with a migration;
 * `plan.py`: the columns are read by `schedule_of`; `describe.py`: if clock changes concern it;
 * every other place that differs by kind names `ScheduleKind` or a class of a schedule:
-  `git grep -E 'ScheduleKind|(Cron|Every|At)Schedule'` finds the agents' tool, routines, API, form, admin, command,
-  import and the walk for time zones. `git grep every_seconds` finds the rules for intervals, and the arguments of the
-  MCP server.
+  `git grep -E 'ScheduleKind|(Cron|Rule|Every|At)Schedule'` finds the parameters of tools, routines, API, form, admin,
+  command, import and the walk for time zones. `git grep every_seconds` finds the rules for intervals, and the
+  arguments of the MCP server.
 """
 
 # ruff: noqa: ARG002 -- all kinds have the same signatures
@@ -19,16 +19,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from automations.exceptions import ScheduleError
 from automations.schedules.cron_fields import CronFields, read_expr
 from automations.schedules.cron_slots import count_cron, last_cron, next_cron
 from automations.schedules.cron_words import cron_words
-from automations.schedules.wall_time import as_utc, instant_ahead
+from automations.schedules.day_times import DayTimes
+from automations.schedules.excepted_days import (
+    KEYS,
+    NO_DAYS,
+    ExceptedDays,
+    end_of_day,
+    end_of_day_before,
+    read_excepted,
+)
+from automations.schedules.rule_fields import RuleFields, read_rule
+from automations.schedules.rule_words import rule_words
+from automations.schedules.wall_time import as_utc, instant_ahead, wall_at
 from automations.schedules.zone_files import load_zone
 
 HORIZON_YEARS = 8
@@ -41,16 +53,18 @@ _AT = re.compile(
     r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"  # nanoseconds are cut
     r"([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
 )
+_FARTHEST = timedelta(days=366 * HORIZON_YEARS)
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 _KEYS = {
-    "cron": (frozenset({"kind", "expr"}), frozenset({"timezone"})),
+    "cron": (frozenset({"kind", "expr"}), KEYS | {"timezone"}),
+    "rrule": (frozenset({"kind", "rule", "starts_at"}), KEYS | {"timezone"}),
     "every": (frozenset({"kind", "seconds"}), frozenset[str]()),
     "at": (frozenset({"kind", "at"}), frozenset[str]()),
 }
 
 
 class _Bounded:
-    """Base of the three kinds: no slot lies before the first instant or after the last one.
+    """Base of all kinds: no slot lies before the first instant or after the last one.
 
     Each kind implements `_next`, `_last` and `_count` for instants within these bounds.
     """
@@ -86,35 +100,107 @@ class _Bounded:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CronSchedule(_Bounded):
-    """Five cron fields on the wall time of `timezone` (an IANA name)."""
+class WallSchedule(_Bounded):
+    """Base of the kinds on the wall time of `timezone` (an IANA name). The `excepted` days have no slots."""
+
+    timezone: str
+    excepted: ExceptedDays = NO_DAYS
+
+    @property
+    def fields(self) -> DayTimes:
+        """The wall times. ScheduleError."""
+        raise NotImplementedError
+
+    def _next(self, after: datetime) -> datetime | None:
+        """The first slot; None if the days are excepted for eight years."""
+        zone, horizon = load_zone(self.timezone), after + _FARTHEST
+        slot = next_cron(self.fields, zone, after)
+        while slot is not None and slot <= horizon and self.excepted.have(slot, zone):
+            slot = next_cron(self.fields, zone, end_of_day(zone, slot))
+        return slot if slot is None or not self.excepted.have(slot, zone) else None
+
+    def _last(self, after: datetime, until: datetime) -> datetime | None:
+        zone = load_zone(self.timezone)
+        slot = last_cron(self.fields, zone, after, until)
+        while slot is not None and self.excepted.have(slot, zone):
+            slot = last_cron(self.fields, zone, after, end_of_day_before(zone, slot))
+        return slot
+
+    def _count(self, after: datetime, until: datetime, limit: int) -> int:
+        zone = load_zone(self.timezone)
+        if self.excepted == NO_DAYS:
+            return count_cron(self.fields, zone, after, until, limit)
+        count, slot = 0, self._next(after)
+        while slot is not None and slot <= until and count <= limit:
+            count, slot = count + 1, self._next(slot)
+        return count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CronSchedule(WallSchedule):
+    """Five cron fields."""
 
     expr: str
-    timezone: str
     kind: Literal["cron"] = "cron"
+
+    @property
+    def fields(self) -> DayTimes:
+        """See `WallSchedule.fields`."""
+        return cron_fields(self.expr)
 
     def to_json(self, *, zone: str = "UTC") -> dict[str, Any]:
         """The API's JSON, with the schedule's own zone."""
-        return {"kind": "cron", "expr": self.expr, "timezone": self.timezone}
+        return {
+            "kind": "cron",
+            "expr": self.expr,
+            "timezone": self.timezone,
+            **self.excepted.to_json(),
+        }
 
     def in_words(self, zone: str | None = None) -> str:
         """`every day at 09:00 (Asia/Shanghai)`, in the schedule's own zone."""
-        words = cron_words(self.expr) or f"cron `{self.expr}`"
-        return f"{words} ({self.timezone})"
+        words = cron_words(read_expr(self.expr)) or f"cron `{self.expr}`"
+        return f"{words}{self.excepted.in_words()} ({self.timezone})"
 
     @property
     def columns(self) -> dict[str, Any]:
         """The values of a job's columns, without those that are empty."""
-        return {"expr": self.expr, "timezone": self.timezone}
+        return {"expr": self.expr, "timezone": self.timezone, **self.excepted.columns}
 
-    def _next(self, after: datetime) -> datetime | None:
-        return next_cron(cron_fields(self.expr), load_zone(self.timezone), after)
 
-    def _last(self, after: datetime, until: datetime) -> datetime | None:
-        return last_cron(cron_fields(self.expr), load_zone(self.timezone), after, until)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleSchedule(WallSchedule):
+    """A recurrence rule of RFC 5545. `starts_at`: its first wall time, naive."""
 
-    def _count(self, after: datetime, until: datetime, limit: int) -> int:
-        return count_cron(cron_fields(self.expr), load_zone(self.timezone), after, until, limit)
+    rule: str
+    starts_at: datetime
+    kind: Literal["rrule"] = "rrule"
+
+    @property
+    def fields(self) -> RuleFields:
+        """See `WallSchedule.fields`."""
+        return rule_fields(self.rule, self.starts_at)
+
+    def to_json(self, *, zone: str = "UTC") -> dict[str, Any]:
+        """The API's JSON, with the schedule's own zone."""
+        return {
+            "kind": "rrule",
+            "rule": self.rule,
+            "starts_at": self.starts_at.isoformat(timespec="minutes"),
+            "timezone": self.timezone,
+            **self.excepted.to_json(),
+        }
+
+    def in_words(self, zone: str | None = None) -> str:
+        """`every two weeks on Monday at 09:00 (Asia/Shanghai)`, in the schedule's own zone."""
+        words = rule_words(self.fields) or f"rule `{self.rule}` from {self.starts_at:%Y-%m-%d %H:%M}"
+        return f"{words}{self.excepted.in_words()} ({self.timezone})"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The values of a job's columns, without those that are empty. The wall time is stored as if it was UTC."""
+        start = self.starts_at.replace(tzinfo=UTC)
+        return {"expr": self.rule, "anchor": start, "timezone": self.timezone, **self.excepted.columns}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,18 +283,18 @@ class AtSchedule(_Bounded):
         return int(after < whole_milliseconds(self.at) <= until)
 
 
-Schedule = CronSchedule | EverySchedule | AtSchedule
+Schedule = CronSchedule | RuleSchedule | EverySchedule | AtSchedule
 
 
 def parse_schedule(data: Mapping[str, Any], *, default_timezone: str, now: datetime) -> Schedule:
     """Read the API's JSON; unknown keys are rejected. ScheduleError.
 
-    `default_timezone` (the agent's) is used for a cron without `timezone` and for an `at` without offset. The
+    `default_timezone` (the agent's) is used for a cron or rule without `timezone` and for an `at` without offset. The
     anchor of an `every` is `now`, so its first slot is `seconds` from now.
     """
     kind = _checked_kind(data)
-    if kind == "cron":
-        return _read_cron(data["expr"], data.get("timezone", default_timezone), as_utc(now))
+    if kind in ("cron", "rrule"):
+        return _read_wall(data, data.get("timezone", default_timezone), as_utc(now))
     if kind == "every":
         return _read_every(data["seconds"], as_utc(now))
     return _read_at(data["at"], default_timezone, as_utc(now))
@@ -220,7 +306,7 @@ def _checked_kind(data: object) -> str:
         raise ScheduleError("bad_schedule", "A schedule is an object with a `kind`.")
     kind = data.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:
-        raise ScheduleError("bad_schedule", "The `kind` of a schedule is `cron`, `every` or `at`.")
+        raise ScheduleError("bad_schedule", "The `kind` of a schedule is `cron`, `rrule`, `every` or `at`.")
     needed, optional = _KEYS[kind]
     missing = sorted(needed - data.keys())
     if missing:
@@ -231,17 +317,38 @@ def _checked_kind(data: object) -> str:
     return kind
 
 
-def _read_cron(expr: object, timezone: object, now: datetime) -> CronSchedule:
+def _read_wall(data: Mapping[str, Any], timezone: object, now: datetime) -> CronSchedule | RuleSchedule:
     if not isinstance(timezone, str):
         raise ScheduleError("unknown_timezone", "The time zone must be a name such as `Europe/Berlin`.")
-    load_zone(timezone)
-    read_expr(expr)
-    schedule = CronSchedule(expr=" ".join(str(expr).split()), timezone=timezone)
+    zone = load_zone(timezone)
+    schedule: CronSchedule | RuleSchedule
+    if data["kind"] == "cron":
+        read_expr(data["expr"])
+        schedule = CronSchedule(expr=" ".join(str(data["expr"]).split()), timezone=timezone)
+    else:
+        start = _read_start(data["starts_at"], zone)
+        schedule = RuleSchedule(rule=read_rule(data["rule"], zone), starts_at=start, timezone=timezone)
+    excepted = read_excepted(data.get("except", []), data.get("except_holidays", ""))
+    schedule = replace(schedule, excepted=excepted)
     first = schedule.next(now)
     if first is None or first > _years_after(now, HORIZON_YEARS):
-        message = f"The expression {schedule.expr!r} does not fire within {HORIZON_YEARS} years."
-        raise ScheduleError("never_fires", message)
+        named = f"expression {schedule.expr!r}" if schedule.kind == "cron" else f"rule {schedule.rule!r}"
+        raise ScheduleError("never_fires", f"The {named} does not fire within {HORIZON_YEARS} years.")
     return schedule
+
+
+def _read_start(text: object, zone: ZoneInfo) -> datetime:
+    """A wall time to the minute. With an offset, what the clocks of the zone show then."""
+    if not isinstance(text, str) or not _AT.fullmatch(text):
+        raise ScheduleError("bad_time", "`starts_at` must be a local time such as `2026-11-30T09:00`.")
+    try:
+        given = datetime.fromisoformat(text.upper())
+        wall = wall_at(zone, given) if given.tzinfo else given
+    except (ValueError, OverflowError):
+        raise ScheduleError("bad_time", f"There is no time {text!r}.") from None
+    if wall.second or wall.microsecond or not _FIRST_INSTANT.year <= wall.year < _LAST_INSTANT.year:
+        raise ScheduleError("bad_time", f"`starts_at` must be a time to the minute since 1970, not {text!r}.")
+    return wall
 
 
 def _years_after(instant: datetime, years: int) -> datetime:
@@ -294,6 +401,12 @@ def whole_milliseconds(instant: datetime) -> datetime:
     utc = as_utc(instant)
     beyond = utc.microsecond % 1000
     return utc.replace(microsecond=utc.microsecond - beyond) if beyond else utc
+
+
+@lru_cache(maxsize=4096)
+def rule_fields(rule: str, start: datetime) -> RuleFields:
+    """The fields of a rule, cached. ScheduleError."""
+    return RuleFields(rule, start)
 
 
 @lru_cache(maxsize=4096)

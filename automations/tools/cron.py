@@ -22,9 +22,9 @@ from automations.jobs.edit import NewJob, create_job, delete_job, update_job
 from automations.jobs.explain import undeliverable
 from automations.jobs.provenance import record_provenance
 from automations.jobs.skip import skip_slots, unskip
-from automations.models import CronJob, ScheduleKind, Source
+from automations.models import CronJob, Source
 from automations.schedules.describe import describe_job
-from automations.selectors import automations
+from automations.selectors import automations, schedule_json
 from automations.tools.cron_reads import (
     ALL,
     at_text,
@@ -36,6 +36,7 @@ from automations.tools.cron_reads import (
     reached,
     text_of,
 )
+from automations.tools.given_schedule import PARTS, SCHEDULES, given_schedule
 from automations.tools.refusals import advice, failed, refuse_unknown
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
@@ -55,11 +56,16 @@ DESCRIPTION = f"""\
 Automations of this conversation: at its time each runs as a turn of it, knows what was said here, may use tools, and
 answers here. Use it for reminders and work that belong to this conversation; for a text that is fixed now,
 schedule_private_message; for background work that needs nothing of this conversation, add_routine.
-Actions: add (needs message and exactly one of every_seconds, cron_expr, at), list, upcoming (what is due from since to
-until), explain (why it ran or did not), change (only what is given: name, message, or a new schedule), pause (without
-until: until it is resumed), resume, skip (the next run), unskip (takes that back), remove (for good, with the person's
-yes). From explain on they need job_id. To move one run of a series, skip it and add a single one.
+Actions: add (needs message and exactly one of every_seconds, cron_expr, rrule, at), list, upcoming (what is due from
+since to until), explain (why it ran or did not), change (only what is given: name, message, a new schedule, or the days
+on which it does not run), pause (without until: until it is resumed), resume, skip (the next run), unskip (takes that
+back), remove (for good, with the person's yes). From explain on they need job_id. To move one run of a series, skip it
+and add a single one.
 {HINT}"""
+RRULE = """\
+what cron cannot say, as a rule of RFC 5545 with starts_at: 'FREQ=WEEKLY;INTERVAL=2;BYDAY=MO' (every two weeks),
+'FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1' (the last working day of the month),
+'FREQ=DAILY;BYHOUR=9,12;BYMINUTE=0,30;BYSETPOS=1,4' (at 09:00 and 12:30); COUNT or UNTIL ends it"""
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -67,8 +73,30 @@ PARAMETERS: dict[str, Any] = {
         "message": {"type": "string", "description": "what is to be done then, in the person's words"},
         "name": {"type": "string", "description": "a short title; default: the start of the message"},
         "every_seconds": {"type": "integer", "description": "repeat at this interval, at least 1"},
-        "cron_expr": {"type": "string", "description": "five cron fields, such as '0 9 * * *'"},
-        "tz": {"type": "string", "description": "with cron_expr: an IANA zone; default: the agent's"},
+        "cron_expr": {
+            "type": "string",
+            "description": "five cron fields, such as '0 9 * * *', '0 9,12,18 * * 1-5' (three times on weekdays) or"
+            " '0 9 * * L5' (the last Friday of the month)",
+        },
+        "rrule": {"type": "string", "description": RRULE},
+        "starts_at": {
+            "type": "string",
+            "description": "needed with rrule: the local ISO time from which it counts, with its time of day",
+        },
+        "tz": {
+            "type": "string",
+            "description": "with cron_expr or rrule: an IANA zone; default: the agent's",
+        },
+        "except_dates": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "with cron_expr or rrule: all days without a run, such as ['2026-12-24']",
+        },
+        "except_holidays": {
+            "type": "string",
+            "description": "with cron_expr or rrule: no run on the public holidays of a country or a part of it, such"
+            " as 'DE' or 'DE-BY'",
+        },
         "at": {"type": "string", "description": "once, ISO time; without offset it is in the agent's zone"},
         "allow_duplicate": {
             "type": "boolean",
@@ -96,9 +124,14 @@ needs job_id), remove (needs job_id). Unless your owner allows it by name, a rem
 and the person is told that you asked for it."""
 _IN_AUTOMATIONS = ("action", "job_id", "since", "until")  # parameters in an automation's turn
 IGNORED = frozenset({"deliver"})  # older prompts pass it
-SCHEDULES = ("every_seconds", "cron_expr", "at")  # one parameter for each ScheduleKind
 PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
-PREFIXES = {"bad_interval": "every_seconds: ", "bad_cron": "cron_expr: ", "never_fires": "cron_expr: "}
+PREFIXES = {
+    "bad_interval": "every_seconds: ",
+    "bad_cron": "cron_expr: ",
+    "bad_rule": "rrule: ",
+    "bad_except": "except_dates: ",
+    "bad_except_holidays": "except_holidays: ",
+}
 _SAID = frozenset({"action", "job_id", "scope"})  # parameters that the words of a call say
 
 
@@ -140,9 +173,10 @@ def in_words(context: ToolContext, arguments: dict[str, Any]) -> CallInWords:
         job = one_job(context, arguments)
     except ToolFailed as problem:
         return CallInWords(problem=str(problem))
-    schedule, _, zone = describe_job(job, job.timezone).rstrip(")").partition(" (")
-    there = f", {zone}" if zone not in ("", context.agent.timezone) else ""
-    words = f"{VERBS[action]} {quoted(job.name)} ({schedule}{there})?"
+    described = describe_job(job, job.timezone)
+    schedule, has_zone, zone = described.removesuffix(")").rpartition(" (")
+    there = f", {zone}" if has_zone and zone != context.agent.timezone else ""
+    words = f"{VERBS[action]} {quoted(job.name)} ({schedule if has_zone else described}{there})?"
     return CallInWords(words=words, says_all=says_all, state=str(job.revision))
 
 
@@ -172,7 +206,7 @@ def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
         NewJob(
             session_id=context.session.pk,
             message=message,
-            schedule=_schedule(arguments),
+            schedule=given_schedule(arguments),
             name=text_of(arguments, "name"),
             allow_duplicate=arguments.get("allow_duplicate") is True,
             source=Source.CHAT,
@@ -190,31 +224,13 @@ def _done(what: str, job: CronJob, *more: str) -> str:
     return " ".join((said, *more, f"[{job.pk}]"))
 
 
-def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The schedule as the API's JSON."""
-    given = [name for name in SCHEDULES if arguments.get(name) not in (None, "")]
-    if len(given) != 1:
-        got = f"; got {', '.join(given)}" if given else ""
-        raise ToolFailed(f"give exactly one of {', '.join(SCHEDULES)}{got}")
-    zone = text_of(arguments, "tz")
-    if zone and given != ["cron_expr"]:
-        raise ToolFailed("tz can only be given with cron_expr; give at with an offset instead")
-    value = arguments[given[0]]
-    if given == ["every_seconds"]:
-        whole = isinstance(value, float) and value.is_integer()  # the schema calls 5.0 an integer
-        return {"kind": ScheduleKind.EVERY, "seconds": int(value) if whole else value}
-    if given == ["at"]:
-        return {"kind": ScheduleKind.AT, "at": value.strip() if isinstance(value, str) else value}
-    return {"kind": ScheduleKind.CRON, "expr": value} | ({"timezone": zone} if zone else {})
-
-
 def _change(context: ToolContext, arguments: dict[str, Any]) -> str:
     job = one_job(context, arguments)
     changes: dict[str, Any] = {
         name: text for name in ("name", "message") if (text := text_of(arguments, name))
     }
-    if any(arguments.get(name) not in (None, "") for name in (*SCHEDULES, "tz")):
-        changes["schedule"] = _schedule(arguments)
+    if any(arguments.get(name) not in (None, "", []) for name in PARTS):
+        changes["schedule"] = given_schedule(arguments, schedule_json(job))
     if not changes:
         raise ToolFailed(f"give what to change: name, message or one of {', '.join(SCHEDULES)}")
     changed = update_job(job.pk, changes)

@@ -21,6 +21,7 @@ from agent_core.policy import TurnPolicy
 from automations.exceptions import ScheduleError
 from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, RunRecord, ScheduleKind
+from automations.models.job import ON_WALL_TIME
 from automations.retention.zones import used_zones
 from automations.runs import figures
 from automations.schedules.plan import FAR_AHEAD, plan_of, schedule_of
@@ -396,24 +397,22 @@ def time_zones() -> Finding:
 
 
 def schedules() -> Finding:
-    """Every enabled cron job has a valid schedule that fires again."""
-    jobs = CronJob.objects.filter(enabled=True, schedule_kind=ScheduleKind.CRON)
-    used = jobs.values_list("expr", "timezone").order_by().distinct()[:MOST_LOOKED_AT]
-    bad = [(expr, zone) for expr, zone in used if not _fires(expr, zone)]
+    """Every enabled job on wall time has a valid schedule; those of cron fire again."""
+    names = ("schedule_kind", "expr", "timezone", "anchor", "except_holidays")
+    jobs = CronJob.objects.filter(enabled=True, schedule_kind__in=ON_WALL_TIME)
+    used = jobs.values(*names).order_by().distinct()[:MOST_LOOKED_AT]
+    bad = [each for each in used if not _fires(CronJob(**each))]
     ids = [
-        job_id
-        for expr, zone in bad[:NAMED]
-        for job_id in jobs.filter(expr=expr, timezone=zone).values_list("pk", flat=True)[:NAMED]
+        job_id for each in bad[:NAMED] for job_id in jobs.filter(**each).values_list("pk", flat=True)[:NAMED]
     ]
     cure = "give these jobs another schedule, or delete them"
     return failed_if_any(f"{len(bad)} can never fire", ids, len(ids), cure)
 
 
-def _fires(expr: str, zone: str) -> bool:
-    """Whether the schedule fires again; an unknown zone is reported by `time_zones`."""
+def _fires(job: CronJob) -> bool:
+    """Whether the schedule fires again, or is a rule, which may end. An unknown zone is reported by `time_zones`."""
     try:
-        job = CronJob(schedule_kind=ScheduleKind.CRON, expr=expr, timezone=zone)
-        return schedule_of(job).next(database_now()) is not None
+        return schedule_of(job).next(database_now()) is not None or job.schedule_kind == ScheduleKind.RRULE
     except ScheduleError as error:
         return error.code == "unknown_timezone"
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from automations.jobs.explain import Explanation, explain
 from automations.jobs.validate import CHOICES
 from automations.models import CronJob, RunRecord, ScheduleKind
 from automations.models.health import health_of
-from automations.models.job import Category, category
+from automations.models.job import ON_WALL_TIME, Category, category
 from automations.routines.edit import update_routine
 from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job
@@ -51,13 +51,15 @@ from interfaces.admin.panels import (
 from sessions_app.sessions.delete import Deletion
 from sessions_app.spending.caps import budget_of
 
-KIND_OF = {
-    "cron": ScheduleKind.CRON,
-    "cron_timezone": ScheduleKind.CRON,
-    "seconds": ScheduleKind.EVERY,
-    "once_at": ScheduleKind.AT,
+KINDS_OF: dict[str, tuple[str, ...]] = {
+    "cron": (ScheduleKind.CRON,),
+    "rule": (ScheduleKind.RRULE,),
+    "starts_at": (ScheduleKind.RRULE,),
+    **dict.fromkeys(("cron_timezone", "except_on", "holidays"), ON_WALL_TIME),
+    "seconds": (ScheduleKind.EVERY,),
+    "once_at": (ScheduleKind.AT,),
 }
-SCHEDULE_FIELDS = ("schedule_kind", *KIND_OF)
+SCHEDULE_FIELDS = ("schedule_kind", *KINDS_OF)
 NUMBERS = ("jitter_seconds", "max_retry")  # empty is 0
 
 
@@ -72,7 +74,11 @@ class JobForm(CappedForm[CronJob]):
 
     field_of = {
         "bad_cron": "cron",
-        "never_fires": "cron",
+        "bad_rule": "rule",
+        "bad_except": "except_on",
+        "bad_except_holidays": "holidays",
+        "missing_extra": "holidays",
+        "never_fires": "schedule_kind",
         "unknown_timezone": "cron_timezone",
         "bad_interval": "seconds",
         "bad_time": "once_at",
@@ -96,7 +102,15 @@ class JobForm(CappedForm[CronJob]):
         label="Schedule",
     )
     cron = _line("For cron: five fields, such as <code>0 9 * * 1-5</code>.")
-    cron_timezone = _line("For cron. Default: the agent's zone.", label="Cron time zone")
+    rule = _line("For a rule of RFC 5545, such as <code>FREQ=WEEKLY;INTERVAL=2;BYDAY=MO</code>.")
+    starts_at = _line(
+        "For a rule: the local time from which it counts, such as <code>2026-11-30T09:00</code>."
+    )
+    cron_timezone = _line("For cron and rules. Default: the agent's zone.", label="Time zone")
+    except_on = _line("For cron and rules: days without runs, such as <code>2026-12-24, 2026-12-31</code>.")
+    holidays = _line(
+        "For cron and rules: no runs on the public holidays of <code>DE</code> or <code>DE-BY</code>."
+    )
     seconds = forms.IntegerField(
         required=False, widget=UnfoldAdminIntegerFieldWidget, help_text="For every: seconds between two runs."
     )
@@ -115,8 +129,12 @@ class JobForm(CappedForm[CronJob]):
         if not job._state.adding:
             stored: dict[str, Any] = {
                 "schedule_kind": job.schedule_kind,
-                "cron": job.expr,
+                "cron": job.expr if job.schedule_kind == ScheduleKind.CRON else "",
+                "rule": job.expr if job.schedule_kind == ScheduleKind.RRULE else "",
+                "starts_at": f"{job.anchor:%Y-%m-%dT%H:%M}" if job.expr and job.anchor else "",
                 "cron_timezone": job.timezone if job.expr else "",
+                "except_on": ", ".join(map(str, job.except_dates or ())),
+                "holidays": job.except_holidays,
                 "seconds": job.every_seconds,
                 "once_at": _written(job, job.at),
                 "last_at": _written(job, job.ends_at),
@@ -131,11 +149,12 @@ class JobForm(CappedForm[CronJob]):
         given = self.cleaned_data
         for name in given.keys() & set(NUMBERS):
             given[name] = given[name] or 0
-        for name, kind in KIND_OF.items():
+        for name, kinds in KINDS_OF.items():
             # a field that still has the old schedule's value was not changed, and is ignored
             is_given = name in self.changed_data and given.get(name) not in (None, "")
-            if is_given and kind != given.get("schedule_kind", kind):
-                self.add_error(name, f"Exactly one schedule: leave this empty, or choose {kind.label}.")
+            if is_given and given.get("schedule_kind", kinds[0]) not in kinds:
+                label = ScheduleKind(kinds[0]).label
+                self.add_error(name, f"Exactly one schedule: leave this empty, or choose {label}.")
         return cleaned
 
     @property
@@ -143,9 +162,11 @@ class JobForm(CappedForm[CronJob]):
         """The schedule as the API's JSON."""
         given = self.cleaned_data
         kind = given["schedule_kind"]
-        if kind == ScheduleKind.CRON:
-            zone = {"timezone": given["cron_timezone"]} if given["cron_timezone"] else {}
-            return {"kind": kind, "expr": given["cron"]} | zone
+        if kind in ON_WALL_TIME:
+            own = {"expr": given["cron"]}
+            if kind == ScheduleKind.RRULE:
+                own = {"rule": given["rule"], "starts_at": given["starts_at"]}
+            return {"kind": kind, **own, **_more_on_wall(given)}
         if kind == ScheduleKind.EVERY:
             return {"kind": kind, "seconds": given["seconds"]}
         return {"kind": kind, "at": given["once_at"]}
@@ -162,6 +183,15 @@ class JobForm(CappedForm[CronJob]):
         if "last_at" in changes:
             changes["ends_at"] = changes.pop("last_at") or None
         return changes
+
+
+def _more_on_wall(given: Mapping[str, Any]) -> dict[str, Any]:
+    more = {
+        "timezone": given["cron_timezone"],
+        "except": given["except_on"].replace(",", " ").split(),
+        "except_holidays": given["holidays"].strip(),
+    }
+    return {name: value for name, value in more.items() if value}
 
 
 def _written(job: CronJob, instant: datetime | None) -> str:
@@ -227,7 +257,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
         "name", "message", "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds",
         "max_retry", "ping_url", "limits", "model", "fallback_model", "max_output_tokens", "allow_tools", "gate",
     ]  # fmt: skip
-    form_only = ["schedule_kind", "cron", "cron_timezone", "seconds", "once_at", "last_at", "seen_revision"]
+    form_only = [*SCHEDULE_FIELDS, "last_at", "seen_revision"]
     facts = [
         "id", "agent", "home", "category", "words", "ends_at", "next_run", "paused_until", "last_slot", "started_by",
         "fault", "failures", "execution_mode", "source", "created_by_turn_id", "revision", "created_at", "updated_at",

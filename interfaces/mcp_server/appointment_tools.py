@@ -7,14 +7,13 @@ from typing import Any
 
 from automations import selectors
 from automations.appointments.panel import appointments_of, why
-from automations.exceptions import BadJob
 from automations.jobs import explain as explanations
 from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
 from automations.jobs.failing import try_again, try_last_again
 from automations.jobs.skip import skip_slots
 from automations.jobs.validate import CHOICES
-from automations.models import ScheduleKind
 from automations.routines import reads
+from automations.tools.given_schedule import PARTS, given_schedule
 from interfaces.http.auth import READ, SCHEDULE
 from interfaces.mcp_server import arguments, results
 from interfaces.mcp_server.conversation_tools import agent_of, once, session_of
@@ -25,15 +24,14 @@ from sessions_app.spending.caps import budget_of, shown_caps
 from sessions_app.tokens.reach import limit_of
 
 CLEARED = frozenset({"max_output_tokens", "allow_tools", "gate"})  # by null
-SCHEDULES = ("every_seconds", "cron_expr", "at")  # one argument for each ScheduleKind
 
 
 @tool(SCHEDULE, ADDS)
 def schedule(caller: Caller, given: arguments.Schedule) -> results.Appointment:
     """Create an automation of a conversation: at its time it runs as a turn there, knows what was said, and answers
-    there. Give exactly one of every_seconds, cron_expr, at.
+    there. Give exactly one of every_seconds, cron_expr, rrule, at.
     """
-    plan = _schedule(given)
+    plan = given_schedule(vars(given))
     session = session_of(caller, given)
     chosen = {name: getattr(given, name) for name in (*CHOICES, "limits") if getattr(given, name) is not None}
     new = NewJob(
@@ -47,24 +45,6 @@ def schedule(caller: Caller, given: arguments.Schedule) -> results.Appointment:
     is_limited = bool(limit_of(caller.user))
     made = lambda: _shown(caller, bind_job(new, is_limited=is_limited).pk)  # noqa: E731
     return once(caller, "schedule", given, results.Appointment, made)
-
-
-def _schedule(given: arguments.AutomationFields) -> dict[str, Any]:
-    """The schedule as the API's JSON. BadJob."""
-    named = [name for name in SCHEDULES if getattr(given, name) is not None]
-    if len(named) != 1:
-        got = f"; got {', '.join(named)}" if named else ""
-        raise BadJob(f"give exactly one of {', '.join(SCHEDULES)}{got}", code="bad_schedule")
-    if given.tz is not None and given.cron_expr is None:
-        raise BadJob(
-            "tz can only be given with cron_expr; give at with an offset instead", code="bad_schedule"
-        )
-    if given.every_seconds is not None:
-        return {"kind": ScheduleKind.EVERY, "seconds": given.every_seconds}
-    if given.at is not None:
-        return {"kind": ScheduleKind.AT, "at": given.at}
-    zone = {} if given.tz is None else {"timezone": given.tz}
-    return {"kind": ScheduleKind.CRON, "expr": given.cron_expr} | zone
 
 
 @tool(READ, READS)
@@ -109,8 +89,9 @@ def change(caller: Caller, given: arguments.Change) -> results.Appointment:
     names = given.model_fields_set & {"message", "name", *CHOICES, "limits"}
     changes = {name: getattr(given, name) for name in names}
     changes = {name: value for name, value in changes.items() if value is not None or name in CLEARED}
-    if given.model_fields_set & {*SCHEDULES, "tz"}:
-        changes["schedule"] = _schedule(given)
+    if given.model_fields_set & set(PARTS):
+        stored = selectors.automation(caller.user, given.job_id).schedule
+        changes["schedule"] = given_schedule(vars(given), stored)
     update_job(given.job_id, changes, is_limited=bool(limit_of(caller.user)))
     return _shown(caller, given.job_id)
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, SkipJsonSchema
 
 from automations.jobs.skip import MOST_SKIPPED
+from automations.models.job import MOST_DATES
 from sessions_app.permits import MOST_ALLOWED
 from sessions_app.queue.receive import LONGEST_MESSAGE
 
@@ -108,13 +109,27 @@ class ReadSession(Place):
 
 
 class AutomationFields(Arguments):
-    """One of `every_seconds`, `cron_expr` and `at`, as for the agents' own tool `cron`."""
+    """One of `every_seconds`, `cron_expr`, `rrule` and `at`, as for the agents' own tool `cron`."""
 
     name: Title = Field(default="", description="A short title. Default: the start of the message.")
     every_seconds: Positive | Absent = Field(default=None, description="Repeat at this interval.")
     cron_expr: Title | Absent = Field(default=None, description="Five cron fields, such as '0 9 * * *'.")
+    rrule: Title | Absent = Field(
+        default=None, description="A rule of RFC 5545, such as 'FREQ=WEEKLY;INTERVAL=2;BYDAY=MO'."
+    )
+    starts_at: Short | Absent = Field(
+        default=None, description="With rrule: the local ISO time from which it counts."
+    )
     tz: Short | Absent = Field(
-        default=None, description="With cron_expr: an IANA zone. Default: the agent's."
+        default=None, description="With cron_expr or rrule: an IANA zone. Default: the agent's."
+    )
+    except_dates: Annotated[list[Short], Field(max_length=MOST_DATES)] | Absent = Field(
+        default=None, description="With cron_expr or rrule: days without a run, such as ['2026-12-24']."
+    )
+    except_holidays: Short | Absent = Field(
+        default=None,
+        description="With cron_expr or rrule: no run on the public holidays of a country or a part of it, such as"
+        " 'DE' or 'DE-BY'.",
     )
     at: Short | Absent = Field(
         default=None, description="Once, ISO time; without an offset in the agent's zone."

@@ -1,7 +1,7 @@
 """Making and changing through the forms: every change goes through its verb, every refusal comes back as an error."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from html import unescape
 from typing import Any
 
@@ -97,6 +97,12 @@ def test_an_edit_of_the_revision_that_was_read_moves_the_clock(staff: Client, pe
     assert (changed.schedule_kind, changed.every_seconds, changed.expr) == ("every", 7, "")
     assert changed.revision == job.revision + 1
     assert changed.ends_at == datetime(2036, 1, 1, tzinfo=UTC)
+    rule = {"schedule_kind": "rrule", "rule": "FREQ=YEARLY", "starts_at": "2026-12-01T09:00", "cron": ""}
+    revision = {"seen_revision": changed.revision}
+    assert edit(staff, job, **rule, except_on="2026-12-24", last_at="", **revision).status_code == 302
+    changed = CronJob.objects.get(pk=job.pk)
+    assert (changed.expr, changed.except_dates) == ("FREQ=YEARLY", [date(2026, 12, 24)])
+    assert changed.anchor == datetime(2026, 12, 1, 9, tzinfo=UTC)
     assert JobClock.objects.get(job=job).next_run_at != before
     assert "changed by somebody else" in str(errors_of(edit(staff, job, message="second")))
     assert CronJob.objects.get(pk=job.pk).message == job.message

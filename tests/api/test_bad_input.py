@@ -45,8 +45,12 @@ ELSEWHERE = [{"channel": "nosuch", "address": PLACE}, {"channel": "web", "addres
 NOBODYS = "00000000-0000-0000-0000-000000000000"
 USD = [{"usd": each} for each in ("much", "-1", "NaN", "1e9", "0.0000001", "9" * 50)]
 CAPS: list[Any] = [*USD, {"euro": "1"}, 5, *({"tokens": each} for each in (-1, 1.5, True))]
+RULE = {"kind": "rrule", "rule": "FREQ=DAILY", "starts_at": "2026-11-01T09:00"}
 BAD: list[tuple[tuple[str, ...], str, list[dict[str, Any]]]] = [  # fields that each of the operations refuses
     (SCHEDULES, "bad_cron", [{"schedule": {"kind": "cron", "expr": "61 * * * *"}}]),
+    (SCHEDULES, "bad_rule", [{"schedule": RULE | {"rule": "FREQ=HOURLY"}}]),
+    (SCHEDULES, "bad_except", [{"schedule": RULE | {"except": ["tomorrow"]}}]),
+    (SCHEDULES, "bad_except_holidays", [{"schedule": RULE | {"except_holidays": "XX"}}]),
     (SCHEDULES, "bad_schedule", [{"schedule": {}}]),
     (SCHEDULES, "bad_input", [{"schedule": None}]),
     (SCHEDULES[1:], "bad_input", [{"schedule": OK, "after": each} for each in NO_INSTANTS]),

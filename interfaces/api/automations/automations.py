@@ -19,6 +19,7 @@ from automations.jobs.explain import explain
 from automations.jobs.skip import MOST_SKIPPED, skip_slots
 from automations.models import CatchUp, ExecutionMode, Overlap, RunState, ScheduleKind, Source
 from automations.models.health import PAUSED_AFTER, SLOWED_AFTER
+from automations.models.job import MOST_DATES
 from automations.schedules.describe import preview
 from automations.selectors import STATES
 from interfaces.api.automations.runs import AttentionOrNull
@@ -50,10 +51,31 @@ from interfaces.http.query import (
 from sessions_app.reads.selectors import agent, shown_id
 from sessions_app.tokens.reach import limit_of
 
+STARTS_AT = "The local time from which the rule counts; it gives the time of day."
+_ON_WALL: dict[str, Any] = {
+    "timezone": {"type": "string", "example": "Europe/Berlin"},
+    "except": {
+        "type": "array",
+        "items": {"type": "string", "format": "date"},
+        "maxItems": MOST_DATES,
+        "description": "Days without slots, in the schedule's zone.",
+        "example": ["2026-12-24"],
+    },
+    "except_holidays": {
+        "type": "string",
+        "description": "A country, or a part of one, on whose public holidays there are no slots.",
+        "example": "DE-BY",
+    },
+}
 _KINDS: dict[ScheduleKind, tuple[dict[str, Any], list[str]]] = {
-    ScheduleKind.CRON: (
-        {"expr": {"type": "string", "example": "0 9 * * *"}, "timezone": {"type": "string"}},
-        ["expr"],
+    ScheduleKind.CRON: ({"expr": {"type": "string", "example": "0 9,18 * * 1-5"}, **_ON_WALL}, ["expr"]),
+    ScheduleKind.RRULE: (
+        {
+            "rule": {"type": "string", "example": "FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1"},
+            "starts_at": {"type": "string", "example": "2026-11-30T17:00", "description": STARTS_AT},
+            **_ON_WALL,
+        },
+        ["rule", "starts_at"],
     ),
     ScheduleKind.EVERY: ({"seconds": {"type": "integer", "minimum": 1}}, ["seconds"]),
     ScheduleKind.AT: ({"at": {"type": "string", "format": "date-time"}}, ["at"]),
@@ -270,7 +292,16 @@ class ExplanationOut(Output):
 
 
 class PreviewIn(Input):
-    example = {"schedule": {"kind": "every", "seconds": 300}, "count": 5}
+    example = {
+        "schedule": {
+            "kind": "rrule",
+            "rule": "FREQ=WEEKLY;INTERVAL=2;BYDAY=MO",
+            "starts_at": "2026-11-30T09:00",
+            "timezone": "Europe/Berlin",
+            "except": ["2026-12-28"],
+        },
+        "count": 5,
+    }
     schedule = Schedule()
     agent = Text(
         required=False,

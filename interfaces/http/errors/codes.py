@@ -48,6 +48,8 @@ CODES: dict[int, dict[str, str]] = {  # the first code is used for errors that h
         "bad_engine": f"`engine` {_ONE_OF}",
         "bad_events_url": "`events_url` is no web address, or its host is not allowed.",
         "bad_ping_url": "`ping_url` is no web address, is too long, or its host is not allowed.",
+        "bad_except": "`except` of the schedule is no list of dates, or too long a list.",
+        "bad_except_holidays": "`except_holidays` of the schedule is no country with known holidays or part of one.",
         "bad_execution_mode": f"`execution_mode` {_ONE_OF}",
         "bad_gate": "The gate has an unknown kind or setting, or its address is not public.",
         "bad_heartbeat": "A setting of the heartbeat is not known, or its value is out of range.",
@@ -84,6 +86,7 @@ CODES: dict[int, dict[str, str]] = {  # the first code is used for errors that h
         "bad_scopes": "A scope is not known, or there is none; `detail` lists the known ones.",
         "bad_expires_at": "The end of the token is no time with a UTC offset, in the past, or too far away.",
         "bad_routine_limit": f"`routine_limit` {_NUMBER}",
+        "bad_rule": "The recurrence rule of the schedule is not valid, or has a part that is not supported.",
         "bad_run": "The body is no run of the AG-UI protocol.",
         "bad_schedule": "The schedule has an unknown kind, or keys that its kind does not have.",
         "bad_sender": f"`sender` {_TEXT}",
@@ -108,7 +111,8 @@ CODES: dict[int, dict[str, str]] = {  # the first code is used for errors that h
         "message_too_long": "The message has more characters than allowed.",
         "missing_extra": "The server lacks an optional package for this. Its operator can install it.",
         "needs_person": "A person must answer this question; a program may not.",
-        "never_fires": "The schedule names a day that does not exist, so it would never run.",
+        "never_fires": "The schedule would never run: it names a day that does not exist, has ended, or excepts all its"
+        " days.",
         "no_images": "The model of the agent does not see images.",
         "no_workspace": "The folder contains none of the documents of a workspace.",
         "not_private": "Scheduled messages are for private chats only.",
@@ -205,7 +209,7 @@ CODES: dict[int, dict[str, str]] = {  # the first code is used for errors that h
 STATUS = {code: status for status, codes in CODES.items() for code in codes}
 
 BODY = "body"
-_TIMES = ("send_at", "next_run_at", "schedule.at", "schedule")
+_TIMES = ("send_at", "next_run_at", "schedule.at", "schedule.starts_at", "schedule")
 # the fields or headers that a code concerns: the first of them that the request has, else the first. A code that is not
 # listed concerns the field of its name (`bad_<field>`, `empty_<field>`), or the request as a whole
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -215,10 +219,13 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "bad_channel": ("channel", "address"),
     "bad_cron": ("schedule.expr", "schedule"),
     "bad_document": ("content",),
+    "bad_except": ("schedule.except", "schedule"),
+    "bad_except_holidays": ("schedule.except_holidays", "schedule"),
     "bad_idempotency_key": ("Idempotency-Key",),
     "bad_if_match": ("If-Match",),
     "bad_interval": ("schedule.seconds", "schedule"),
     "bad_message": ("content", "message", "message_text"),
+    "bad_rule": ("schedule.rule", "schedule"),
     "bad_run": (BODY,),
     "bad_skip": ("slots", BODY),
     "bad_thread": ("threadId",),
@@ -230,7 +237,15 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "malformed_body": (BODY,),
     "internal_session": ("session",),
     "message_too_long": ("content", "message"),
-    "never_fires": ("schedule.expr", "schedule", "next_run_at", "ends_at", "paused_until", "enabled"),
+    "never_fires": (
+        "schedule.expr",
+        "schedule.rule",
+        "schedule",
+        "next_run_at",
+        "ends_at",
+        "paused_until",
+        "enabled",
+    ),
     "past_at": (*_TIMES, "enabled"),
     "past_time": (*_TIMES, "expires_at"),
     "reserved_key": ("key", "channel"),

@@ -30,6 +30,7 @@ MOST_LISTED = 200
 MOST_RUNS = 50
 NULL = "null"  # removes what is set
 LONGEST_NAME = 30  # characters in the list
+_OF_SCHEDULE = ("cron", "rule", "every", "at", "starts_at", "timezone", "except", "except_holidays")
 
 
 class Command(LinesCommand):
@@ -91,9 +92,19 @@ def _fields(parser: ArgumentParser, *, is_new: bool) -> None:
     """The options that `add` and `update` share. Those that are not given are missing; null removes what is set."""
     when_ = parser.add_mutually_exclusive_group(required=is_new)
     when_.add_argument("--cron", metavar="FIELDS", help='five fields, such as "0 9 * * 1-5"')
+    when_.add_argument(
+        "--rule", metavar="RULE", help='by RFC 5545, such as "FREQ=WEEKLY;INTERVAL=2;BYDAY=MO"'
+    )
     when_.add_argument("--every", metavar="SECONDS", type=int, help="an interval, such as 300")
     when_.add_argument("--at", metavar="TIME", help="once, such as 2031-05-01T09:00")
-    parser.add_argument("--timezone", metavar="ZONE", help="of --cron; default: the agent's")
+    parser.add_argument("--starts-at", metavar="TIME", help="local time from which a --rule counts")
+    parser.add_argument("--timezone", metavar="ZONE", help="of --cron or --rule; default: the agent's")
+    parser.add_argument(
+        "--except", metavar="DATES", help="of --cron or --rule: days without runs, with commas"
+    )
+    parser.add_argument(
+        "--except-holidays", metavar="DE", help="of --cron or --rule: nor on these public holidays"
+    )
     given: dict[str, dict[str, Any]] = {
         "--name": {"help": "default: the beginning of the message"},
         "--model": {"help": "asked in place of the agent's model"},
@@ -188,7 +199,7 @@ def _update(options: dict[str, Any]) -> Iterator[str]:
     changes = _choices(options) | {name: options[name] for name in ("message",) if name in options}
     if "enabled" in options:
         changes["enabled"] = options["enabled"] == "true"
-    if any(options[each] is not None for each in ("cron", "every", "at", "timezone")):
+    if any(options[each] is not None for each in _OF_SCHEDULE):
         changes["schedule"] = _schedule(options)
     yield f"Changed {update_job(job.pk, changes).name}."
     yield from _explain(options)
@@ -218,17 +229,28 @@ def _session_to_use(options: dict[str, Any]) -> Session:
 
 def _schedule(options: dict[str, Any]) -> dict[str, Any]:
     """The schedule as the API takes it. BadJob."""
-    if options["timezone"] and options["cron"] is None:
+    more = {name: options[name] for name in ("timezone", "except_holidays") if options[name]}
+    if options["except"]:
+        more["except"] = options["except"].replace(",", " ").split()
+    if more and options["cron"] is None and options["rule"] is None:
+        name = next(iter(more)).replace("_", "-")
         raise BadJob(
-            "--timezone belongs to --cron; an --at may have an offset, such as 2031-05-01T09:00+02:00"
+            f"--{name} belongs to --cron or --rule; an --at may have an offset, such as 2031-05-01T09:00+02:00"
         )
+    if options["starts_at"] and options["rule"] is None:
+        raise BadJob("--starts-at belongs to --rule")
     if options["every"] is not None:
-        given: dict[str, Any] = {"kind": ScheduleKind.EVERY, "seconds": options["every"]}
-    elif options["at"] is not None:
-        given = {"kind": ScheduleKind.AT, "at": options["at"]}
-    else:
-        given = {"kind": ScheduleKind.CRON, "expr": options["cron"]}
-    return given | ({"timezone": options["timezone"]} if options["timezone"] else {})
+        return {"kind": ScheduleKind.EVERY, "seconds": options["every"]}
+    if options["at"] is not None:
+        return {"kind": ScheduleKind.AT, "at": options["at"]}
+    if options["rule"] is not None:
+        return {
+            "kind": ScheduleKind.RRULE,
+            "rule": options["rule"],
+            "starts_at": options["starts_at"],
+            **more,
+        }
+    return {"kind": ScheduleKind.CRON, "expr": options["cron"], **more}
 
 
 def _bound_job(options: dict[str, Any]) -> tuple[CronJob, Session]:

@@ -1,18 +1,14 @@
-"""The forms of appointments. They turn people's words for how often something runs into a schedule of the API, and
-back. Why the API refused a form is said in the words of its fields.
-"""
+"""The forms of appointments. Why the API refused a form is said in the words of its fields."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import time
 from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
 from django.core.exceptions import NON_FIELD_ERRORS
-from django.db.models import TextChoices
 
 from agent_core.addresses import LONGEST_URL
 from agent_core.connections import MOST_TOKENS
@@ -26,38 +22,20 @@ from automations.jobs.validate import (
 )
 from automations.models import CatchUp, CronJob, ExecutionMode, Overlap, ScheduleKind
 from automations.scheduled_messages import LONGEST_TEXT
-from interfaces.web.appointments.moments import ClockForm, MomentField, local_time, wall_time
+from interfaces.web.appointments.moments import ClockForm, MomentField, local_time
+from interfaces.web.appointments.schedule_form import (
+    PLAIN,
+    Repeat,
+    ScheduleForm,
+    line_field,
+    number_field,
+    schedule_fields,
+)
 from sessions_app.agents.edit import LONGEST_MODEL
 from sessions_app.spending.caps import MOST_TOKENS as MOST_CAPPED
 from sessions_app.spending.caps import PERIODS, WORDS
 
-
-class Repeat(TextChoices):
-    """How often something runs."""
-
-    ONCE = "once", "Once"
-    DAILY = "daily", "Every day"
-    WEEKDAYS = "weekdays", "Monday to Friday"
-    WEEKLY = "weekly", "On days of the week"
-    MONTHLY = "monthly", "On a day of the month"
-    EVERY = "every", "At an interval"
-    CRON = "cron", "Cron expression"
-
-
-DAYS = (("1", "Mon"), ("2", "Tue"), ("3", "Wed"), ("4", "Thu"), ("5", "Fri"), ("6", "Sat"), ("0", "Sun"))
-UNITS = (("60", "minutes"), ("3600", "hours"), ("86400", "days of 24 hours"), ("1", "seconds"))
-NEEDS = {  # the fields that each way to repeat reads, and what to say when one of them is empty
-    Repeat.ONCE: {"at": "Choose a date and a time."},
-    Repeat.DAILY: {"time": "Choose a time."},
-    Repeat.WEEKDAYS: {"time": "Choose a time."},
-    Repeat.WEEKLY: {"days": "Choose at least one day.", "time": "Choose a time."},
-    Repeat.MONTHLY: {"day": "Choose a day of the month, from 1 to 31.", "time": "Choose a time."},
-    Repeat.EVERY: {"count": "Enter a number.", "unit": "Choose a unit."},
-    Repeat.CRON: {"expr": "Enter five fields, such as 0 9 * * 1-5."},
-}
-PLAIN = {"autocomplete": "off", "spellcheck": "false"}  # of names
 ALWAYS_SHOWN = ("message", "title", "description")  # beside the schedule; all others are under "More"
-WITHOUT_ZONE = {Repeat.ONCE, Repeat.EVERY}
 SAME = (  # fields of an automation that are stored as they are in the form
     *("name", "message", "max_runs", "overlap", "catch_up", "max_retry", "timeout_seconds", "jitter_seconds"),
     *("ping_url", "model", "fallback_model", "max_output_tokens"),
@@ -75,105 +53,8 @@ def _text(label: str, most: int, hint: str = "", *, required: bool = True) -> fo
     return forms.CharField(max_length=most, label=label, widget=widget, required=required)
 
 
-def _number(label: str, least: int, most: int, hint: str = "", **options: Any) -> forms.IntegerField:
-    widget = forms.NumberInput({"placeholder": hint} if hint else {})
-    return forms.IntegerField(
-        label=label, min_value=least, max_value=most, widget=widget, **{"required": False} | options
-    )
-
-
-def _line(
-    label: str, most: int, attributes: dict[str, str], widget: Any = forms.TextInput
-) -> forms.CharField:
-    return forms.CharField(required=False, max_length=most, label=label, widget=widget(attributes))
-
-
 def _time_limit() -> forms.IntegerField:
-    return _number("Time limit in seconds", 1, settings.RONDO_TURN_SECONDS, "as for all turns")
-
-
-class ScheduleForm(ClockForm):
-    """When an automation runs. `cleaned_data["schedule"]` is the API's JSON, with a time of this clock for `once`."""
-
-    repeat = forms.ChoiceField(choices=Repeat.choices, initial=Repeat.DAILY, label="Repeat")
-    at = MomentField(required=False, label="When")
-    days = forms.MultipleChoiceField(
-        required=False, choices=DAYS, widget=forms.CheckboxSelectMultiple, label="Days"
-    )
-    day = _number("Day of the month", 1, 31)
-    time = forms.TimeField(
-        required=False, widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"), initial=time(9)
-    )
-    count = _number("Every", 1, 1_000_000, initial=30)
-    unit = forms.ChoiceField(required=False, choices=UNITS, label="Unit")
-    expr = _line("Cron expression", 200, {"placeholder": "0 9 * * 1-5"})
-    timezone = _line("Time zone", 64, {"list": "zones", "autocomplete": "off"})
-
-    def is_replanned(self) -> bool:
-        """Whether a field that the chosen way to repeat reads has another value; browsers send all of them."""
-        repeat = self.cleaned_data["repeat"]
-        zone = set() if repeat in WITHOUT_ZONE else {"timezone"}
-        return not ({"repeat", *NEEDS[repeat]} | zone).isdisjoint(self.changed_data)
-
-    def clean(self) -> dict[str, Any]:
-        """Add the schedule, or say which field it needs."""
-        given: dict[str, Any] = super().clean() or {}
-        repeat = given.get("repeat", "")
-        for name, text in NEEDS.get(repeat, {}).items():
-            if given.get(name) in (None, "", []) and name not in self.errors:
-                self.add_error(name, text)
-        if repeat and not self.errors:
-            given["schedule"] = _schedule_json(given)
-        return given
-
-
-def _schedule_json(given: dict[str, Any]) -> dict[str, Any]:
-    """The API's JSON of a schedule that the form has checked."""
-    match given["repeat"]:
-        case Repeat.ONCE:
-            return {"kind": ScheduleKind.AT, "at": wall_time(given["at"])}
-        case Repeat.EVERY:
-            return {"kind": ScheduleKind.EVERY, "seconds": given["count"] * int(given["unit"])}
-        case Repeat.CRON:
-            expr = given["expr"]
-        case repeat:
-            days = {
-                Repeat.WEEKDAYS: "* * 1-5",
-                Repeat.WEEKLY: f"* * {','.join(given['days'])}",
-                Repeat.MONTHLY: f"{given['day']} * *",
-            }
-            expr = f"{given['time'].minute} {given['time'].hour} {days.get(repeat, '* * *')}"
-    zone = {"timezone": given["timezone"]} if given["timezone"] else {}
-    return {"kind": ScheduleKind.CRON, "expr": expr, **zone}
-
-
-def schedule_fields(job: CronJob, clock: str) -> dict[str, Any]:
-    """The values of the schedule's fields for a job, so that its form shows what is stored."""
-    if job.schedule_kind == ScheduleKind.AT and job.at is not None:
-        return {"repeat": Repeat.ONCE, "at": local_time(job.at, clock)}
-    if job.schedule_kind == ScheduleKind.EVERY and job.every_seconds is not None:
-        size = max(int(size) for size, _name in UNITS if job.every_seconds % int(size) == 0)
-        return {"repeat": Repeat.EVERY, "count": job.every_seconds // size, "unit": str(size)}
-    return {"timezone": job.timezone, "expr": job.expr} | _cron_fields(job.expr)
-
-
-def _cron_fields(expr: str) -> dict[str, Any]:
-    """The form's fields that say the same as a cron expression; `repeat` alone, as cron, if no others do."""
-    minute, hour, day, month, weekday = expr.split()
-    if not (minute.isdecimal() and hour.isdecimal() and month == "*"):
-        return {"repeat": Repeat.CRON}
-    at = {"time": time(int(hour), int(minute))}
-    days = weekday.split(",")
-    match day, weekday:
-        case "*", "*":
-            return {"repeat": Repeat.DAILY, **at}
-        case "*", "1-5":
-            return {"repeat": Repeat.WEEKDAYS, **at}
-        case "*", _ if set(days) <= {value for value, _name in DAYS}:
-            return {"repeat": Repeat.WEEKLY, "days": days, **at}
-        case _, "*" if day.isdecimal():
-            return {"repeat": Repeat.MONTHLY, "day": int(day), **at}
-    return {"repeat": Repeat.CRON}
+    return number_field("Time limit in seconds", 1, settings.RONDO_TURN_SECONDS, "as for all turns")
 
 
 class CappedForm(ScheduleForm):
@@ -185,19 +66,21 @@ class CappedForm(ScheduleForm):
     usual: ClassVar[Mapping[str, Any]] = {}
 
     usd_run, usd_day, usd_month = (
-        _line(f"US dollars {WORDS[period]}", 20, {"placeholder": "no cap", "inputmode": "decimal"})
+        line_field(f"US dollars {WORDS[period]}", 20, {"placeholder": "no cap", "inputmode": "decimal"})
         for period in PERIODS
     )
     tokens_run, tokens_day, tokens_month = (
-        _number(f"Tokens {WORDS[period]}", 0, MOST_CAPPED, "no cap") for period in PERIODS
+        number_field(f"Tokens {WORDS[period]}", 0, MOST_CAPPED, "no cap") for period in PERIODS
     )
-    gate = _line(
+    gate = line_field(
         "Run only if this address has changed",
         LONGEST_URL,
         {"placeholder": "https://example.org/news"},
         forms.URLInput,
     )
-    gate_pointer = _line("Only this JSON value counts", LONGEST_POINTER, {"placeholder": "/items/0", **PLAIN})
+    gate_pointer = line_field(
+        "Only this JSON value counts", LONGEST_POINTER, {"placeholder": "/items/0", **PLAIN}
+    )
 
     @property
     def is_more_wrong(self) -> bool:
@@ -251,9 +134,9 @@ class AutomationForm(CappedForm):
     usual = WHEN_EMPTY
 
     message = _text("What should the agent do?", LONGEST_MESSAGE, "Summarise the news of the night")
-    name = _line("Name", LONGEST_NAME, {"placeholder": "The first words of the text"})
+    name = line_field("Name", LONGEST_NAME, {"placeholder": "The first words of the text"})
     ends_at = MomentField(required=False, label="No runs after")
-    max_runs = _number("Stop after this many runs", 1, 1_000_000, "never")
+    max_runs = number_field("Stop after this many runs", 1, 1_000_000, "never")
     overlap = forms.ChoiceField(
         required=False,
         initial=Overlap.SKIP,
@@ -270,21 +153,23 @@ class AutomationForm(CappedForm):
         ),
         label="If the server was down",
     )
-    max_retry = _number("Retries after a failure", 0, MOST_RETRIES, initial=0)
+    max_retry = number_field("Retries after a failure", 0, MOST_RETRIES, initial=0)
     timeout_seconds = _time_limit()
-    jitter_seconds = _number(
+    jitter_seconds = number_field(
         "Delay each run by a fixed time, up to so many seconds", 0, LONGEST_JITTER, initial=0
     )
-    ping_url = _line(
+    ping_url = line_field(
         "Call this address after each run",
         LONGEST_PING_URL,
         {"placeholder": "https://hc-ping.com/…"},
         forms.URLInput,
     )
-    model = _line("Model", LONGEST_MODEL, {"placeholder": "as the agent has it", **PLAIN})
-    fallback_model = _line("Fallback model", LONGEST_MODEL, {"placeholder": "as the agent has it", **PLAIN})
-    max_output_tokens = _number("Longest reply in tokens", 1, MOST_TOKENS, "as the agent has it")
-    allow_tools = _line(
+    model = line_field("Model", LONGEST_MODEL, {"placeholder": "as the agent has it", **PLAIN})
+    fallback_model = line_field(
+        "Fallback model", LONGEST_MODEL, {"placeholder": "as the agent has it", **PLAIN}
+    )
+    max_output_tokens = number_field("Longest reply in tokens", 1, MOST_TOKENS, "as the agent has it")
+    allow_tools = line_field(
         "Only these tools", LONGEST_MESSAGE, {"placeholder": "all that the agent has", **PLAIN}
     )
 
@@ -340,8 +225,14 @@ class ChangeForm(AutomationForm):
 
 
 class RoutineForm(CappedForm):
-    """The form of a routine: what it does and when. `update_routine` checks the values once more."""
+    """The form of a routine: what it does and when. `update_routine` checks the values once more.
 
+    A routine repeats at an interval or by cron, and on all its days.
+    """
+
+    repeat = forms.ChoiceField(
+        choices=[each for each in Repeat.choices if each[0] != Repeat.RULE], label="Repeat"
+    )
     title = forms.CharField(max_length=LONGEST_NAME, label="Name")
     description = _text("What should the agent do?", LONGEST_MESSAGE, required=False)
     instructions = _text("Standing instructions", LONGEST_MESSAGE, required=False)
@@ -352,8 +243,13 @@ class RoutineForm(CappedForm):
         ),
         label="Where it runs",
     )
-    max_retry = _number("Retries after a failure", 0, MOST_RETRIES, required=True)
+    max_retry = number_field("Retries after a failure", 0, MOST_RETRIES, required=True)
     timeout_seconds = _time_limit()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name in ("weeks", "since", "rule", "starts_at", "except_on", "except_holidays"):
+            del self.fields[name]
 
     @staticmethod
     def stored(job: CronJob, clock: str) -> dict[str, Any]:
@@ -362,6 +258,13 @@ class RoutineForm(CappedForm):
         found = {name: getattr(job, name) for name in same}
         found |= {"title": job.name, "instructions": job.message}
         return found | schedule_fields(job, clock) | CappedForm.stored_shared(job)
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse what only a rule can say."""
+        given = super().clean()
+        if given.get("schedule", {}).get("kind") == ScheduleKind.RRULE:
+            self.add_error("repeat", "A routine cannot repeat like this; an automation can.")
+        return given
 
     def changes(self) -> dict[str, Any]:
         """The values that differ from the stored ones, as `update_routine` takes them."""

@@ -28,6 +28,7 @@ from automations.runs.describe import Slot, slot_of
 from automations.runs.skips import TICK, GapReason
 from automations.scheduled_messages import cancel_message, schedule_in_thread
 from automations.schedules.describe import preview
+from automations.schedules.excepted_days import holiday_countries
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import Schedule
 from automations.schedules.zone_files import zone_or_utc
@@ -39,12 +40,12 @@ from interfaces.web.appointments.forms import (
     LaterForm,
     PauseForm,
     RoutineForm,
-    ScheduleForm,
     beside_field,
     in_words,
     own_settings,
 )
 from interfaces.web.appointments.moments import ClockForm, local_time, next_hour
+from interfaces.web.appointments.schedule_form import ScheduleForm
 from interfaces.web.appointments.toasts import OFF, ON, Done, done, planned, skipped, standing, switched
 from interfaces.web.conversation import can_write
 from interfaces.web.pages import (
@@ -287,7 +288,7 @@ def withdraw(request: HttpRequest, session_id: uuid.UUID, message_id: str) -> Ht
 CONFLICT = "It was changed meanwhile. Save again to replace that by what stands here, or cancel to see it."
 # as the API names fields of an object
 _PART = re.compile(r"(?P<whole>\w+)\.(?P<part>(?P<period>\w+)(\.(?P<amount>\w+))?):? ")
-FIELDS = {"url": "gate", "pointer": "gate_pointer"}
+FIELDS = {"url": "gate", "pointer": "gate_pointer", "cron": "expr", "except": "except_on"}
 COMING = 5  # times that are shown while one types
 
 
@@ -416,6 +417,7 @@ def _answer(
         "job": job,
         "clock_note": f"The clock of {form.clock}.",
         "zones": sorted(known_zones()),
+        "countries": holiday_countries().items(),
         "is_duplicate": form.has_error(NON_FIELD_ERRORS, DuplicateJob.code),
         "paused_until": paused_until(job) if job else None,
     }
@@ -434,7 +436,7 @@ def _stored(form: forms.Form, store: Callable[[], Done]) -> Done | None:
         form.add_error(None, ValidationError(CONFLICT, code=error.code))
     except SessionsError as error:
         name, text = error.code.removeprefix("bad_"), str(error)
-        field = name
+        field = FIELDS.get(name, name)
         if (found := _PART.match(text)) and found["whole"] == name:
             field = FIELDS.get(found["part"], f"{found['amount']}_{found['period']}")
         if field in form.fields:

@@ -1,7 +1,7 @@
 """Making, changing, removing automations: refusals store nothing, edits and firing meet cleanly (rules 4.5, 4.12)."""
 
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -167,6 +167,11 @@ def test_a_pause_ends_with_the_first_slot_after_it_and_the_database_holds_it(per
     assert (panel.state, panel.paused_until, panel.next[0]) == ("paused", until, following)
     update_job(job.pk, {"paused_until": following.isoformat()})
     assert planned_for(job) == following, "a slot at the end of the pause runs"
+    many = [date(2026, 1, 1)] * 101
+    bad: list[dict[str, Any]] = [{"except_dates": []}, {"except_dates": many}, {"schedule_kind": "rrule"}]
+    for wrong in bad:
+        with pytest.raises(IntegrityError, match="cronjob_"), transaction.atomic():
+            CronJob.objects.filter(pk=job.pk).update(**wrong)
     with pytest.raises(IntegrityError, match="jobclock_next_is_after_the_pause"), transaction.atomic():
         JobClock.objects.filter(pk=job.pk).update(next_run_at=ahead(days=1))
 

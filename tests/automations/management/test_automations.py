@@ -201,9 +201,30 @@ def test_an_agents_heartbeat_servers_and_caps_are_shown_and_set(person: Person) 
         refused("--set", bad, by=agent)
 
 
+def test_a_rule_and_its_days_are_given_and_changed(session: Session) -> None:
+    given = (
+        "--rule",
+        "FREQ=WEEKLY;INTERVAL=2;BYDAY=MO",
+        "--starts-at",
+        "2026-11-30T09:00",
+        "--except",
+        "2026-12-28",
+    )
+    shown = automations("add", "Look back", *given, "--except-holidays", "DE")
+    words = "every two weeks on Monday at 09:00 except on public holidays in Germany and on 28 Dec 2026 (UTC)"
+    assert shown.splitlines()[1] == f"Runs {words}:"
+    job = CronJob.objects.get()
+    assert automations("update", job.pk, *given[:4]).splitlines()[0] == "Changed Look back."
+    job.refresh_from_db()
+    assert (job.schedule_kind, job.except_dates, job.except_holidays) == ("rrule", None, "")
+
+
 REFUSED: list[tuple[tuple[str, ...], str]] = [
     (("--cron", "0 9 * * *", "--timezone", "Mars/Olympus"), "Mars/Olympus"),
     (("--every", "60", "--timezone", "UTC"), "--timezone belongs to --cron"),
+    (("--every", "60", "--except", "2026-12-24"), "--except belongs to --cron or --rule"),
+    (("--every", "60", "--starts-at", "2026-12-24T09:00"), "--starts-at belongs to --rule"),
+    (("--rule", "FREQ=DAILY"), "`starts_at` must be a local time"),
     (("--at", "2001-01-01T09:00"), "has passed"),
     (("--every", "60", "--at", "2031-01-01T09:00"), "not allowed with"),
     ((), "required"),

@@ -56,14 +56,16 @@ def hours_of(zone: str = NAME) -> set[int]:
 
 def test_new_data_are_seen_at_the_next_look(person: Person, zones: ZoneFolder) -> None:
     job, other = daily(person), daily(person, schedule=DAILY | {"timezone": "Europe/Berlin"})
+    rule = {"kind": "rrule", "rule": "FREQ=DAILY", "starts_at": "2026-11-01T09:00", "timezone": NAME}
+    by_rule = daily(person, schedule=rule)
     look()
     theirs = clock_of(other)
-    assert planned_for(job).hour == 8
+    assert planned_for(job).hour == planned_for(by_rule).hour == 8
     assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
     zones.write(NAME, NEW)
     look()
     after = planned_for(job)
-    assert after.hour == 6
+    assert after.hour == planned_for(by_rule).hour == 6
     assert after - datetime.now(UTC) <= timedelta(days=1)
     job.refresh_from_db()
     assert job.revision == 1
@@ -73,7 +75,7 @@ def test_new_data_are_seen_at_the_next_look(person: Person, zones: ZoneFolder) -
     assert same.last_slot is None
 
 
-def test_used_zones_are_those_of_enabled_cron_jobs(person: Person, zones: ZoneFolder) -> None:
+def test_used_zones_are_those_of_enabled_jobs_on_wall_time(person: Person, zones: ZoneFolder) -> None:
     daily(person)
     daily(person)
     daily(person, schedule=DAILY | {"timezone": "Asia/Tokyo"})

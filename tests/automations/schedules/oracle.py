@@ -1,15 +1,20 @@
 """Rule 4.6 a second time, slowly: every minute of a window is looked at. Used to judge the fast arithmetic."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo, available_timezones
 
+import holidays
 from cronsim import CronSim
 from cronsim.cronsim import SYMBOLIC_DAYS, SYMBOLIC_MONTHS
+from dateutil.rrule import rruleset, rrulestr
 
-MINUTE = timedelta(minutes=1)
+from automations.schedules.schedule import CronSchedule, RuleSchedule
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+Named = Callable[[datetime], bool]  # whether a wall time is one
 ZONES = sorted(available_timezones() - {"Factory", "localtime"})
 ODD_ZONES = (
     *("Africa/Cairo", "Africa/Casablanca", "America/Havana", "America/New_York", "America/Santiago"),
@@ -68,30 +73,45 @@ def is_fixed(expr: str) -> bool:
     return not minute.startswith("*") and not hour.startswith("*")
 
 
-def slots(expr: str, zone: str, after: datetime, until: datetime) -> list[datetime]:
+def slots(schedule: CronSchedule | RuleSchedule, after: datetime, until: datetime) -> list[datetime]:
     """All slots with after < slot <= until."""
-    sim = sim_of(expr, datetime(2026, 1, 1))  # noqa: DTZ001 - wall time
-    tz = ZoneInfo(zone)
-    find = _fixed if is_fixed(expr) else _elapsed
-    return sorted({slot for slot in find(sim, tz, after, until) if after < slot <= until})
+    tz, excepted = ZoneInfo(schedule.timezone), schedule.excepted
+    if isinstance(schedule, CronSchedule):
+        sim = sim_of(schedule.expr, datetime(2026, 1, 1))  # noqa: DTZ001 - wall time
+        find = _fixed if is_fixed(schedule.expr) else _elapsed
+        found = find(lambda wall: _named(sim, wall), tz, after, until)
+    else:
+        rule = dateutils(schedule.rule, schedule.starts_at)
+        low, high = (each.astimezone(tz).replace(tzinfo=None) for each in (after - 3 * DAY, until + 3 * DAY))
+        named = rule.between(low, high)
+        found = _fixed(set(named).__contains__, tz, after, until)
+    country, _, part = excepted.holidays.partition("-")
+    free = holidays.country_holidays(country, subdiv=part or None) if country else {}
+    days = {slot: slot.astimezone(tz).date() for slot in found if after < slot <= until}
+    return sorted(slot for slot, day in days.items() if day not in excepted.dates and day not in free)
 
 
-def _elapsed(sim: CronSim, tz: ZoneInfo, after: datetime, until: datetime) -> Iterator[datetime]:
+def dateutils(rule: str, start: datetime) -> rruleset:
+    """dateutil's own walk from the start. It takes a day without a time for its first instant."""
+    rule = re.sub(r"(UNTIL=[0-9]{8})(?!T)", r"\1T235900", rule)
+    return rrulestr(rule, dtstart=start, forceset=True)
+
+
+def _elapsed(named: Named, tz: ZoneInfo, after: datetime, until: datetime) -> Iterator[datetime]:
     """Every instant whose wall time is named."""
     instant = after.replace(second=0, microsecond=0)
     while instant <= until:
-        if _named(sim, instant.astimezone(tz).replace(tzinfo=None)):
+        if named(instant.astimezone(tz).replace(tzinfo=None)):
             yield instant
         instant += MINUTE
 
 
-def _fixed(sim: CronSim, tz: ZoneInfo, after: datetime, until: datetime) -> Iterator[datetime]:
+def _fixed(named: Named, tz: ZoneInfo, after: datetime, until: datetime) -> Iterator[datetime]:
     """Every named wall time once: the first of two, or the first minute that exists after it."""
-    day = timedelta(days=2)  # a gap may be a whole day
-    wall = (after.astimezone(tz).replace(tzinfo=None) - day).replace(second=0, microsecond=0)
-    end = until.astimezone(tz).replace(tzinfo=None) + day
+    wall = (after.astimezone(tz).replace(tzinfo=None) - 2 * DAY).replace(second=0, microsecond=0)
+    end = until.astimezone(tz).replace(tzinfo=None) + 2 * DAY  # a gap may be a whole day
     while wall <= end:
-        if _named(sim, wall):
+        if named(wall):
             yield _first_existing(tz, wall)
         wall += MINUTE
 

@@ -1,11 +1,20 @@
 """A schedule in words, its preview and its warnings."""
 
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from automations.schedules.describe import changes_ahead, preview
-from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, parse_schedule
+from automations.schedules.excepted_days import ExceptedDays
+from automations.schedules.schedule import (
+    AtSchedule,
+    CronSchedule,
+    EverySchedule,
+    RuleSchedule,
+    Schedule,
+    parse_schedule,
+)
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 AT = datetime(2027, 1, 1, 8, 0, tzinfo=UTC)
@@ -40,6 +49,8 @@ def cron(expr: str, zone: str = "Europe/Berlin") -> CronSchedule:
         ("0 9 15W * *", "on the weekday nearest to the 15th of the month at 09:00"),
         ("0 9 * * FRI#3", "on the 3rd Friday of the month at 09:00"),
         ("0 9 * * L5", "on the last Friday of the month at 09:00"),
+        ("0 9 * * 5L", "on the last Friday of the month at 09:00"),
+        ("0 9 * * fri#-1", "on the last Friday of the month at 09:00"),
         ("0 9 1 1,7 *", "on the 1st of the month at 09:00 in January and July"),
         ("0 9 * NOV-FEB *", "every day at 09:00, November to February"),
         ("0 9 1 * 1", "on the 1st of the month and every Monday at 09:00"),
@@ -53,6 +64,55 @@ def cron(expr: str, zone: str = "Europe/Berlin") -> CronSchedule:
 )
 def test_a_cron_speaks_in_its_own_zone(expr: str, words: str) -> None:
     assert cron(expr).in_words("Asia/Shanghai") == f"{words} (Europe/Berlin)"
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("FREQ=DAILY", "every day at 09:00"),
+        ("FREQ=DAILY;INTERVAL=3;COUNT=2", "every three days at 09:00, 2 times"),
+        ("FREQ=DAILY;BYHOUR=9,12;BYMINUTE=0,30;BYSETPOS=1,4", "every day at 09:00 and 12:30"),
+        ("FREQ=WEEKLY;INTERVAL=2;BYDAY=TH,MO", "every two weeks on Monday and Thursday at 09:00"),
+        ("FREQ=WEEKLY;INTERVAL=13", "every 13 weeks on Sunday at 09:00"),
+        ("FREQ=WEEKLY;BYDAY=SU,SA;UNTIL=20270301", "on weekends at 09:00 until 1 Mar 2027"),
+        (
+            "FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1",
+            "on the last weekday (Mon\u2013Fri) of the month at 09:00",
+        ),
+        ("FREQ=MONTHLY;BYDAY=FR;BYSETPOS=-2", "on the 2nd last Friday of the month at 09:00"),
+        (
+            "FREQ=MONTHLY;INTERVAL=3;BYMONTHDAY=-1,1",
+            "every three months on the 1st and last day of the month at 09:00",
+        ),
+        (
+            "FREQ=MONTHLY;BYDAY=1TU,3TU;BYMONTH=1",
+            "on the 1st Tuesday and 3rd Tuesday of the month in January at 09:00",
+        ),
+        ("FREQ=YEARLY", "every year on the 1st of November at 09:00"),
+        ("FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU", "every year on the last Sunday of March at 09:00"),
+        ("FREQ=YEARLY;BYYEARDAY=100", "rule `FREQ=YEARLY;BYYEARDAY=100` from 2026-11-01 09:00"),
+    ],
+)
+def test_a_rule_says_its_days(rule: str, words: str) -> None:
+    start = datetime(2026, 11, 1, 9)  # noqa: DTZ001 - wall time
+    assert RuleSchedule(rule=rule, starts_at=start, timezone="UTC").in_words() == f"{words} (UTC)"
+
+
+def test_the_days_without_slots_are_named() -> None:
+    dates = tuple(date(2026, 12, day) for day in range(24, 30))
+    for count, holidays, words in (
+        (1, "", "on 24 Dec 2026"),
+        (3, "", "on 24 Dec 2026, 25 Dec 2026 and 26 Dec 2026"),
+        (6, "", "on 24 Dec 2026, 25 Dec 2026, 26 Dec 2026 and 3 more days"),
+        (0, "DE", "on public holidays in Germany"),
+        (1, "DE-BY", "on public holidays in Germany (BY) and on 24 Dec 2026"),
+    ):
+        excepted = ExceptedDays(dates=dates[:count], holidays=holidays)
+        assert (
+            replace(cron("0 9 * * *"), excepted=excepted)
+            .in_words()
+            .startswith(f"every day at 09:00 except {words} (")
+        )
 
 
 def test_an_interval_has_no_zone() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,11 +11,15 @@ import pytest
 from hypothesis import strategies as st
 
 from automations.exceptions import ScheduleError
+from automations.models import CronJob
+from automations.schedules import excepted_days
 from automations.schedules import schedule as schedules
 from automations.schedules.cron_fields import CronFields
+from automations.schedules.plan import schedule_columns, schedule_of
+from automations.schedules.rule_fields import RuleFields
 from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule
-from tests.automations.schedules.examples import holds_for
-from tests.automations.schedules.oracle import sim_of
+from tests.automations.schedules.examples import holds_for, rules
+from tests.automations.schedules.oracle import dateutils, sim_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 123_456, tzinfo=UTC)
 
@@ -43,6 +48,22 @@ def every(seconds: Any, **more: Any) -> dict[str, Any]:
 
 def at(text: Any, **more: Any) -> dict[str, Any]:
     return {"kind": "at", "at": text, **more}
+
+
+def rule(text: Any, starts_at: Any = "2026-11-01T09:00", **more: Any) -> dict[str, Any]:
+    return {"kind": "rrule", "rule": text, "starts_at": starts_at, **more}
+
+
+def starting(starts_at: Any) -> dict[str, Any]:
+    return rule("FREQ=DAILY", starts_at)
+
+
+def excepting(dates: Any) -> dict[str, Any]:
+    return rule("FREQ=DAILY", **{"except": dates})
+
+
+def holidays(place: Any) -> dict[str, Any]:
+    return cron("0 9 * * *", except_holidays=place)
 
 
 def test_a_cron_takes_the_agents_zone_when_none_is_given() -> None:
@@ -103,6 +124,58 @@ REFUSED: list[tuple[str, Callable[[Any], Any], tuple[Any, ...]]] = [  # with thi
     ("bad_time", at, ("\u0662\u0660\u0662\u0667-01-01T09:00",)),
     ("past_at", at, ("2026-11-21T12:00:00.123Z", "2026-11-21T12:59", "2020-01-01T00:00Z")),
     ("past_at", at, ("0001-01-01T00:00:00Z", "1969-01-01T00:00")),
+    ("bad_schedule", as_it_is, ({"kind": "rrule", "rule": "FREQ=DAILY"}, every(5, **{"except": []}))),
+    (
+        "bad_rule",
+        rule,
+        (None, 5, "", "DAILY", "FREQ=", "FREQ=DAILY; COUNT=1", "FREQ=DAILY;;COUNT=1", "x" * 201),
+    ),
+    ("bad_rule", rule, ("FREQ=HOURLY", "FREQ=MINUTELY", "FREQ=SECONDLY;BYSECOND=1", "FREQ=DAILY;BYEASTER=1")),
+    (
+        "bad_rule",
+        rule,
+        ("DTSTART:20261101\nFREQ=DAILY", "FREQ=DAILY;FREQ=DAILY", "FREQ=DAILY;EXDATE=20261101"),
+    ),
+    (
+        "bad_rule",
+        rule,
+        tuple(f"FREQ=DAILY;INTERVAL={each}" for each in ("0", "-1", "3651", "1.5", "\u0662", "")),
+    ),
+    ("bad_rule", rule, tuple(f"FREQ=DAILY;COUNT={each}" for each in ("0", "1001", "9" * 100))),
+    (
+        "bad_rule",
+        rule,
+        tuple(
+            f"FREQ=DAILY;UNTIL={each}" for each in ("", "20271301", "2027", "99991231", "00010101T000000Z")
+        ),
+    ),
+    ("bad_rule", rule, ("FREQ=DAILY;COUNT=1;UNTIL=20271231", "FREQ=DAILY;WKST=XX", "FREQ=DAILY;BYHOUR=24")),
+    ("bad_rule", rule, ("FREQ=MONTHLY;BYMONTHDAY=0", "FREQ=MONTHLY;BYDAY=0MO", "FREQ=MONTHLY;BYDAY=MO,-1FR")),
+    ("bad_rule", rule, ("FREQ=WEEKLY;BYDAY=1MO", "FREQ=WEEKLY;BYMONTHDAY=1", "FREQ=MONTHLY;BYWEEKNO=1")),
+    ("bad_rule", rule, ("FREQ=DAILY;BYHOUR=1,2;BYSETPOS=3", "FREQ=MONTHLY;BYDAY=MO;BYHOUR=1,2;BYSETPOS=1")),
+    ("bad_rule", rule, (f"FREQ=DAILY;BYHOUR=1;BYMINUTE={','.join(map(str, range(25)))}",)),
+    (
+        "bad_time",
+        starting,
+        (None, "2026-12-01", "2026-12-01T09:00:30", "1969-12-31T23:59", "9900-01-01T00:00"),
+    ),
+    (
+        "never_fires",
+        rule,
+        ("FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30", "FREQ=DAILY;UNTIL=20261120", "FREQ=DAILY;COUNT=3"),
+    ),
+    (
+        "never_fires",
+        rule,
+        ("FREQ=YEARLY;INTERVAL=7;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO", "FREQ=YEARLY;INTERVAL=10"),
+    ),
+    (
+        "bad_except",
+        excepting,
+        ("2026-12-24", None, [5], ["24.12.2026"], ["2026-02-30"], ["2026-12-24"] * 101),
+    ),
+    ("bad_except_holidays", holidays, (None, 5, "Germany", "XX", "de", "DE-XX", "DE-", "../..", "__init__")),
+    ("never_fires", lambda place: cron("0 9 25 12 *", except_holidays=place), ("DE", "US")),
 ]
 
 
@@ -129,8 +202,66 @@ def test_this_very_instant_has_passed() -> None:
 
 
 def test_a_schedule_is_written_as_it_is_read() -> None:
-    for data in (cron("0 9 * * MON", timezone="Asia/Shanghai"), every(300), at("2027-01-01T09:00:00+01:00")):
-        assert read(data).to_json(zone="Europe/Berlin") == data
+    excepted = {"except": ["2026-12-24", "2026-12-31"], "except_holidays": "DE-BY"}
+    for data in (
+        cron("0 9 * * MON", timezone="Asia/Shanghai", **excepted),
+        rule("FREQ=DAILY;UNTIL=20270101", timezone="Asia/Shanghai", **excepted),
+        every(300),
+        at("2027-01-01T09:00:00+01:00"),
+    ):
+        schedule = read(data)
+        assert schedule.to_json(zone="Europe/Berlin") == data
+        assert (
+            schedule_of(CronJob(agent_id=1, **schedule_columns(schedule, "UTC"))) == schedule
+            or data["kind"] == "at"
+        )
+
+
+def test_a_rule_is_kept_on_the_wall_of_its_zone() -> None:
+    """However calendars write it: with a prefix, in small letters, and with instants."""
+    given = rule("rrule:freq=daily;until=20270131T225900z", "2026-11-30T08:00:00Z")
+    assert read(given) == read(rule("FREQ=DAILY;UNTIL=20270131T235900", "2026-11-30T09:00"))
+
+
+def test_without_the_package_holidays_are_refused_with_the_name_of_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "holidays", None)
+    monkeypatch.setitem(sys.modules, "holidays.registry", None)
+    excepted_days._holidays_of.cache_clear()
+    assert excepted_days.holiday_countries() == {}
+    error = refusal(holidays("DE"))
+    assert (error.code, "'holidays'" in error.message) == ("missing_extra", True)
+
+
+def test_a_week_begins_with_the_day_that_the_rule_says() -> None:
+    """The example of RFC 5545."""
+    start, found = datetime(1997, 8, 5, 9), []  # noqa: DTZ001 - wall time
+    for wkst in ("MO", "SU"):
+        fields = RuleFields(f"FREQ=WEEKLY;INTERVAL=2;COUNT=4;BYDAY=TU,SU;WKST={wkst}", start)
+        wall, days = start - timedelta(days=1), list[int]()
+        while (after := fields.after(wall)) is not None:
+            wall, days = after, [*days, after.day]
+        found.append(days)
+    assert found == [[5, 10, 19, 24], [5, 17, 19, 31]]
+
+
+@holds_for(few=100, many=300, text=rules(), start=st.integers(-2000, 2000), asked=st.integers(0, 4000))
+def test_the_minutes_of_a_rule_are_dateutils(text: str, start: int, asked: int) -> None:
+    begin = datetime(2027, 6, 1, 2, 30) + timedelta(days=start)  # noqa: DTZ001 - wall time
+    wall, theirs, fields = (
+        begin + timedelta(days=asked, hours=asked % 24),
+        dateutils(text, begin),
+        RuleFields(text, begin),
+    )
+    coming = theirs.after(wall) if "2030" not in text or wall.year < 2030 else None
+    assert fields.after(wall) == coming
+    for day in (wall, begin):
+        assert fields.until(day) == theirs.before(day, inc=True)
+    year = timedelta(days=366)
+    assert fields.count(wall - year, wall, 9_999) == len(
+        [each for each in theirs.between(wall - year, wall, inc=True) if each < wall]
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,9 +320,9 @@ def test_forms_of_other_crons_are_refused_with_the_form_that_works() -> None:
         "0 0 9 * * *": "leave out seconds",
         "0 0 9 ? * MON 2027": "leave out seconds",
         "0 22-6 * * *": "`22-23,0-6`",
-        "0 0 L-3 * *": "`L` for the last day",
+        "0 0 L-3 * *": "`FREQ=MONTHLY;BYMONTHDAY=-4`",
         "0 0 * * L": "`L5` for the last Friday",
-        "0 0 LW * *": "`L` for the last day",
+        "0 0 LW * *": "`FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1`",
         "H H * * *": "jitter_seconds",
     }.items():
         assert form in refusal(cron(expr)).message, expr
@@ -205,7 +336,7 @@ FIRST = {
     # the 1st or a Monday; an odd Monday, as Vixie cron and cronsim have it
     "2026-11-23T00:00": ["0 0 ? * mon", "0 0 1 * 1", "0 0 */2 * 1"],
     "2026-11-25T00:00": ["0 0 */1 * 3"],
-    "2026-11-27T00:00": ["0 0 * * L5", "0 0 * * FRIL"],
+    "2026-11-27T00:00": ["0 0 * * L5", "0 0 * * FRIL", "0 0 * * 5#-1"],
     "2026-11-27T09:00": ["0 9 31 11 FRI"],
     "2026-11-30T00:00": ["0 0 L * *"],
     "2026-12-07T00:00": ["0 0 * * MON#1"],
@@ -242,7 +373,7 @@ def test_what_does_not_fire_within_eight_years_is_refused(expr: str, now: str, f
         assert refusal(cron(expr), "UTC", instant).code == "never_fires"
 
 
-CODES = {"bad_cron", "bad_interval", "bad_schedule", "bad_time", "never_fires", "past_at", "unknown_timezone"}
+CODES = {code for code, *_ in REFUSED} | {"bad_cron"}
 
 
 def outcome(data: Any) -> Schedule | ScheduleError:
@@ -252,11 +383,33 @@ def outcome(data: Any) -> Schedule | ScheduleError:
         return error
 
 
+RULE_PARTS = [
+    *(
+        "FREQ=DAILY",
+        "FREQ=WEEKLY",
+        "FREQ=MONTHLY",
+        "FREQ=YEARLY",
+        "INTERVAL=3",
+        "COUNT=1000",
+        "UNTIL=20280101Z",
+    ),
+    *(
+        "BYMONTH=2",
+        "BYMONTHDAY=29,-31",
+        "BYYEARDAY=366",
+        "BYWEEKNO=53",
+        "BYDAY=MO",
+        "BYDAY=5SU",
+        "BYSETPOS=-1",
+    ),
+    *("BYHOUR=0,23", "BYMINUTE=59", "WKST=SU", "BYSETPOS=366", "FREQ=HOURLY", "X=Y", "", "BYDAY=-53MO"),
+]
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
+RULISH = st.lists(st.sampled_from(RULE_PARTS), max_size=5).map(";".join)
 CRONISH = st.text("0123456789*,-/?#LWRHMONJA @", max_size=30)
 
 
@@ -264,8 +417,17 @@ CRONISH = st.text("0123456789*,-/?#LWRHMONJA @", max_size=30)
     few=100,
     many=400,
     data=st.fixed_dictionaries(
-        {"kind": st.sampled_from(["cron", "every", "at"])},
-        optional={"expr": ANY | CRONISH, "seconds": ANY, "at": ANY, "timezone": ANY | st.just("UTC")},
+        {"kind": st.sampled_from(["cron", "rrule", "every", "at"])},
+        optional={
+            "expr": ANY | CRONISH,
+            "seconds": ANY,
+            "at": ANY,
+            "timezone": ANY | st.just("UTC"),
+            "rule": ANY | RULISH,
+            "starts_at": ANY | st.just("2026-11-01T09:00"),
+            "except": ANY,
+            "except_holidays": ANY | st.just("DE"),
+        },
     ),
 )
 def test_whatever_is_sent_is_read_or_refused_with_a_code(data: dict[str, Any]) -> None:

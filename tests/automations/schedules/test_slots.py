@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from automations.exceptions import ScheduleError
 from automations.schedules import cron_fields
-from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule
+from automations.schedules.rule_fields import RuleFields
+from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, RuleSchedule, Schedule
 from tests.automations.schedules.examples import holds_for
 from tests.automations.schedules.oracle import walked
 
@@ -101,6 +102,25 @@ def test_a_gap_of_years_costs_few_steps(schedule: Schedule, monkeypatch: pytest.
         assert steps <= 60
 
 
+def test_the_next_slot_of_an_old_rule_is_found_near_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    days_of = RuleFields.days_of
+
+    def counted(self: RuleFields, window: int) -> tuple[datetime, ...]:
+        looked.append(window)
+        return days_of(self, window)
+
+    monkeypatch.setattr(RuleFields, "days_of", counted)
+    old, zone = datetime(1971, 1, 1, 9), "Europe/Berlin"  # noqa: DTZ001 - wall time
+    for rule in ("FREQ=DAILY", "FREQ=WEEKLY;INTERVAL=2", "FREQ=MONTHLY;BYDAY=-1FR", "FREQ=YEARLY;INTERVAL=3"):
+        looked.clear()
+        schedule = RuleSchedule(rule=rule, starts_at=old, timezone=zone)
+        slot: Any = schedule.next(NOW)
+        assert schedule.last(NOW - timedelta(days=366 * 4), NOW) is not None
+        assert schedule.next(slot - timedelta(milliseconds=1)) == slot
+        assert len(looked) <= 3, rule
+
+
 EDGES = [
     datetime.min.replace(tzinfo=UTC),
     datetime(1900, 1, 1, tzinfo=UTC),
@@ -112,7 +132,8 @@ EDGES = [
 def test_the_edges_of_the_calendar_do_no_harm() -> None:
     leap = CronSchedule(expr="0 0 29 2 *", timezone="America/New_York")
     often = CronSchedule(expr="*/5 * * * *", timezone="Pacific/Kiritimati")
-    for schedule, instant in product((leap, often, every(315_360_000), AtSchedule(at=NOW)), EDGES):
+    rule = RuleSchedule(rule="FREQ=WEEKLY;COUNT=1000", starts_at=datetime(1970, 1, 1), timezone="UTC")  # noqa: DTZ001
+    for schedule, instant in product((leap, often, rule, every(315_360_000), AtSchedule(at=NOW)), EDGES):
         slot = schedule.next(instant)
         assert slot is None or slot > instant, (schedule, instant)
         assert schedule.last(instant, instant) is None

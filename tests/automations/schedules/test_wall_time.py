@@ -3,16 +3,17 @@
 By properties, too: against cronsim and against the rule applied minute by minute.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import strategies as st
 
-from automations.schedules.schedule import CronSchedule
+from automations.schedules.excepted_days import ExceptedDays
+from automations.schedules.schedule import CronSchedule, RuleSchedule
 from automations.schedules.wall_time import Change, first_change
-from tests.automations.schedules.examples import holds_for
-from tests.automations.schedules.oracle import ODD_ZONES, ZONES, is_fixed, slots, walked
+from tests.automations.schedules.examples import holds_for, rules
+from tests.automations.schedules.oracle import DAY, ODD_ZONES, ZONES, is_fixed, slots, walked
 
 pytestmark = pytest.mark.rule("4.6")
 
@@ -78,11 +79,11 @@ FIXED = {"0 0-23 * * *": True, "5,*/10 3 * * *": True, "0 */2 * * *": False, "*,
 def test_a_field_starting_with_a_star_is_a_wildcard(expr: str, fixed: bool) -> None:
     again = datetime(2027, 10, 31, 0, 59, 59, tzinfo=UTC)  # Berlin, the last second before 02:00 comes again
     first = datetime(2027, 10, 30, 23, 0, tzinfo=UTC)
-    second_pass = slots(expr, "Europe/Berlin", again, again + timedelta(hours=1))
+    second_pass = slots(cron(expr, "Europe/Berlin"), again, again + timedelta(hours=1))
     assert is_fixed(expr) is fixed
     assert not (fixed and second_pass)
     count = cron(expr, "Europe/Berlin").count(first, again + timedelta(hours=1))
-    assert count == len(slots(expr, "Europe/Berlin", first, again + timedelta(hours=1)))
+    assert count == len(slots(cron(expr, "Europe/Berlin"), first, again + timedelta(hours=1)))
 
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -133,11 +134,29 @@ def moments(draw: st.DrawFn) -> tuple[str, datetime]:
     return zone, change.at - before if change else start + before
 
 
-@holds_for(few=60, expr=expressions(TIMES), moment=moments(), hours=st.integers(0, 60))
-def test_slots_match_the_rule_each_once(expr: str, moment: tuple[str, datetime], hours: int) -> None:
-    zone, after = moment
-    schedule, until = cron(expr, zone), after + timedelta(hours=hours)
-    expected, found = slots(expr, zone, after, until), walked(schedule, after, until)
+@st.composite
+def planned(draw: st.DrawFn) -> tuple[CronSchedule | RuleSchedule, datetime]:
+    """A schedule and an instant: cron fields or a rule that began before or soon, often with days excepted nearby."""
+    zone, after = draw(moments())
+    wall = after.astimezone(ZoneInfo(zone)).replace(tzinfo=None, second=0, microsecond=0)
+    near = st.lists(st.integers(-1, 3), max_size=2).map(
+        lambda days: sorted({wall.date() + day * DAY for day in days})
+    )
+    holidays = st.sampled_from(["", "", "DE", "US-CA"])
+    excepted = ExceptedDays(dates=tuple(draw(near)), holidays=draw(holidays))
+    if draw(st.booleans()):
+        return CronSchedule(expr=draw(expressions(TIMES)), timezone=zone, excepted=excepted), after
+    start = wall - timedelta(minutes=draw(st.integers(-2880, 60 * 24 * 400)))
+    return RuleSchedule(rule=draw(rules()), starts_at=start, timezone=zone, excepted=excepted), after
+
+
+@holds_for(few=100, many=400, plan=planned(), hours=st.integers(0, 60))
+def test_slots_match_the_rule_each_once(
+    plan: tuple[CronSchedule | RuleSchedule, datetime], hours: int
+) -> None:
+    schedule, after = plan
+    until = after + timedelta(hours=hours)
+    expected, found = slots(schedule, after, until), walked(schedule, after, until)
     assert found == expected
     assert {slot.tzinfo for slot in found} <= {UTC}
     assert schedule.last(after, until) == (expected[-1] if expected else None)
@@ -148,6 +167,21 @@ def test_slots_match_the_rule_each_once(expr: str, moment: tuple[str, datetime],
         assert schedule.last(after, first) == schedule.next(first - tick) == first
         assert schedule.last(after, first - tick) is None
         assert schedule.count(after, first) == 1
+
+
+def test_a_day_that_another_one_interrupts_is_excepted_alone() -> None:
+    """St. John's clocks went back from one minute past midnight, and the day before went on."""
+    after, until = datetime(2009, 11, 1, tzinfo=UTC), datetime(2009, 11, 2, 12, tzinfo=UTC)
+    for day in (date(2009, 10, 31), date(2009, 11, 1)):
+        excepted = ExceptedDays(dates=(day,))
+        schedule = CronSchedule(expr="*/20 * * * *", timezone="America/St_Johns", excepted=excepted)
+        expected = slots(schedule, after, until)
+        assert walked(schedule, after, until) == expected
+        for minutes in range(0, 36 * 60, 10):
+            asked = after + timedelta(minutes=minutes)
+            assert schedule.last(after, asked) == max(
+                (each for each in expected if each <= asked), default=None
+            )
 
 
 def jumps(zone: str, year: int) -> list[Change]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import product
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -13,7 +14,7 @@ from agent_core.exceptions import ToolFailed
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, JobHealth, JobKind, JobPreflight, RunRecord, RunState
 from automations.models.health import SLOW_INTERVAL, SLOWED_AFTER
-from automations.tools.cron import NAMES, READS
+from automations.tools.cron import NAMES, READS, in_words
 from automations.tools.cron_reads import at_text
 from interfaces.web.conversation_calls import shown_call
 from sessions_app.models import Agent, ConsentQuestion, Session, SessionType, Turn, TurnInput, TurnKind
@@ -38,7 +39,7 @@ def cron(where: ToolContext, /, **arguments: Any) -> str:
 
 
 ADD, FIVE, NINE = {"action": "add", "message": "m"}, {"every_seconds": 5}, {"cron_expr": "0 9 * * *"}
-ONE_OF = "give exactly one of every_seconds, cron_expr, at"
+ONE_OF = "give exactly one of every_seconds, cron_expr, rrule, at"
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no action": ({}, "action must be one of add, list, upcoming, explain"),
     "an action that is no text": ({"action": ["add"]}, "action must be one of add, list, upcoming, explain"),
@@ -53,6 +54,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "zone without cron": (ADD | FIVE | {"tz": "Asia/Tokyo"}, "tz can only be given with cron_expr"),
     "unknown zone": (ADD | NINE | {"tz": "Mars/X"}, "There is no time zone 'Mars/X'. tz takes an IANA name"),
     "bad cron": (ADD | {"cron_expr": "0 9 * *"}, "cron_expr: A cron expression has exactly 5 fields"),
+    "rule without a start": (ADD | {"rrule": "FREQ=DAILY"}, "rrule needs starts_at"),
+    "start without a rule": (ADD | NINE | {"starts_at": "2026-12-01T09:00"}, "rrule needs starts_at"),
+    "bad rule": (ADD | {"rrule": "HOURLY", "starts_at": "2026-12-01T09:00"}, "rrule: 'HOURLY' is not a part"),
+    "last workday in cron": (
+        ADD | {"cron_expr": "0 17 LW * *"},
+        "`FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1`",
+    ),
+    "days out of an interval": (
+        ADD | FIVE | {"except_dates": ["2026-12-24"]},
+        "except_dates can only be given with",
+    ),
+    "bad day": (ADD | NINE | {"except_dates": ["Christmas"]}, "except_dates: `except` has dates such as"),
+    "bad country": (
+        ADD | NINE | {"except_holidays": "Germany"},
+        "except_holidays: No public holidays of 'Germany'",
+    ),
     "bad time": (ADD | {"at": "tomorrow"}, "`at` must be a time such as `2027-01-01T09:00:00+01:00`."),
     "past time": (ADD | {"at": "2020-01-01T00:00:00Z"}, "has passed. It is now 20"),
     "interval of nothing": (ADD | {"every_seconds": 0}, "every_seconds: The interval must be from 1 to"),
@@ -177,6 +194,28 @@ def test_times_without_a_zone_are_in_the_agents(person: Person) -> None:
     said = cron(where, **ADD, cron_expr="0 9 * * *")
     assert "every day at 09:00 (Asia/Tokyo)" in said
     assert " 09:00. [" in said
+
+
+def test_what_cron_cannot_say_is_a_rule(person: Person) -> None:
+    at, start = context(person.session()), {"starts_at": "2026-11-30T09:00", "tz": "Europe/Berlin"}
+    last = "FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1"
+    for rule, words in (
+        ("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO", "every two weeks on Monday at 09:00 (Europe/Berlin)"),
+        (last, "on the last weekday (Mon\u2013Fri) of the month at 09:00 (Europe/Berlin)"),
+    ):
+        assert words in cron(at, **ADD, rrule=rule, **start)
+        assert words in cron(at, action="list")
+    begun = start | {"starts_at": "2026-11-16T09:00"}
+    with pytest.raises(ToolFailed, match="same message and schedule"):  # however it is written and begun
+        cron(at, **ADD, rrule="RRULE:BYDAY=MO;INTERVAL=2;FREQ=WEEKLY", **begun)
+    job, zone = CronJob.objects.get(expr=last), ZoneInfo("Europe/Berlin")
+    day = planned_for(job).astimezone(zone).date()
+    said = cron(at, action="change", job_id=job.pk, except_dates=[str(day)], except_holidays="DE")
+    named = f" except on public holidays in Germany and on {day.day} {day:%b %Y} ("
+    assert words.replace(" (Europe", f"{named}Europe") in said
+    assert planned_for(job).astimezone(zone).date() > day
+    asked = in_words(at, {"action": "remove", "job_id": job.pk})
+    assert asked.words == f"Remove “m” ({words.replace(' (Europe', f'{named[:-2]}, Europe')}?"
 
 
 def test_list_describes_this_sessions_automations_with_last_and_next_run(person: Person) -> None:

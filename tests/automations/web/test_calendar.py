@@ -43,6 +43,13 @@ def test_a_program_reads_names_and_times(person: Person) -> None:
     session, name = person.session(), "Tea; milk, sugar \\ " + "é" * 40
     job = new(session, name=name, message="SECRET")
     new(session, name="Busy", message="SECRET", schedule=EVERY)
+    days = [datetime.now(UTC).date() + timedelta(days=each) for each in (1, 2, 3)]
+    rule = {
+        "kind": "rrule",
+        "rule": "FREQ=DAILY;UNTIL=" + f"{days[2]:%Y%m%d}",
+        "starts_at": f"{days[0]}T09:00",
+    }
+    new(session, name="By rule", schedule=rule | {"timezone": "UTC", "except": [str(days[1])]})
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     for text in ("Call Ada", "Call off"):
         later(session, text, send_at=at.isoformat())
@@ -52,7 +59,10 @@ def test_a_program_reads_names_and_times(person: Person) -> None:
     past_run(job, 8, RunState.SUCCEEDED)
     found, again = (read(address_of(person)) for _ in range(2))
     by_name = {each["SUMMARY"]: each for each in found}
-    assert by_name.keys() == {name, f"{name} (failed)", "Busy", "Call Ada"}
+    assert [each["DTSTART"] for each in found if each["SUMMARY"] == "By rule"] == [
+        f"{day:%Y%m%d}T090000Z" for day in (days[0], days[2])
+    ]
+    assert by_name.keys() == {"By rule", name, f"{name} (failed)", "Busy", "Call Ada"}
     assert by_name[f"{name} (failed)"]["UID"] == failed.pk
     assert by_name["Call Ada"]["DTSTART"] == f"{at:%Y%m%dT%H%M%SZ}"
     assert sum(each["SUMMARY"] == name for each in found) == 62
