@@ -30,7 +30,7 @@ from django.db.models import (
 from agent_core.connections import concerns
 from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound, ScheduleError
-from automations.jobs.clock import database_now
+from automations.jobs.clock import current_plan, database_now, moved_slots
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.models.health import SLOW_INTERVAL, health_of
@@ -48,9 +48,9 @@ from automations.runs.describe import (
 )
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
-from automations.schedules.plan import plan_of, schedule_of
+from automations.schedules.plan import jitter_of, plan_of, schedule_of
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
-from automations.selectors import automations, held_until, paused_until, problems_of
+from automations.selectors import automations, coming_pause, held_until, paused_until, problems_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.connections.usable import CURES, ModelWarnings, Wanted, models_of, settings_of, warnings_of
 from sessions_app.limits import running_turns
@@ -62,7 +62,7 @@ _TICK = timedelta(milliseconds=1)
 RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
-    *("provider_message", "response_summary", "attention", "finished_at"),
+    *("provider_message", "response_summary", "attention", "finished_at", "moved_to"),
 )
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",
@@ -89,6 +89,11 @@ class JobFacts:
     waiting: QueueWait = field(default_factory=QueueWait)
     held_by: str = ""
     of_models: ModelWarnings = field(default_factory=lambda: ModelWarnings([], []))
+
+    @property
+    def ended(self) -> list[Any]:
+        """The runs that have ended, without slots that were moved, which may be still to come."""
+        return [run for run in self.runs if run.state not in OPEN_RUNS and not run.moved_to]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +129,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
     job, zone = facts.job, zone_or_utc(facts.job.timezone)
     coming = [] if _fits_none(facts) else _coming_firings(job, facts.now)
     following = [None, *facts.runs]  # a gap names the run of the next slot
+    came = {run.moved_to: run.scheduled_for for run in facts.runs if run.moved_to}
     return Explanation(
         name=job.name,
         words=describe_job(job, zone.key),
@@ -132,7 +138,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
         now=" ".join((*_problems(facts), _now(facts, zone))),
         next=tuple(firing.astimezone(zone) for firing in coming),
         last=tuple(
-            slot_of(run, zone, waiting=facts.waiting, instead=instead)
+            slot_of(run, zone, waiting=facts.waiting, instead=instead, came_from=came.get(run.scheduled_for))
             for run, instead in zip(facts.runs, following, strict=False)
         ),
         warnings=tuple(_warnings(facts, coming)),
@@ -218,7 +224,7 @@ def _coming_firings(job: Any, now: datetime) -> list[datetime]:
     if firing is None or not job.enabled or takes_no_runs(job):
         return []
     try:
-        plan = plan_of(job, job.clock.runs_started)
+        plan = current_plan(job, job.clock)
         slot, runs = firing - plan.jitter, 0
         held, apart = held_until(job), SLOW_INTERVAL if health_of(job).is_slowed else timedelta(0)
         if held is not None and slot < held:  # the slots before are skipped
@@ -272,11 +278,30 @@ def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
     if _fits_none(facts):
         return f"Stopped until caps or settings change. {stopped}"
     if held is None or firing >= held:
-        return f"{stopped} Next run: {when(firing, zone)}.".lstrip()
+        return f"{stopped} Next run: {when(firing, zone)}{_came_from(job, firing, zone)}.".lstrip() + _pauses(
+            job, zone
+        )
     if held == job.stopped_until:
         why = stopped or "What is left of a cap is too little for a call."
         return f"Stopped until {when(held, zone)}, or until caps or settings change. {why}"
     return f"Slowed down: the next run is the first slot from {when(held, zone)} on."
+
+
+def _came_from(job: Any, firing: datetime, zone: tzinfo) -> str:
+    """From where a person has moved this run; empty: it was not moved."""
+    came = {to: slot for slot, to in moved_slots(job.clock).items()}
+    slot = came.get(firing - jitter_of(job))
+    return f", moved from {when(slot, zone)}" if slot else ""
+
+
+def _pauses(job: Any, zone: tzinfo) -> str:
+    """The pause to come, as a sentence; empty: there is none."""
+    pause = coming_pause(job)
+    return (
+        f" Paused from {when(pause.begin, zone)} until {when(pause.end, zone)}."
+        if pause and pause.begin
+        else ""
+    )
 
 
 def is_off(job: Any) -> bool:
@@ -286,7 +311,7 @@ def is_off(job: Any) -> bool:
 
 def _last_run(facts: JobFacts) -> Any:
     """The last run that has ended; None: there is none."""
-    return next((run for run in facts.runs if run.state not in OPEN_RUNS), None)
+    return next(iter(facts.ended), None)
 
 
 def _fits_none(facts: JobFacts) -> bool:
@@ -354,7 +379,7 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
     found = [
         *undeliverable(job.session),
         *_failing(job),
-        *gate_failed(facts.runs),
+        *gate_failed(facts.ended),
         *(facts.of_models.uncallable or _model_failed(facts)),
         *(() if _fits_none(facts) else facts.of_models.caps),
         *_ending(job, coming, zone),

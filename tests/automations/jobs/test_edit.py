@@ -167,7 +167,7 @@ def test_a_pause_ends_with_the_first_slot_after_it_and_the_database_holds_it(per
     assert (panel.state, panel.paused_until, panel.next[0]) == ("paused", until, following)
     update_job(job.pk, {"paused_until": following.isoformat()})
     assert planned_for(job) == following, "a slot at the end of the pause runs"
-    with pytest.raises(IntegrityError, match="jobclock_next_is_after_the_pause"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="jobclock_next_is_outside_the_pause"), transaction.atomic():
         JobClock.objects.filter(pk=job.pk).update(next_run_at=ahead(days=1))
 
 
