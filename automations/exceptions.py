@@ -55,6 +55,12 @@ class NothingToSkip(AutomationsError):
     code = "nothing_to_skip"
 
 
+class NothingToMove(AutomationsError):
+    """The automation has no coming slot at this time."""
+
+    code = "nothing_to_move"
+
+
 class RunNotFailed(AutomationsError):
     """The run has not failed; only a failed one can be tried again."""
 

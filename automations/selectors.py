@@ -45,6 +45,7 @@ from automations.models import (
     ScheduleKind,
 )
 from automations.models.health import health_of
+from automations.models.job import Pause
 from automations.schedules.plan import schedule_of
 from sessions_app.connections.prices import NO_COST, Cost, Used, costs_of
 from sessions_app.connections.usable import begin_of_uncallable, models_of
@@ -104,6 +105,7 @@ class Automation:
     zone: str  # the agent's, whose days and months count for the limits
     source: str
     next_run_at: datetime | None
+    paused_from: datetime | None
     paused_until: datetime | None
     state: str
     last_status: str | None
@@ -170,7 +172,7 @@ def automation_of(job: Any) -> Automation:
     shown = {
         "schedule": schedule_json(job),
         "next_run_at": job.clock.next_run_at,
-        "paused_until": paused_until(job),
+        **pause_shown(job),
         "health": health_shown(job),
         "agent": job.agent.name,
         "zone": job.agent.timezone,
@@ -223,8 +225,23 @@ def held_until(job: Any) -> datetime | None:
 
 def paused_until(job: Any) -> datetime | None:
     """The end of the pause that a person has set, while it lasts."""
-    until: datetime | None = job.clock.paused_until
-    return until if until is not None and until > datetime.now(UTC) else None
+    until: datetime | None = job.clock.pause_at(datetime.now(UTC))
+    return until
+
+
+def coming_pause(job: Any) -> Pause | None:
+    """The pause that a person has set and that has not begun."""
+    pause: Pause | None = job.clock.pause
+    return pause if pause and pause.begin and pause.begin > datetime.now(UTC) else None
+
+
+def pause_shown(job: Any) -> dict[str, datetime | None]:
+    """The fields of a pause, as people see it: the begin only while it is to come, nothing once it has passed."""
+    coming = coming_pause(job)
+    return {
+        "paused_from": coming.begin if coming else None,
+        "paused_until": coming.end if coming else paused_until(job),
+    }
 
 
 def _state() -> Case:

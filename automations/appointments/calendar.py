@@ -15,15 +15,15 @@ from django.db.models.functions import Coalesce, TruncDate
 from automations.appointments.jobs import MOST_JOBS, Kind, about_job, can_retry, job_rows
 from automations.appointments.messages import About, about_message, message_now, slots_of, with_run
 from automations.exceptions import ScheduleError
-from automations.jobs.clock import database_now
+from automations.jobs.clock import current_plan, database_now, moved_slots
 from automations.jobs.explain import RUN_COLUMNS, takes_no_runs
 from automations.jobs.stops import Stop, stops_of
 from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import SLOW_INTERVAL, health_of
-from automations.runs.describe import QueueWait, SlotState, slot_of, slot_state
+from automations.runs.describe import QueueWait, SlotState, slot_of, slot_state, when
 from automations.runs.skips import run_id
 from automations.schedules.describe import describe_job
-from automations.schedules.plan import JobPlan, plan_of
+from automations.schedules.plan import JobPlan
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import held_until
 from sessions_app.exceptions import BadInput
@@ -56,6 +56,7 @@ class Entry(About):
     single slot, and when there are too many to count. `states`: how many of a day's past slots are in each state.
     `run_id`: of the slot's run, also if that is still to come; empty for many slots, and for a coming message.
     `is_next`: whether it is the next slot of its job. `can_retry`: whether its run can be tried again.
+    `moved_to`: of a slot that was moved and can be moved back.
     """
 
     at: datetime
@@ -68,6 +69,12 @@ class Entry(About):
     turn_id: int | None = None
     is_next: bool = False
     can_retry: bool = False
+    moved_to: datetime | None = None
+
+    @property
+    def slot(self) -> str:
+        """The slot of an automation's run as an ISO time; with a delay it runs later."""
+        return datetime.fromtimestamp(int(self.run_id.rpartition(":")[2]) / 1000, UTC).isoformat()
 
     @property
     def is_folded(self) -> bool:
@@ -93,7 +100,7 @@ def upcoming(
     if not timedelta(0) < until - since <= LONGEST_RANGE:
         raise BadInput(f"the range must be positive and at most {LONGEST_RANGE.days} days", code="bad_range")
     now, jobs = database_now(), {job.pk: job for job in job_rows(user, kinds)[:MOST_JOBS]}
-    entries = [*_past(jobs, since, until, zone)]
+    entries = [*_past(jobs, since, until, now, zone)]
     stops = stops_of([*jobs.values()])
     for job in jobs.values():
         entries += _coming(job, stops.get(job.pk), since, until, now, zone)
@@ -116,7 +123,9 @@ def counted(states: Mapping[SlotState, int]) -> str:
     return ", ".join(parts)
 
 
-def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinfo) -> Iterator[Entry]:
+def _past(
+    jobs: Mapping[str, Any], since: datetime, until: datetime, now: datetime, zone: tzinfo
+) -> Iterator[Entry]:
     in_range = RunRecord.objects.filter(job__in=[*jobs], scheduled_for__gte=since, scheduled_for__lt=until)
     runs = in_range.annotate(day=TruncDate("scheduled_for", tzinfo=zone))
     by_state = runs.values("job_id", "day", *_STATE).order_by()
@@ -149,6 +158,7 @@ def _past(jobs: Mapping[str, Any], since: datetime, until: datetime, zone: tzinf
             run_id=slot.run_id,
             turn_id=slot.turn_id,
             can_retry=run.state == RunState.FAILED and can_retry(job),
+            moved_to=run.moved_to if run.moved_to and min(run.moved_to, run.scheduled_for) > now else None,
         )
 
 
@@ -187,7 +197,7 @@ def _coming(
     if firing is None or not job.enabled or takes_no_runs(job) or (stop and stop.until is None):
         return
     try:
-        plan = plan_of(job, job.clock.runs_started)
+        plan = current_plan(job, job.clock)
         # a due slot is no coming one
         begin = max(since, now + _TICK, firing, held_until(job) or since, (stop and stop.until) or since)
         yield from _planned(job, plan, begin, until, zone)
@@ -200,6 +210,7 @@ def _planned(job: Any, plan: JobPlan, since: datetime, until: datetime, zone: tz
     left, words, is_slowed = plan.runs_left, _words(job), health_of(job).is_slowed
     words += ", slowed down to once an hour" if is_slowed else ""
     coming = {**about_job(job), "state": SlotState.NEXT}
+    came = {to: slot for slot, to in moved_slots(job.clock).items()}
     while since < until and left != 0:
         tomorrow = since.astimezone(zone).date() + timedelta(days=1)
         end = min(until, datetime.combine(tomorrow, time(), zone).astimezone(UTC))
@@ -208,8 +219,10 @@ def _planned(job: Any, plan: JobPlan, since: datetime, until: datetime, zone: tz
         if number <= LISTED:
             for firing in found[:left]:
                 run, is_next = run_id(job.pk, firing - plan.jitter), firing == job.clock.next_run_at
+                slot = came.get(firing - plan.jitter)
+                text = f"{words}, moved from {when(slot, zone)}" if slot else words
                 at = firing.astimezone(zone)
-                yield Entry(**coming, at=at, until=None, text=words, run_id=run, is_next=is_next)
+                yield Entry(**coming, at=at, until=None, text=text, run_id=run, is_next=is_next)
         else:
             slots = (since - _TICK - plan.jitter, end - _TICK - plan.jitter)
             known = plan.slots.count(*slots, MOST_COMING)

@@ -90,15 +90,16 @@ def _reached(user: AbstractBaseUser) -> Q:
 
 def jobs_of_sessions(user: AbstractBaseUser, session_ids: Iterable[uuid.UUID]) -> list[Any]:
     """The jobs that live in these sessions of the user: `session_ids` are known to be theirs."""
-    return list(job_rows(user).filter(_lives_in(list(session_ids)))[:MOST_JOBS])
+    return list(job_rows(user).filter(lives_in(list(session_ids)))[:MOST_JOBS])
 
 
 def lives_in_sessions(user: AbstractBaseUser, job_id: str, session_ids: Iterable[uuid.UUID]) -> bool:
     """Whether a job of the user lives in one of these sessions."""
-    return job_rows(user).filter(_lives_in(list(session_ids)), pk=job_id).exists()
+    return job_rows(user).filter(lives_in(list(session_ids)), pk=job_id).exists()
 
 
-def _lives_in(ids: list[uuid.UUID]) -> Q:
+def lives_in(ids: list[uuid.UUID]) -> Q:
+    """Condition: jobs whose results these sessions get."""
     agents = list(Session.objects.filter(pk__in=ids, key=PRIMARY_KEY).values_list("agent_id", flat=True))
     of_primary = Q(system_event=HEARTBEAT) | _ROUTINE & Q(home=None)
     return Q(session_id__in=ids) | Q(home_id__in=ids) | Q(agent_id__in=agents) & of_primary

@@ -68,7 +68,7 @@ from automations.runs.skips import GapReason
 from automations.runs.told import cause_of, cause_of_run
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import MODEL_CODES, paused_until
+from automations.selectors import MODEL_CODES, coming_pause, paused_until
 from sessions_app.connections.usable import CURES, models_of
 from sessions_app.models import ConsentQuestion, ConsentState, Delivery, ExecutionState, Session
 from sessions_app.models.delivery import DeliveryState
@@ -89,8 +89,8 @@ class Appointment(Explanation):
     Instants are in `zone`. `state`: scheduled, running, paused, off, done, failed or cancelled. `session_id`: the
     conversation that shows it. `editable`: whether it has a form; a heartbeat is changed on its agent's page, and a
     message can only be cancelled. `last`: its last slots, oldest first (in an Explanation the newest is first).
-    `next`: its coming slots, at most 3. `is_slowed`: to one run an hour. `is_stopped`: by a cap. `trouble_text`: what
-    `trouble` says that `now` does not; then `warnings` do not say it either.
+    `next`: its coming slots, at most 3. `is_slowed`: to one run an hour. `is_stopped`: by a cap. `will_pause`: later.
+    `trouble_text`: what `trouble` says that `now` does not; then `warnings` do not say it either.
     """
 
     kind: str
@@ -103,6 +103,7 @@ class Appointment(Explanation):
     session_id: uuid.UUID | None
     enabled: bool
     paused_until: datetime | None
+    will_pause: bool = False
     editable: bool
 
     @property
@@ -199,6 +200,7 @@ def _of_job(facts: JobFacts) -> Appointment:
         session_id=job.lives_in,
         enabled=job.enabled,
         paused_until=until and until.astimezone(zone),
+        will_pause=coming_pause(job) is not None,
         editable=kind is not Kind.HEARTBEAT,
     )
     return _each_cause_once(appointment, facts)
@@ -337,7 +339,9 @@ def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[No
 
 def _newest_runs(jobs: list[Any]) -> dict[str, list[RunRecord]]:
     """The newest ended runs of each job, newest first."""
-    own = RunRecord.objects.filter(job=OuterRef("pk"), finished_at__isnull=False).order_by("-scheduled_for")
+    own = RunRecord.objects.filter(job=OuterRef("pk"), finished_at__isnull=False, moved_to=None).order_by(
+        "-scheduled_for"
+    )
     ids = CronJob.objects.filter(pk__in=[job.pk for job in jobs]).annotate(
         newest=ArraySubquery(own.values("pk")[:FAILING_AFTER])
     )

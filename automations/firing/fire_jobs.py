@@ -22,13 +22,14 @@ from automations.firing.one_by_one import Fired, fire_batch
 from automations.firing.placement import internal_sessions, skip_reason, turn_columns, turn_limits
 from automations.firing.retries import supersede
 from automations.heartbeats.readiness import InternalSession
+from automations.jobs.clock import current_plan
 from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
 from automations.models.health import health_of
 from automations.models.job import is_of_people
 from automations.runs.health import pause_after_commit
 from automations.runs.report import report_paused
-from automations.runs.skips import Gap, GapReason, record_gap, run_id
-from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
+from automations.runs.skips import LATE_AFTER, Gap, GapReason, record_gap, run_id
+from automations.schedules.plan import JobPlan, accounted_to, jitter_of
 from sessions_app.failures import log_failure
 from sessions_app.limits import quotas
 from sessions_app.models import TurnKind, TurnState
@@ -108,7 +109,7 @@ def account_for(job_ids: Sequence[str], now: datetime) -> list[NewRun]:
     for due in _read(job_ids):
         job = due.job
         try:
-            plan = plan_of(job, job.clock.runs_started)
+            plan = current_plan(job, job.clock)
             decision = _decide(due, plan, now)
             new = [NewRun(due, slot, _run(job, plan, slot, now)) for slot in decision.run]
             # the clock shows the time of firing, which includes jitter
@@ -169,10 +170,13 @@ def _read(job_ids: Sequence[str]) -> list[DueJob]:
 def _decide(due: DueJob, plan: JobPlan, now: datetime) -> Decision:
     job = due.job
     slot = plan.first_slot(job.clock.next_run_at, accounted_to(job.clock.last_slot, now))
+    is_paused = job.clock.pause_at(now) is not None
     now -= plan.jitter
     if slot is None or slot > now:
         return nothing_due(slot)
     reason = skip_reason(job, due.session)
+    if reason is None and is_paused and now - slot > LATE_AFTER:
+        reason = GapReason.MISSED  # it was due before the pause
     if reason is None and _backs_off(job, now):
         reason = GapReason.BACKOFF
     if reason is not None:

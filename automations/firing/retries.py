@@ -6,6 +6,7 @@ Lock order, as everywhere: clock, session, run.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import sqlalchemy as sa
 import structlog
@@ -47,7 +48,7 @@ def queue_due_retries(limit: int) -> list[Hint]:
         runs = (
             RunRecord.objects.filter(job_id__in=jobs, not_before__lte=Now())
             .select_for_update(of=("self",), no_key=True)
-            .select_related("job__agent__owner", "session", "turn")
+            .select_related("job__agent__owner", "job__clock", "session", "turn")
             .order_by("run_id")
         )
         return [hint for run in runs if (hint := _queue_or_give_up(run)) is not None]
@@ -68,7 +69,7 @@ def _queue_or_give_up(run: RunRecord) -> Hint | None:
 
 def _queue(run: RunRecord) -> Hint | None:
     """Queue a copy of the run's previous turn, with the job's caps of now, or cancel a run that cannot run any more."""
-    if not run.of_job.enabled:
+    if not run.of_job.enabled or run.of_job.clock.pause_at(datetime.now(UTC)):
         end_run(run, "paused")
         return None
     if not run.of_job.agent.owner.is_active:

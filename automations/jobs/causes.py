@@ -36,6 +36,11 @@ class JobFacts:
     of_models: ModelWarnings = field(default_factory=lambda: ModelWarnings([], []))
     stop: Stop | None = None
 
+    @property
+    def ended(self) -> list[Any]:
+        """The runs that have ended, without slots that were moved, which may be still to come."""
+        return [run for run in self.runs if run.state not in OPEN_RUNS and not run.moved_to]
+
 
 def problems(facts: JobFacts) -> list[dict[str, str]]:
     """What preflight found that will stop the next run. Of a cap that stops it `stop` says more."""
@@ -96,7 +101,7 @@ def codes(facts: JobFacts) -> Iterator[str]:
 
 def last_run(facts: JobFacts) -> Any:
     """The last run that has ended; None: there is none."""
-    return next((run for run in facts.runs if run.state not in OPEN_RUNS), None)
+    return next(iter(facts.ended), None)
 
 
 def warnings_of_models(facts: JobFacts) -> list[str]:

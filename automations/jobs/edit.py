@@ -21,7 +21,14 @@ from automations.exceptions import (
     ScheduleError,
     TooManyJobs,
 )
-from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots, start_clock
+from automations.jobs.clock import (
+    database_now,
+    notify_beats,
+    replan,
+    restart_clock,
+    skip_overdue_slots,
+    start_clock,
+)
 from automations.jobs.removed_routines import normalised, remember_removed_titles
 from automations.jobs.validate import CHOICES, check_quota, checked_choices, count_texts, validated
 from automations.models import (
@@ -35,7 +42,7 @@ from automations.models import (
     Source,
     new_job_id,
 )
-from automations.models.job import RESERVED_IDS, Category, category
+from automations.models.job import RESERVED_IDS, Category, Pause, category
 from automations.runs.record import cancel_queued_runs
 from automations.schedules.plan import (
     plan_of,
@@ -66,10 +73,11 @@ OF_CALLS = frozenset(
     }
 )
 EDITABLE = PLAN | {
-    *("paused_until", "name", "message", "enabled", "overlap"),
+    *("paused_from", "paused_until", "name", "message", "enabled", "overlap"),
     *("catch_up", "timeout_seconds", "max_retry", "ping_url", "limits", *CHOICES),
 }
-_OF_AGENT = frozenset({"schedule", "ends_at", "paused_until", *CHOICES})  # read with the agent
+PAUSE = frozenset({"paused_from", "paused_until"})
+_OF_AGENT = frozenset({"schedule", "ends_at", *PAUSE, *CHOICES})  # read with the agent
 _SETTINGS = (
     "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds", "max_retry", "ping_url",
     "limits",
@@ -195,10 +203,9 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
     columns = plain | _plan_columns(job, changes, now)
     if "limits" in columns:
         columns["limits"] = merge_caps(job.limits, columns["limits"])
-    paused_until = _pause(clock, job, changes, now)
-    is_held = paused_until is not None and paused_until != clock.paused_until
+    before, pause = clock.pause, changed_pause(clock, job, changes, now)
     replanned = bool(PLAN & changes.keys())
-    begins = write_changes(clock, job, columns, now, replanned=replanned, paused_until=paused_until)
+    begins = write_changes(clock, job, columns, now, replanned=replanned, pause=pause)
     if {"schedule", "ends_at"} & changes.keys():
         _check_end(job, clock.runs_started, now)
     if begins and job.session_id is not None:
@@ -207,7 +214,12 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
         check_quota(job, TooManyJobs)
     if job.enabled:
         JobHealth.objects.begin_afresh(job.pk, now)
-    if is_held and clock.next_run_at is None:
+    check_pause(clock, before)
+
+
+def check_pause(clock: JobClock, before: Pause | None) -> None:
+    """BadJob when a new pause leaves no run. `before`: the pause that the job had."""
+    if clock.pause not in (None, before) and clock.next_run_at is None:
         raise BadJob("no run is left after paused_until", code="never_fires")
 
 
@@ -218,28 +230,30 @@ def write_changes(
     now: datetime,
     *,
     replanned: bool,
-    paused_until: datetime | None = None,
+    pause: Pause | None = None,
 ) -> bool:
     """Write changed columns, and move the clock when the plan, `enabled` or the pause has changed.
 
-    A pause cancels queued runs; those that never began do not count as run. Returns whether the job had no slot left
-    before and has one now: then the caller checks the limits of enabled jobs. BadJob.
+    A pause that begins now cancels queued runs; those that never began do not count as run. Returns whether the job had
+    no slot left before and has one now: then the caller checks the limits of enabled jobs. BadJob.
     """
-    held = paused_until != clock.paused_until
+    held, begins = pause != clock.pause, pause is not None and pause.begin is None
     switched = columns.get("enabled", job.enabled) != job.enabled
-    moves = replanned or held or switched
+    moves = replanned or switched or (held and (begins or clock.pause_at(now) is not None))
     if moves:
         skip_overdue_slots(clock, job, now)
-    if job.enabled if switched else held and paused_until is not None:
+    if job.enabled if switched else held and begins:
         clock.runs_started = max(0, clock.runs_started - cancel_queued_runs(job, "paused"))
         clock.save(update_fields=["runs_started"])
     if switched:
         job.fault = ""
-    clock.paused_until = paused_until
+    clock.paused_from, clock.paused_until = pause or (None, None)
     save_columns(job, columns)
     if switched and job.enabled:
         JobHealth.objects.restart(job.pk, now)
-    return moves and _move_clock(clock, job, now)
+    if moves:
+        return _move_clock(clock, job, now)
+    return held and replan(clock, job, now)
 
 
 def _move_clock(clock: JobClock, job: CronJob, now: datetime) -> bool:
@@ -315,16 +329,24 @@ def future_time(text: Any, timezone: str, now: datetime, name: str = "ends_at") 
         raise BadJob(str(error), code=f"bad_{name}") from error
 
 
-def _pause(clock: JobClock, job: CronJob, changes: Mapping[str, Any], now: datetime) -> datetime | None:
-    """The new end of the pause: `enabled` clears it unless it is given. BadJob when the job is disabled anyway."""
-    if "paused_until" not in changes:
-        return None if "enabled" in changes else clock.paused_until
-    until = future_time(changes["paused_until"], job.agent.timezone, now, "paused_until")
-    if until is not None and not changes.get("enabled", job.enabled):
+def changed_pause(clock: JobClock, job: CronJob, changes: Mapping[str, Any], now: datetime) -> Pause | None:
+    """The new pause: `enabled` clears it unless it is given. BadJob when the job is disabled anyway."""
+    if changes.keys().isdisjoint(PAUSE):
+        return None if "enabled" in changes else clock.pause
+    known = clock.paused_until if clock.paused_until and clock.paused_until > now else None
+    zone, until = job.agent.timezone, known
+    if "paused_until" in changes:
+        until = future_time(changes["paused_until"], zone, now, "paused_until")
+    begin = future_time(changes.get("paused_from"), zone, now, "paused_from")
+    if until is None or (begin is not None and begin >= until):
+        if begin is not None:
+            raise BadJob("paused_from must be before the end of the pause", code="bad_paused_from")
+        return None
+    if not changes.get("enabled", job.enabled):
         raise BadJob(
             "the automation is paused: enable it together with paused_until", code="bad_paused_until"
         )
-    return until
+    return Pause(begin, until)
 
 
 def _plan_columns(job: CronJob, changes: Mapping[str, Any], now: datetime) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from automations.jobs.causes import (
     problems,
     warnings_of_models,
 )
-from automations.jobs.clock import database_now
+from automations.jobs.clock import current_plan, database_now, moved_slots
 from automations.jobs.stops import model_warnings, stops_of
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
@@ -53,9 +53,9 @@ from automations.runs.describe import (
 )
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
-from automations.schedules.plan import plan_of, schedule_of
+from automations.schedules.plan import jitter_of, plan_of, schedule_of
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
-from automations.selectors import automations, held_until, paused_until, with_runs
+from automations.selectors import automations, coming_pause, held_until, paused_until, with_runs
 from sessions_app.channels.base import why_unserved
 from sessions_app.connections.usable import CURES
 from sessions_app.limits import running_turns
@@ -67,7 +67,7 @@ _TICK = timedelta(milliseconds=1)
 RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
-    *("provider_message", "response_summary", "attention", "finished_at"),
+    *("provider_message", "response_summary", "attention", "finished_at", "moved_to"),
 )
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",
@@ -123,6 +123,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
     job, zone = facts.job, zone_or_utc(facts.job.timezone)
     coming = _coming_firings(facts)
     following = [None, *facts.runs]  # a gap names the run of the next slot
+    came = {run.moved_to: run.scheduled_for for run in facts.runs if run.moved_to}
     return Explanation(
         name=job.name,
         words=describe_job(job, zone.key),
@@ -131,7 +132,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
         now=" ".join((*(each["text"] for each in holding(facts)), _now(facts, zone))),
         next=tuple(firing.astimezone(zone) for firing in coming),
         last=tuple(
-            slot_of(run, zone, waiting=facts.waiting, instead=instead)
+            slot_of(run, zone, waiting=facts.waiting, instead=instead, came_from=came.get(run.scheduled_for))
             for run, instead in zip(facts.runs, following, strict=False)
         ),
         warnings=tuple(_warnings(facts, coming)),
@@ -217,7 +218,7 @@ def _coming_firings(facts: JobFacts) -> list[datetime]:
     if facts.stop and facts.stop.until is None:
         return []
     try:
-        plan = plan_of(job, job.clock.runs_started)
+        plan = current_plan(job, job.clock)
         slot, runs = firing - plan.jitter, 0
         held, apart = _held_until(facts), SLOW_INTERVAL if health_of(job).is_slowed else timedelta(0)
         if held is not None and slot < held:  # the slots before are skipped
@@ -269,8 +270,26 @@ def _coming(facts: JobFacts, firing: datetime, zone: tzinfo) -> str:
     if stop and stop.until in (None, held):
         return stop.in_words(zone)
     if held is None or firing >= held:
-        return f"Next run: {when(firing, zone)}."
+        came_from = _came_from(facts.job, firing, zone)
+        return f"Next run: {when(firing, zone)}{came_from}." + _pauses(facts.job, zone)
     return f"Slowed down: the next run is the first slot from {when(held, zone)} on."
+
+
+def _came_from(job: Any, firing: datetime, zone: tzinfo) -> str:
+    """From where a person has moved this run; empty: it was not moved."""
+    came = {to: slot for slot, to in moved_slots(job.clock).items()}
+    slot = came.get(firing - jitter_of(job))
+    return f", moved from {when(slot, zone)}" if slot else ""
+
+
+def _pauses(job: Any, zone: tzinfo) -> str:
+    """The pause to come, as a sentence; empty: there is none."""
+    pause = coming_pause(job)
+    return (
+        f" Paused from {when(pause.begin, zone)} until {when(pause.end, zone)}."
+        if pause and pause.begin
+        else ""
+    )
 
 
 def is_off(job: Any) -> bool:
@@ -332,7 +351,7 @@ def _warnings(facts: JobFacts, coming: list[datetime]) -> list[str]:
     found = [
         *undeliverable(job.session),
         *_failing(job),
-        *gate_failed(facts.runs),
+        *gate_failed(facts.ended),
         *warnings_of_models(facts),
         *(facts.of_models.caps if _tells_most(facts) else ()),
         *_ending(job, coming, zone),

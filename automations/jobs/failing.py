@@ -45,7 +45,7 @@ def try_again(run_id: str) -> RunRecord:
         if found is None:
             raise NotFound("there is no such run of an automation")
         clock, job = lock_job(found, None)
-        if not job.enabled or (clock.paused_until is not None and clock.paused_until > database_now()):
+        if not job.enabled or clock.pause_at(database_now()):
             raise JobPaused
         run = RunRecord.objects.filter(pk=run_id).first()
         if run is None or run.state != RunState.FAILED:

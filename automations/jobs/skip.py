@@ -11,13 +11,13 @@ from datetime import datetime
 from django.db import transaction
 
 from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob, TooManyJobs
-from automations.jobs.clock import counted_to, database_now, notify_beats
+from automations.jobs.clock import counted_to, current_plan, database_now, notify_beats
 from automations.jobs.edit import check_limit, future_time, lock_job, lock_session, save_columns
 from automations.jobs.validate import check_quota
 from automations.models import CatchUp, CronJob, JobClock, RunRecord, RunState
 from automations.models.job import Category, category
 from automations.runs.skips import TICK, Gap, GapReason, gap_between, record_gap
-from automations.schedules.plan import JobPlan, accounted_to, plan_of
+from automations.schedules.plan import JobPlan, accounted_to
 
 MOST_SKIPPED = 100  # slots in one request; up to a time there may be more
 
@@ -36,10 +36,10 @@ def skip_slots(
         raise BadJob(f"`slots` must be from 1 to {MOST_SKIPPED}", code="bad_skip")
     with transaction.atomic():
         clock, job = lock_job(job_id, revision)
-        _must_be_bound(job)
+        must_be_bound(job)
         now = database_now()
         before = future_time(until, job.agent.timezone, now, "until")
-        plan = plan_of(job, clock.runs_started)
+        plan = current_plan(job, clock)
         first = _next_slot(clock, job, plan, now)
         last = _nth(plan, job, first, slots, now) if slots else _before(plan, first, before)
         gap = gap_between(plan.slots, first, last, GapReason.SKIPPED_BY_USER)
@@ -59,12 +59,12 @@ def unskip(job_id: str, *, since: datetime | None = None, revision: int | None =
     """
     with transaction.atomic():
         clock, job = lock_job(job_id, revision)
-        _must_be_bound(job)
+        must_be_bound(job)
         now = database_now()
         after = now if since is None or since <= now else since - TICK
         if clock.skipped_to is None or clock.skipped_to <= after:
             raise NothingToSkip("no skipped slot is still to come")
-        plan, had_none = plan_of(job, clock.runs_started), clock.next_run_at is None
+        plan, had_none = current_plan(job, clock), clock.next_run_at is None
         clock.skipped_to = _shorten_gaps(job, plan, after)
         if job.enabled:
             clock.next_run_at = plan.next_firing(max(now, counted_to(clock, now) or now))
@@ -95,7 +95,8 @@ def _shorten_gaps(job: CronJob, plan: JobPlan, after: datetime) -> datetime | No
     return to
 
 
-def _must_be_bound(job: CronJob) -> None:
+def must_be_bound(job: CronJob) -> None:
+    """ProtectedJob for a system job, JobNotFound for another one that is no automation."""
     match category(job):
         case Category.SYSTEM:
             raise ProtectedJob
@@ -107,8 +108,8 @@ def _must_be_bound(job: CronJob) -> None:
 def _next_slot(clock: JobClock, job: CronJob, plan: JobPlan, now: datetime) -> datetime:
     if not job.enabled:
         raise NothingToSkip("the automation is paused")
-    if clock.paused_until is not None and clock.paused_until > now:
-        raise NothingToSkip(f"the automation is paused until {clock.paused_until.isoformat()}")
+    if until := clock.pause_at(now):
+        raise NothingToSkip(f"the automation is paused until {until.isoformat()}")
     firing = clock.next_run_at
     slot = None if firing is None else plan.first_slot(firing, accounted_to(clock.last_slot, now))
     if slot is None:

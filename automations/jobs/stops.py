@@ -76,7 +76,9 @@ def charged(job: Any, of_user: UserLimits | None, known: ModelWarnings) -> list[
 
 def last_runs(job_ids: Sequence[str]) -> dict[str, RunRecord]:
     """The last run of each job that has ended."""
-    ended = RunRecord.objects.filter(job=OuterRef("pk"), finished_at__isnull=False).order_by("-scheduled_for")
+    ended = RunRecord.objects.filter(job=OuterRef("pk"), finished_at__isnull=False, moved_to=None).order_by(
+        "-scheduled_for"
+    )
     last = CronJob.objects.filter(pk__in=job_ids).annotate(last=Subquery(ended.values("pk")[:1]))
     columns = ("job_id", "state", "reason", "error", "cap", "finished_at")
     return {

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -338,6 +338,13 @@ class CronJob(models.Model):
         return self.name
 
 
+class Pause(NamedTuple):
+    """From when, None: at once, and until when a job runs no slot. A slot at the end runs."""
+
+    begin: datetime | None
+    end: datetime
+
+
 class JobClock(models.Model):
     """A narrow row that beat writes: when the job is next due, and the last slot that was run or skipped.
 
@@ -358,15 +365,23 @@ class JobClock(models.Model):
     skipped_to = models.DateTimeField(
         null=True, blank=True, help_text="The last slot that a person has skipped; it may be to come."
     )
+    paused_from = models.DateTimeField(
+        null=True, blank=True, help_text="When the pause begins; empty: it began when it was set."
+    )
     paused_until = models.DateTimeField(
-        null=True, blank=True, help_text="No slot before this time runs. It may have passed."
+        null=True, blank=True, help_text="No slot of the pause before this time runs. It may have passed."
+    )
+    moved = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Slots that a person has moved: to which instant. They may have passed.",
     )
 
     class Meta:
         constraints = [
             readable(
                 "jobclock_times_readable",
-                *("next_run_at", "last_slot", "planned_from", "skipped_to", "paused_until"),
+                *("next_run_at", "last_slot", "planned_from", "skipped_to", "paused_from", "paused_until"),
             ),
             models.CheckConstraint(
                 condition=Q(next_run_at__isnull=True)
@@ -377,8 +392,14 @@ class JobClock(models.Model):
             models.CheckConstraint(
                 condition=Q(next_run_at__isnull=True)
                 | Q(paused_until__isnull=True)
-                | Q(next_run_at__gte=F("paused_until")),
-                name="jobclock_next_is_after_the_pause",
+                | Q(next_run_at__gte=F("paused_until"))
+                | Q(paused_from__isnull=False, next_run_at__lt=F("paused_from")),
+                name="jobclock_next_is_outside_the_pause",
+            ),
+            models.CheckConstraint(
+                condition=Q(paused_from__isnull=True)
+                | Q(paused_until__isnull=False, paused_from__lt=F("paused_until")),
+                name="jobclock_pause_ends_after_it_begins",
             ),
         ]
         indexes = [
@@ -396,6 +417,17 @@ class JobClock(models.Model):
 
     def __str__(self) -> str:
         return f"clock of {self.job_id}"
+
+    @property
+    def pause(self) -> Pause | None:
+        """The pause that was set last, also when it has passed."""
+        return None if self.paused_until is None else Pause(self.paused_from, self.paused_until)
+
+    def pause_at(self, instant: datetime) -> datetime | None:
+        """The end of the pause in which this instant lies; None: it lies in none."""
+        has_begun = self.paused_from is None or self.paused_from <= instant
+        is_over = self.paused_until is None or self.paused_until <= instant
+        return self.paused_until if has_begun and not is_over else None
 
 
 class JobPreflight(models.Model):

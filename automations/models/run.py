@@ -17,7 +17,7 @@ from django.db.models.functions import Cast, Coalesce, JSONObject, Now, NullIf
 from agent_core.spending import MICRO
 from agent_core.types import Usage
 from automations.models.health import JobHealth
-from automations.models.job import CronJob, known, readable
+from automations.models.job import FIRST_INSTANT, LAST_INSTANT, CronJob, known, readable
 from automations.models.scheduled_message import ScheduledMessage
 from sessions_app import metrics
 from sessions_app.models import Session, Turn
@@ -245,6 +245,9 @@ class RunRecord(models.Model):
     slots_from = models.DateTimeField(null=True, blank=True)
     slots_to = models.DateTimeField(null=True, blank=True)
     slots_count = models.PositiveIntegerField(null=True, blank=True, help_text="Null: more than 1,000.")
+    moved_to = models.DateTimeField(
+        null=True, blank=True, help_text="The instant to which a person has moved the slot."
+    )
     attention = models.CharField(
         max_length=16,
         choices=Attention,
@@ -312,6 +315,16 @@ class RunRecord(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(not_before__isnull=True) | Q(state="queued"), name="run_retry_waits_queued"
+            ),
+            models.CheckConstraint(
+                condition=Q(moved_to__isnull=True) & ~Q(reason="moved")
+                | Q(state="skipped", reason="moved", moved_to__isnull=False)
+                & Q(moved_to__range=(FIRST_INSTANT, LAST_INSTANT))
+                & ~Q(moved_to=F("scheduled_for")),
+                name="run_moved_says_where",
+            ),
+            models.UniqueConstraint(
+                fields=["job", "moved_to"], condition=Q(moved_to__isnull=False), name="run_moved_there_once"
             ),
             models.CheckConstraint(
                 condition=Q(state__in=["queued", "running"], finished_at__isnull=True)

@@ -12,11 +12,10 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from automations.exceptions import ScheduleError
-from automations.jobs.clock import counted_to, database_now, notify_beats
+from automations.jobs.clock import counted_to, current_plan, database_now, notify_beats
 from automations.models import CronJob, JobClock, ZoneData
 from automations.models.job import ON_WALL_TIME
 from automations.runs.report import report_paused
-from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint, unknown_zone
 from sessions_app.failures import log_failure
 from sessions_app.postgres.statements import Statement, heads, table
@@ -106,7 +105,7 @@ def _replan(jobs: list[tuple[JobClock, CronJob]]) -> None:
             continue  # a first run that was given is an instant: zone data do not move it
         after = max(counted_to(clock, now) or clock.planned_from, clock.planned_from)
         try:
-            following = plan_of(job, clock.runs_started).next_firing(after)
+            following = current_plan(job, clock).next_firing(after)
         except Exception as error:  # noqa: BLE001 - bad data can raise anything; firing sets the job aside when due
             log_failure(log, "job_not_planned", error, (ScheduleError,), job=job.pk, reason=str(error))
             continue

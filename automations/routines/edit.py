@@ -24,6 +24,9 @@ from automations.exceptions import (
 from automations.gates import registry
 from automations.jobs.clock import database_now, notify_beats
 from automations.jobs.edit import (
+    PAUSE,
+    changed_pause,
+    check_pause,
     delete_job,
     insert_job,
     lock_job,
@@ -34,7 +37,7 @@ from automations.jobs.edit import (
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import check_quota, count_texts, validated
 from automations.models import CronJob, ExecutionMode, JobClock, JobHealth, ScheduleKind
-from automations.models.job import Category, category
+from automations.models.job import Category, Pause, category
 from automations.routines.plan import (
     EPOCH,
     PLAN,
@@ -59,7 +62,7 @@ _SETTINGS = (
     *("title", "description", "instructions", "enabled", "timeout_seconds", "max_retry", "task_type"),
     *("limits", "source"),
 )
-EDITABLE = PLAN | {*_SETTINGS, "policy", "execution_mode", "gate"} - {"source"}
+EDITABLE = PLAN | PAUSE | {*_SETTINGS, "policy", "execution_mode", "gate"} - {"source"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +145,7 @@ def update_routine(routine_id: str, changes: Mapping[str, Any], *, revision: int
     unknown = sorted(set(changes) - EDITABLE)
     if unknown:
         raise BadJob(f"{unknown[0]!r} cannot be changed", code="not_editable")
-    checked_apart = PLAN | {"gate"}
+    checked_apart = PLAN | PAUSE | {"gate"}
     plain = _columns(validated({name: changes[name] for name in changes if name not in checked_apart}))
     if "gate" in changes:
         plain["gate"] = None if changes["gate"] is None else registry.checked(changes["gate"])
@@ -165,16 +168,26 @@ def _update(
         now = database_now()
         plan, first = changed_plan(job, changes, now)
         columns = {name: value for name, value in (plain | plan).items() if value != getattr(job, name)}
-        if not columns and first is None:
+        pause = _pause(clock, job, changes, now, switched="enabled" in columns)
+        if not columns and first is None and pause == clock.pause:
             if job.enabled and plain.get("enabled"):
                 JobHealth.objects.begin_afresh(job.pk, now)
             return job
-        _change(job, columns, first, now)
+        _change(job, columns, first, now, pause)
         if job.enabled:
             JobHealth.objects.begin_afresh(job.pk, now)
         look_at_caps_again(job, columns.keys())
         transaction.on_commit(notify_beats, robust=True)
     return job
+
+
+def _pause(
+    clock: JobClock, job: CronJob, changes: Mapping[str, Any], now: datetime, *, switched: bool
+) -> Pause | None:
+    """The new pause. An `enabled` that changes nothing keeps it: HEARTBEAT.md names it each time."""
+    if changes.keys().isdisjoint(PAUSE):
+        return None if switched else clock.pause
+    return changed_pause(clock, job, changes, now)
 
 
 def remove_routine(routine_id: str, *, hard: bool = False, revision: int | None = None) -> None:
@@ -212,14 +225,19 @@ def check_routine_limit(agent: Agent, besides: str = "") -> None:
         raise TooManyRoutines(f"the agent may have at most {agent.routine_limit} enabled routines")
 
 
-def _change(job: CronJob, columns: dict[str, Any], first: datetime | None, now: datetime) -> None:
-    """Write the changed columns, and move the clock when the plan changed."""
-    clock = job.clock
-    switched = columns.get("enabled", job.enabled) != job.enabled
+def _change(
+    job: CronJob, columns: dict[str, Any], first: datetime | None, now: datetime, pause: Pause | None
+) -> None:
+    """Write the changed columns, and move the clock when the plan or the pause changed."""
+    clock, before = job.clock, job.clock.pause
+    switched = pause != before or columns.get("enabled", job.enabled) != job.enabled
     replanned = first is not None or moves_the_clock(job, columns)
     if not replanned and clock.planned_from > now:
         first = clock.planned_from  # a first run that was given survives a pause
-    begins = write_changes(clock, job, columns, now, replanned=replanned, paused_until=clock.paused_until)
+    begins = write_changes(clock, job, columns, now, replanned=replanned, pause=pause)
+    if first is not None and clock.pause_at(first):
+        first, before = None, None  # it lies in the pause
+    check_pause(clock, before)
     clock.inline = is_started_by_heartbeat(job)
     clock.save(update_fields=["inline"])
     if not replanned and not switched:

@@ -14,7 +14,7 @@ from automations.exceptions import RoutineNotFound
 from automations.heartbeats.readiness import Wait, why_routines_wait
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.routines.plan import routine_schedule_text
-from automations.selectors import Health, health_shown, runs_of_job, with_runs
+from automations.selectors import Health, health_shown, pause_shown, runs_of_job, with_runs
 from sessions_app.postgres.pages import PagedQuery
 from sessions_app.reads.selectors import agent
 from sessions_app.tokens.reach import in_agents
@@ -47,6 +47,8 @@ class Routine:
     health: Health
     max_retry: int
     next_run_at: datetime | None
+    paused_from: datetime | None
+    paused_until: datetime | None
     last_run_at: datetime | None
     state: str
     waits_for: Wait | None
@@ -123,6 +125,7 @@ def routine_of(job: Any) -> Routine:
         "instructions": job.message,
         "schedule": routine_schedule_text(job),
         "next_run_at": job.clock.next_run_at,
+        **pause_shown(job),
         "waits_for": _waits_for(job),
         "attempt": job.last_attempt or 0,
         "error": job.last_error or None,

@@ -24,6 +24,7 @@ GAPS: dict[str, tuple[str, str]] = {  # what happened to the slots, and why
     GapReason.QUEUE_FULL: ("skipped", "a run was already waiting"),
     GapReason.EDITED: ("not run", "the automation was changed or paused first"),
     GapReason.SKIPPED_BY_USER: ("skipped", "on a person's request"),
+    GapReason.MOVED: ("moved", "to another time, on a person's request"),
     GapReason.SESSION_CLOSED: ("not run", "the conversation was closed"),
     GapReason.NOTHING_TO_DO: ("not run", "there was nothing to do"),
     GapReason.SESSION_BUSY: ("skipped", "the previous heartbeat had not ended"),
@@ -183,6 +184,7 @@ class Slot:
     attention: str
     slots_from: datetime | None
     slots_to: datetime | None
+    moved_to: datetime | None
     count: int | None
     attempt: int
     lag_ms: int | None
@@ -230,18 +232,27 @@ _WHY_SKIPPED: dict[str, SlotState] = {
 }
 
 
-def slot_of(run: Any, zone: tzinfo, *, waiting: QueueWait | None = None, instead: Any = None) -> Slot:
-    """The slot of this run. `waiting`, `instead`: see `describe_run`."""
+def slot_of(
+    run: Any,
+    zone: tzinfo,
+    *,
+    waiting: QueueWait | None = None,
+    instead: Any = None,
+    came_from: datetime | None = None,
+) -> Slot:
+    """The slot of this run. `waiting`, `instead`: see `describe_run`. `came_from`: the slot that was moved to it."""
+    text = describe_run(run, zone, waiting=waiting, instead=instead)
     return Slot(
         run_id=run.run_id,
         scheduled_for=run.scheduled_for.astimezone(zone),
         state=slot_state(run),
-        text=describe_run(run, zone, waiting=waiting, instead=instead),
+        text=f"{text} Moved from {when(came_from, zone)}." if came_from else text,
         run_state=run.state,
         reason=run.reason,
         attention=run.attention,
         slots_from=run.slots_from and run.slots_from.astimezone(zone),
         slots_to=run.slots_to and run.slots_to.astimezone(zone),
+        moved_to=run.moved_to and run.moved_to.astimezone(zone),
         count=run.slots_count,
         attempt=run.attempt,
         lag_ms=run.lag_ms,
@@ -282,6 +293,8 @@ def _failed(run: RunRecord, attempts: int) -> str:
 
 def _gap(run: RunRecord, zone: tzinfo) -> str:
     what, why = GAPS.get(run.reason, ("not run", "the reason is unknown"))
+    if run.moved_to is not None:
+        return f"Moved to {when(run.moved_to, zone)}"
     if run.reason == GapReason.GATE and run.response_summary:
         why = run.response_summary
     if run.reason == GapReason.BUDGET and run.error:

@@ -137,8 +137,7 @@ def _wait_for_next(run: RunRecord, result: TurnResult, *, repeats: bool) -> time
     job = run.job
     if job is None or not job.enabled or health_of(job).is_slowed:
         return None
-    pause = job.clock.paused_until
-    if pause is not None and pause > datetime.now(UTC):
+    if job.clock.pause_at(datetime.now(UTC)):
         return None
     if repeats:
         return REPEAT_AFTER[run.fruitless]

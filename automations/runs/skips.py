@@ -28,6 +28,7 @@ class GapReason(StrEnum):
     QUEUE_FULL = "queue_full"
     EDITED = "edited"
     SKIPPED_BY_USER = "skipped_by_user"
+    MOVED = "moved"
     SESSION_CLOSED = "session_closed"
     SCHEDULE_ERROR = "schedule_error"
     NOTHING_TO_DO = "nothing_to_do"
@@ -70,19 +71,24 @@ def run_id(job_id: str, slot: datetime) -> str:
     return f"{job_id}:{(whole_milliseconds(slot) - _EPOCH) // TICK}"
 
 
-def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
-    """Store skipped slots: extend the job's last run when that is a gap of the same reason, else insert a run."""
+def record_gap(job: CronJob, gap: Gap, error_detail: str = "", *, moved_to: datetime | None = None) -> None:
+    """Store skipped slots: extend the run before when that is a gap of the same reason, else insert a run.
+
+    `moved_to`: of a single slot that was moved.
+    """
     if gap.reason is GapReason.QUEUE_FULL:
         metrics.count(metrics.Counted.QUEUE_FULL, gap.count or COUNT_LIMIT, queue="automation")
-    last = RunRecord.objects.filter(job_id=job.pk).order_by("-scheduled_for").first()
+    # a slot that is still to come may have been moved
+    before = RunRecord.objects.filter(job_id=job.pk, scheduled_for__lte=gap.slots_from)
+    last = before.order_by("-scheduled_for").first()
     if last is not None and _continues(job, last, gap):
-        before = Gap(
+        known = Gap(
             reason=gap.reason,
             slots_from=last.slots_from or last.scheduled_for,
             slots_to=last.slots_to or last.scheduled_for,
             count=last.slots_count,
         )
-        joined = before.joined_with(gap)
+        joined = known.joined_with(gap)
         RunRecord.objects.extend_gap(last.pk, joined.slots_to, joined.count)
         metrics.count_run(RunState.SKIPPED, gap.reason, gap.count or COUNT_LIMIT)
         return
@@ -98,6 +104,7 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
         slots_from=gap.slots_from,
         slots_to=gap.slots_to,
         slots_count=gap.count,
+        moved_to=moved_to,
         error=last.error if last is not None and is_same else "",
         cap=last.cap if last is not None and is_same else None,
         error_detail=error_detail[:2000],
@@ -110,7 +117,12 @@ def _session_key(job: CronJob) -> str:
 
 def _continues(job: CronJob, last: RunRecord, gap: Gap) -> bool:
     """Whether the last run is a gap of the same reason, and this gap begins at the very next slot."""
-    if last.state != RunState.SKIPPED or last.reason != gap.reason or last.slots_from is None:
+    if (
+        gap.reason is GapReason.MOVED
+        or last.state != RunState.SKIPPED
+        or last.reason != gap.reason
+        or last.slots_from is None
+    ):
         return False
     try:
         return plan_of(job, 0).slots.next(last.slots_to or last.slots_from) == gap.slots_from

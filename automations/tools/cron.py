@@ -16,15 +16,17 @@ from agent_core.exceptions import ToolFailed
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import CallInWords, Effect, Tool
 from agent_core.turn.consent import quoted
-from automations.appointments.jobs import MOST_JOBS
+from automations.appointments.jobs import MOST_JOBS, job_rows
+from automations.appointments.pause_all import KINDS, change_all, pause_all
 from automations.exceptions import BadJob
 from automations.jobs.edit import NewJob, create_job, delete_job, update_job
 from automations.jobs.explain import undeliverable
+from automations.jobs.move import move_slot
 from automations.jobs.provenance import record_provenance
 from automations.jobs.skip import skip_slots, unskip
 from automations.models import CronJob, Source
 from automations.schedules.describe import describe_job
-from automations.selectors import automations, schedule_json
+from automations.selectors import schedule_json
 from automations.tools.cron_reads import (
     ALL,
     at_text,
@@ -33,6 +35,7 @@ from automations.tools.cron_reads import (
     list_automations,
     list_upcoming,
     one_job,
+    pause_text,
     reached,
     text_of,
 )
@@ -45,10 +48,10 @@ from sessions_app.turns.tool_calls import ToolContext
 
 Action = Callable[[ToolContext, dict[str, Any]], str]
 READS = ("list", "upcoming", "explain")
-WRITES = ("add", "change", "pause", "resume", "skip", "unskip")
+WRITES = ("add", "change", "pause", "resume", "skip", "unskip", "move")
 NAMES = ("add", *READS, *WRITES[1:], "remove")
 VERBS = {name: name.capitalize() for name in NAMES}
-VERBS |= {"skip": "Skip runs of", "unskip": "Take back the skipped runs of"}
+VERBS |= {"skip": "Skip runs of", "move": "Move a run of", "unskip": "Take back the skipped runs of"}
 _ONLY_PEOPLE = "an automation cannot create or change automations; only a person's message can"
 _NO_ACTION = f"action must be one of {', '.join(NAMES)}"
 
@@ -58,9 +61,9 @@ answers here. Use it for reminders and work that belong to this conversation; fo
 schedule_private_message; for background work that needs nothing of this conversation, add_routine.
 Actions: add (needs message and exactly one of every_seconds, cron_expr, rrule, at), list, upcoming (what is due from
 since to until), explain (why it ran or did not), change (only what is given: name, message, a new schedule, or the days
-on which it does not run), pause (without until: until it is resumed), resume, skip (the next run), unskip (takes that
-back), remove (for good, with the person's yes). From explain on they need job_id. To move one run of a series, skip it
-and add a single one.
+on which it does not run), pause (from since until until; default: now, until it is resumed), resume, skip (the next
+run), unskip (takes that back), move (one run, from slot to another time; the same way back undoes it), remove (for
+good, with the person's yes). From explain on they need job_id.
 {HINT}"""
 RRULE = """\
 what cron cannot say, as a rule of RFC 5545 with starts_at: 'FREQ=WEEKLY;INTERVAL=2;BYDAY=MO' (every two weeks),
@@ -103,7 +106,9 @@ PARAMETERS: dict[str, Any] = {
             "description": "add: true only if the person wants a second one with the same message and schedule",
         },
         "job_id": {"type": "string", "description": "the id that list shows, in brackets"},
-        "since": {"type": "string", "description": "upcoming: ISO time; default: now"},
+        "since": {"type": "string", "description": "upcoming, pause: ISO time; default: now"},
+        "slot": {"type": "string", "description": "move: ISO time of the run, as upcoming shows it"},
+        "to": {"type": "string", "description": "move: ISO time at which it is to run instead"},
         "until": {
             "type": "string",
             "description": "upcoming (default: a week), pause, skip: ISO time, not included",
@@ -220,7 +225,9 @@ def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
 def _done(what: str, job: CronJob, *more: str) -> str:
     """What was done with an automation, and its schedule and next run as they are now."""
     next_run = at_text(job.clock.next_run_at, job.timezone)
-    said = f"{what} {quoted(job.name)}: {describe_job(job, job.timezone)}. Next run: {next_run}."
+    pause = pause_text([job], job.timezone)
+    paused = f" Paused{pause}." if pause else ""
+    said = f"{what} {quoted(job.name)}: {describe_job(job, job.timezone)}.{paused} Next run: {next_run}."
     return " ".join((said, *more, f"[{job.pk}]"))
 
 
@@ -242,8 +249,10 @@ def _pause_or_resume(context: ToolContext, arguments: dict[str, Any]) -> str:
     # a resume also ends a pause of a time, and that a failing one is slowed down
     changes: dict[str, Any] = {"enabled": True}
     if arguments["action"] == "pause":
-        until = text_of(arguments, "until")
-        changes = {"paused_until": until} if until else {"enabled": False}
+        since, until = text_of(arguments, "since") or None, text_of(arguments, "until") or None
+        changes = {"enabled": False}
+        if since or until:
+            changes = {"paused_from": since, "paused_until": until}
     if _is_of_several(arguments):
         return _change_several(context, arguments, changes)
     return _done(f"{VERBS[arguments['action']]}d", update_job(one_job(context, arguments).pk, changes))
@@ -257,24 +266,21 @@ def _is_of_several(arguments: dict[str, Any]) -> bool:
 
 def _change_several(context: ToolContext, arguments: dict[str, Any], changes: dict[str, Any]) -> str:
     """Pause or resume those that can be; the answer names the others with the reason."""
-    running = Q(enabled=True, fault="", clock__next_run_at__isnull=False)
-    paused = Q(enabled=False, fault="") | Q(clock__paused_until__gt=Now())
-    which = running if arguments["action"] == "pause" else paused
-    jobs = automations(reached(context, arguments)).filter(which).order_by("pk")[:MOST_JOBS]
-    done, left = [], []
-    for job in jobs:
-        try:
-            update_job(job.pk, changes)
-        except SessionsError as error:
-            left.append(f"{quoted(job.name)} was left as it is: {error}")
-        else:
-            done.append(f"{quoted(job.name)} [{job.pk}]")
-    if left and not done:
+    user, zone = reached(context, arguments), context.agent.timezone
+    if arguments["action"] == "pause":
+        found = pause_all(user, zone, begin=changes.get("paused_from"), until=changes.get("paused_until"))
+    else:
+        paused = Q(enabled=False, fault="") | Q(clock__paused_until__gt=Now())
+        rows = job_rows(user, KINDS).filter(paused).values_list("pk", flat=True)[:MOST_JOBS]
+        found = change_all({pk: changes | {"paused_until": None} for pk in rows})
+    left = [f"{quoted(job.name)} was left as it is: {why}." for job, why in found.left]
+    if left and not found.done:
         raise ToolFailed(" ".join(left))
-    if len(done) + len(left) == MOST_JOBS:
+    if len(found.done) + len(left) == MOST_JOBS:
         left.append(f"These are the first {MOST_JOBS}; there may be more.")
-    names = ", ".join(sorted(done)) or "none, there was nothing to do"
-    return " ".join((f"{VERBS[arguments['action']]}d: {names}.", *left))
+    done = sorted(f"{quoted(job.name)} [{job.pk}]" for job in found.done)
+    names = ", ".join(done) or "none, there was nothing to do"
+    return " ".join((f"{VERBS[arguments['action']]}d{pause_text(found.done, zone)}: {names}.", *left))
 
 
 def _skip(context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -290,6 +296,12 @@ def _skip(context: ToolContext, arguments: dict[str, Any]) -> str:
 
 def _unskip(context: ToolContext, arguments: dict[str, Any]) -> str:
     return _done("Took the skip back of", unskip(one_job(context, arguments).pk))
+
+
+def _move(context: ToolContext, arguments: dict[str, Any]) -> str:
+    job = one_job(context, arguments)
+    moved = move_slot(job.pk, slot=text_of(arguments, "slot"), to=text_of(arguments, "to"))
+    return _done("Moved a run of", moved)
 
 
 def _remove(context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -308,6 +320,7 @@ ACTIONS: dict[str, Action] = {
     "resume": _pause_or_resume,
     "skip": _skip,
     "unskip": _unskip,
+    "move": _move,
     "remove": _remove,
 }
 CRON = Tool(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +25,7 @@ from automations.runs.describe import Slot, SlotState
 from automations.schedules.describe import describe_job
 from automations.schedules.schedule import read_time
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import automations, held_until, paused_until
+from automations.selectors import automations, coming_pause, held_until, paused_until
 from sessions_app.models import ChatType, Session, Turn
 from sessions_app.spending.caps import caps_text
 from sessions_app.tokens.reach import Limit, put_limit
@@ -169,6 +169,8 @@ def _following(job: Any, stop: Stop | None) -> str:
         return f"paused{why_paused(job)}"
     if until := paused_until(job):
         return f"paused until {at_text(until, job.timezone)}"
+    if job.clock.next_run_at is not None and coming_pause(job):
+        return f"next run {at_text(job.clock.next_run_at, job.timezone)}, paused{pause_text([job], job.timezone)}"
     if job.clock.next_run_at is not None:
         held = held_until(job)
         if stop and (stop.until is None or held is None or stop.until >= held):
@@ -183,6 +185,15 @@ def _following(job: Any, stop: Stop | None) -> str:
         return f"slowed down, its runs keep failing: no run before {at_text(held, job.timezone)}"
     is_open = job.runs_now or job.pending
     return "no further run" if is_open else str(job.state)
+
+
+def pause_text(jobs: Sequence[CronJob], zone: str) -> str:
+    """` from … until …`: the pause of the first of these jobs; empty if it has none."""
+    job = next(iter(jobs), None)
+    coming, until = (coming_pause(job), paused_until(job)) if job else (None, None)
+    if coming:
+        return f" from {at_text(coming.begin, zone)} until {at_text(coming.end, zone)}"
+    return f" until {at_text(until, zone)}" if until else ""
 
 
 def list_upcoming(context: ToolContext, arguments: dict[str, Any]) -> str:

@@ -19,12 +19,12 @@ from agent_core.connections import PROVIDERS
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
 from automations.exceptions import ScheduleError
-from automations.jobs.clock import counted_to, database_now, notify_beats
+from automations.jobs.clock import counted_to, current_plan, database_now, notify_beats
 from automations.models import CronJob, JobClock, RunRecord, ScheduleKind
 from automations.models.job import ON_WALL_TIME
 from automations.retention.zones import used_zones
 from automations.runs import figures
-from automations.schedules.plan import FAR_AHEAD, plan_of, schedule_of
+from automations.schedules.plan import FAR_AHEAD, schedule_of
 from automations.schedules.zone_files import fingerprint
 from automations.selectors import beats_seen, seconds_overdue
 from config.operations.status import read_processes
@@ -432,7 +432,7 @@ def _has_slots(clock: JobClock) -> bool:
     last = counted_to(clock, database_now()) or clock.planned_from
     try:
         after = max(last, clock.planned_from)
-        return plan_of(clock.job, clock.runs_started).next_firing(after) is not None
+        return current_plan(clock.job, clock).next_firing(after) is not None
     except ScheduleError:
         return False  # reported by `schedules` and `time_zones`
 

@@ -32,7 +32,7 @@ from automations.runs.describe import describe_run, when
 from automations.schedules.describe import describe_job
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until, usage_of_runs, with_runs
+from automations.selectors import coming_pause, paused_until, usage_of_runs, with_runs
 from interfaces.admin.agents import CappedForm
 from interfaces.admin.base import VerbAdmin, clean_line, row_action
 from interfaces.admin.deletion import TwoStepDelete
@@ -313,7 +313,8 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
 
     @admin.display(description="paused until (UTC)")
     def paused_until(self, obj: CronJob) -> str:
-        return instant(paused_until(obj))
+        coming = coming_pause(obj)
+        return f"{instant(coming.begin)} to {instant(coming.end)}" if coming else instant(paused_until(obj))
 
     @admin.display(description="last slot (UTC)")
     def last_slot(self, obj: CronJob) -> str:

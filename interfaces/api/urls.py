@@ -3,7 +3,7 @@
 from django.urls import path
 
 from interfaces.api.agents import account, agents, connections, hooks
-from interfaces.api.automations import automations, messages, routines, runs
+from interfaces.api.automations import automations, messages, pauses, routines, runs
 from interfaces.api.sessions import executions, sessions, streams, turns
 
 urlpatterns = [
@@ -62,6 +62,8 @@ urlpatterns = [
     path("automations/<slug:job_id>/", automations.AutomationDetail.as_view()),
     path("automations/<slug:job_id>/explain/", automations.AutomationExplanation.as_view()),
     path("automations/<slug:job_id>/skip/", automations.AutomationSkip.as_view()),
+    path("automations/<slug:job_id>/move/", automations.AutomationMove.as_view()),
+    path("pauses/", pauses.Pauses.as_view()),
     path("automations/<slug:job_id>/runs/", runs.RunList.as_view()),
     path("sessions/<uuid:session_id>/scheduled-messages/", messages.ScheduledMessageList.as_view()),
     path("scheduled-messages/<slug:message_id>/", messages.ScheduledMessageDetail.as_view()),

@@ -134,9 +134,13 @@ def retry(caller: Caller, given: arguments.Retry) -> results.RunItem:
 
 
 @tool(SCHEDULE, SETS)
-def pause(caller: Caller, given: arguments.OneAutomation) -> results.Appointment:
-    """Pause an automation; its waiting runs are cancelled."""
-    return _switched(caller, given.job_id, enabled=False)
+def pause(caller: Caller, given: arguments.Pause) -> results.Appointment:
+    """Pause an automation, from since until until; if it begins now, its waiting runs are cancelled."""
+    if given.since is None and given.until is None:
+        return _switched(caller, given.job_id, enabled=False)
+    selectors.automation_to_change(caller.user, given.job_id)
+    update_job(given.job_id, {"paused_from": given.since, "paused_until": given.until})
+    return _shown(caller, given.job_id)
 
 
 @tool(SCHEDULE, SETS)

@@ -167,6 +167,11 @@ class OneAutomation(Arguments):
     job_id: Short = Field(description="The id that list_appointments shows.")
 
 
+class Pause(OneAutomation):
+    since: Short | Absent = Field(default=None, description="ISO time; default: now.")
+    until: Short | Absent = Field(default=None, description="ISO time; default: until it is resumed.")
+
+
 class Change(AutomationFields, OneAutomation):
     message: Message | Absent = Field(default=None, description="What is to be done then.")
 

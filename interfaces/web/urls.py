@@ -17,7 +17,7 @@ from interfaces.web import (
 from interfaces.web.agent import channels, connections, documents, picker, settings, tools
 from interfaces.web.agent.new import make_agent
 from interfaces.web.agent.page import agent_list, agent_page, section_form
-from interfaces.web.appointments import panel, upcoming
+from interfaces.web.appointments import panel, pauses, upcoming
 
 
 class Key(StringConverter):
@@ -54,7 +54,9 @@ of_conversation = [
     path("routines/<key:job_id>/", panel.change_routine, name="change-routine"),
     path("automations/<key:job_id>/skip/", panel.skip_next, name="skip-slot"),
     path("automations/<key:job_id>/unskip/", panel.take_skip_back, name="unskip"),
-    path("automations/<key:job_id>/pause/", panel.pause, name="pause"),
+    path("automations/<key:job_id>/pause/", pauses.pause, name="pause"),
+    path("automations/<key:job_id>/move/", pauses.move, name="move"),
+    path("pause/", pauses.pause_everything, name="pause-all"),
     path("messages/later/", panel.later, name="later"),
     path("messages/<key:message_id>/withdraw/", panel.withdraw, name="withdraw-message"),
 ]
@@ -104,6 +106,8 @@ urlpatterns = [
     path("questions/<key:question_id>/answer/", conversation.allow_or_refuse, name="answer-consent"),
     path("executions/<key:execution_id>/answer/", conversation.answer_plan, name="answer-plan"),
     path("upcoming/", upcoming.week, name="upcoming"),
+    path("upcoming/pause/", pauses.pause_everything, name="pause-everything"),
+    path("upcoming/pause/undo/", pauses.undo_pause, name="undo-pause"),
     path("calendar/<str:token>.ics", upcoming.calendar, name="calendar"),
     path("agents/", agent_list, name="agents"),
     path("agents/-/new/", make_agent, name="new-agent"),

@@ -22,14 +22,15 @@ OPEN = {"api/schema/", "api/docs/", "api/docs/errors/"}
 OF_ALL_SESSIONS = ("/api/automations/", "/api/runs/", "/api/turns/", "/api/deliveries/")
 LISTS = {f"/api/{each}/" for each in ("agents", "sessions", "connections", "tokens", "questions")}
 LISTS |= {*OF_ALL_SESSIONS}
-NAMELESS = {"/api/schedules/preview/", "/api/stream-tickets/", "/api/usage/"}  # addresses that name nothing
-NAMELESS |= {"/api/export/"}
+NAMELESS = {"/api/schedules/preview/", "/api/pauses/", "/api/stream-tickets/"}  # addresses that name nothing
+NAMELESS |= {"/api/export/", "/api/usage/"}
 BODIES = {
     "scheduled-messages": {"send_at": "2099-01-01T00:00:00Z", "message_text": "theirs"},
     "automations": {"message": "theirs", "schedule": {"kind": "every", "seconds": 60}},
     "messages": {"content": "theirs"},
     "documents": {"content": "theirs"},
     "/skip/": {"slots": 1},
+    "/move/": {"slot": "2099-01-01T00:00:00Z", "to": "2099-01-02T00:00:00Z"},
     "/routines/": {"title": "theirs"},
     "/answer/": {"content": "theirs"},
     "/memory/": {"current_goal": "theirs"},

@@ -84,12 +84,15 @@ def pages_of_people(world: World) -> Iterator[str]:
     yield f"{here}/appointments/automation/{job.pk}/"
     yield f"{here}/appointments/automation/{job.pk}/delete/"
     yield f"{here}/appointments/message/{message.pk}/"
-    yield from (f"{here}/automations/{job.pk}/{part}" for part in ("", "pause/"))
+    yield from (
+        f"{here}/automations/{job.pk}/{part}" for part in ("", "pause/", "move/?slot=2099-01-01T00:00:00Z")
+    )
     yield f"{here}/routines/{routine.pk}/"
     yield f"{here}/appointments/routine/{routine.pk}/"
     yield f"{here}/appointments/routine/{routine.pk}/delete/"
     yield f"{here}/automations/new/"
     yield f"{here}/messages/later/"
+    yield f"{here}/pause/"
     for name in ("runrecord", "told"):
         yield f"{here}/runs/{rows[name].pk}/"
     agent = world.person.agent.name
@@ -98,6 +101,7 @@ def pages_of_people(world: World) -> Iterator[str]:
         f"/sessions/{primary}/",
         "/upcoming/",
         "/upcoming/?from=2026-11-18",
+        "/upcoming/pause/",
         "/agents/",
         "/agents/-/new/",
         f"/agents/{agent}/",

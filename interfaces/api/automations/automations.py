@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from automations import selectors
 from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain
+from automations.jobs.move import move_slot
 from automations.jobs.skip import MOST_SKIPPED, skip_slots
 from automations.models import CatchUp, ExecutionMode, Overlap, RunState, ScheduleKind, Source
 from automations.models.health import PAUSED_AFTER, SLOWED_AFTER
@@ -119,6 +120,19 @@ GATE = (
 )
 
 
+class PauseFields(Input):
+    paused_from = Text(
+        required=False,
+        allow_null=True,
+        help_text="When the pause up to `paused_until` begins; null: at once. Without an offset: in the agent's zone.",
+    )
+    paused_until = Text(
+        required=False,
+        allow_null=True,
+        help_text="Pause until this ISO time; null ends the pause. Without an offset: in the agent's zone.",
+    )
+
+
 class AutomationFields(Input):
     name: Text = NonBlankText(required=False)
     message = NonBlankText(required=False)
@@ -146,13 +160,8 @@ class AutomationFields(Input):
     limits = CapsIn()
 
 
-class AutomationChanges(AutomationFields):
+class AutomationChanges(PauseFields, AutomationFields):
     example = {"enabled": True, "timeout_seconds": 600}
-    paused_until = Text(
-        required=False,
-        allow_null=True,
-        help_text="Pause until this ISO time; null ends the pause. Without an offset: in the agent's zone.",
-    )
 
 
 class NewAutomation(AutomationFields):
@@ -179,6 +188,14 @@ class SkipIn(Input):
         required=False,
         help_text="Skip the slots before this ISO time. Without an offset: in the agent's zone.",
     )
+
+
+class MoveIn(Input):
+    example = {"slot": "2099-01-06T09:00:00+01:00", "to": "2099-01-07T10:00:00+01:00"}
+    slot = Text(
+        help_text="ISO time of a coming run, or where one was moved. Without an offset: in the agent's zone."
+    )
+    to = Text(help_text="The ISO time at which it is to run instead.")
 
 
 BACKOFF_UNTIL = f"No slot before this time is run, because the last {SLOWED_AFTER} runs or more failed."
@@ -213,6 +230,12 @@ class ScheduledOut(Revised):  # what automations and routines have in common
     timeout_seconds = serializers.IntegerField(allow_null=True)
     max_retry = serializers.IntegerField()
     next_run_at = serializers.DateTimeField(allow_null=True)
+    paused_from = serializers.DateTimeField(
+        allow_null=True, help_text="When the pause up to `paused_until` begins; null once it has begun."
+    )
+    paused_until = serializers.DateTimeField(
+        allow_null=True, help_text="No slot of the pause before this time runs; null when it has passed."
+    )
     gate = serializers.DictField(allow_null=True, help_text=GATE)
     health = HealthOut()
     limits = Caps(scope="automation", zone="zone")
@@ -237,9 +260,6 @@ class AutomationOut(ScheduledOut):
     max_output_tokens = serializers.IntegerField(allow_null=True, help_text=OUTPUT)
     allow_tools = Texts(allow_null=True, help_text=ALLOW_TOOLS)
     source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
-    paused_until = serializers.DateTimeField(
-        allow_null=True, help_text="No slot before this time runs; null when it has passed."
-    )
     session = serializers.UUIDField()
     session_key = serializers.CharField()
 
@@ -264,6 +284,7 @@ class ExplainedRunOut(Output):
     reason = TextOrNull()
     slots_from = LocalMoment(allow_null=True)
     slots_to = LocalMoment(allow_null=True)
+    moved_to = LocalMoment(allow_null=True, help_text="Of a slot that was moved: where it is.")
     count = serializers.IntegerField(
         allow_null=True, help_text="Skipped slots; null above 1,000 and for other runs."
     )
@@ -424,6 +445,25 @@ class AutomationSkip(ApiView):
         automation = selectors.automation_to_change(self.user, job_id)
         skip_slots(job_id, **given, revision=revision_expected(self.request, automation.revision))
         return AutomationOut(selectors.automation(self.user, job_id)).data
+
+
+class AutomationMove(ApiView):
+    scopes = {"post": SCHEDULE}
+    refuses = {"post": (409, 412)}
+
+    @extend_schema(parameters=[KEY], request=MoveIn, responses=AutomationOut)
+    def post(self, _request: Request, job_id: str) -> Response:
+        """Move one coming run to another time, and back: its slot is recorded as skipped (`moved`)."""
+        selectors.automation_to_change(self.user, job_id)
+        given = self.read(MoveIn)
+
+        def moved() -> dict[str, Any]:
+            # within the idempotent part: a repeated request has the revision from before
+            automation = selectors.automation_to_change(self.user, job_id)
+            move_slot(job_id, **given, revision=revision_expected(self.request, automation.revision))
+            return AutomationOut(selectors.automation(self.user, job_id)).data
+
+        return self.create(moved, "/api/automations/{id}/", created=status.HTTP_200_OK)
 
 
 class SchedulePreview(ApiView):

@@ -12,7 +12,7 @@ from automations.jobs.validate import TASK_TYPES
 from automations.models import ExecutionMode, Source
 from automations.routines import reads
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
-from interfaces.api.automations.automations import ScheduledOut, TimeoutSeconds
+from interfaces.api.automations.automations import PauseFields, ScheduledOut, TimeoutSeconds
 from interfaces.api.automations.runs import RunOut
 from interfaces.api.shared import CapsIn
 from interfaces.http.auth import READ, SCHEDULE
@@ -20,7 +20,6 @@ from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
     AnyObject,
     Flag,
-    Input,
     NonBlankText,
     OneOf,
     Output,
@@ -42,7 +41,7 @@ INSTRUCTIONS = "The routine's standing instructions. An isolated routine has the
 POLICY = "Limits of one turn, which override the agent's. A change is merged; null removes a limit."
 
 
-class RoutineChanges(Input):
+class RoutineChanges(PauseFields):
     example = {"schedule": "2d", "timeout_seconds": 600}
     title = NonBlankText(required=False)
     description = Text(required=False, allow_blank=True)

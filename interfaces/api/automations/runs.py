@@ -58,6 +58,7 @@ class RunOut(InSession):
     slots_from = serializers.DateTimeField(allow_null=True)
     slots_to = serializers.DateTimeField(allow_null=True)
     count = serializers.IntegerField(source="slots_count", allow_null=True)
+    moved_to = serializers.DateTimeField(allow_null=True, help_text="Of a slot that was moved: where it is.")
     attempt = serializers.IntegerField()
     not_before = serializers.DateTimeField(
         allow_null=True, help_text="Time of the next attempt, while the run waits for a retry."

@@ -77,8 +77,12 @@ CODES: dict[int, dict[str, str]] = {  # the first code is used for errors that h
         "bad_page_size": "`page_size` is not a number from 1 to 200.",
         "bad_parameter": "A query parameter is unknown, repeated, or has a value that is not allowed. `errors`"
         " names each.",
+        "bad_paused_from": "`paused_from` is in the past, or not before `paused_until`.",
         "bad_paused_until": "`paused_until` is in the past, or the automation is not enabled.",
         "bad_range": "The range of time is empty or too long.",
+        "bad_slot": "`slot` is no time that is still to come.",
+        "bad_to": "The run cannot be moved to `to`: that is no coming time within a year, or the automation has a run"
+        " then, is paused, or has ended.",
         "bad_skip": "Neither or both of `slots` and `until` are given, or `slots` is out of range.",
         "bad_until": "`until` is no time with a UTC offset in the allowed range.",
         "bad_policy": "A limit of the policy is not known, or its value is out of range.",
@@ -158,6 +162,7 @@ CODES: dict[int, dict[str, str]] = {  # the first code is used for errors that h
         "message_failed": "The scheduled message has failed, so there is nothing to cancel.",
         "message_sent": "The scheduled message was sent already.",
         "not_failed": "The delivery has not failed; only a failed one can be sent again.",
+        "nothing_to_move": "No run of the automation is planned at `slot`.",
         "nothing_to_skip": "The automation is paused or done, or no slot lies in the range.",
         "question_closed": "The question was answered, or is out of date.",
         "question_taken": "Another answer to this question is being processed. Wait for its turn to end.",

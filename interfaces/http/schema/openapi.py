@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # rest_framework imports this module while it is loaded
     from interfaces.http.base import ApiView
 
 
-ACTIONS = {"answer", "cancel", "explain", "preview", "redeliver", "retry", "skip", "test"}
+ACTIONS = {"answer", "cancel", "explain", "preview", "redeliver", "retry", "skip", "move", "test"}
 VERBS = {"GET": "get", "POST": "create", "PATCH": "update", "PUT": "replace", "DELETE": "delete"}
 ONE_THING = {"memory", "preferences"}  # no lists, whatever their names say
 TAGS = {
@@ -29,6 +29,7 @@ TAGS = {
     "sessions": "Conversations: messages, events, memory and mailbox.",
     "turns": "What a message or an automation makes the agent do.",
     "automations": "Schedules of a session: every run is a turn.",
+    "pauses": "Pause all automations and routines at once.",
     "routines": "An agent's recurring tasks, which also stand in HEARTBEAT.md.",
     "runs": "One slot of an automation, a routine or a scheduled message, and what became of it.",
     "scheduled-messages": "Texts that are sent at a time, without a model.",
@@ -63,6 +64,8 @@ _EXCEPTIONS = {
     ("GET", "sessions/events"): "stream_session_events",
     ("GET", "sessions/mailbox"): "list_session_mailbox",
     ("POST", "automations/skip"): "skip_automation_slots",
+    ("POST", "automations/move"): "move_automation_slot",
+    ("POST", "pauses"): "pause_all",
     ("DELETE", "scheduled-messages/*"): "cancel_scheduled_message",
 }
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from automations import selectors
 from automations.exceptions import BadJob, JobNotFound
-from automations.jobs.edit import NewJob, bind_job, parse_api_schedule, update_job
+from automations.jobs.edit import PAUSE, NewJob, bind_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain, next_run
 from automations.jobs.failing import try_again, try_last_again
 from automations.jobs.validate import CHOICES, choices_of
@@ -54,6 +54,10 @@ class Command(LinesCommand):
         update.add_argument(
             "--enabled", choices=["true", "false"], default=SUPPRESS, help="false pauses it, true resumes it"
         )
+        for name in ("--paused-from", "--paused-until"):
+            update.add_argument(
+                name, metavar="TIME", default=SUPPRESS, help="pause for a time; null ends that"
+            )
         explaining = verbs.add_parser("explain", help="say why it ran or did not run, and when it runs next")
         explaining.add_argument("id", help="its id, as `list` shows it")
         running = verbs.add_parser("runs", help=f"list the newest {MOST_RUNS} runs of an agent")
@@ -199,6 +203,8 @@ def _update(options: dict[str, Any]) -> Iterator[str]:
     changes = _choices(options) | {name: options[name] for name in ("message",) if name in options}
     if "enabled" in options:
         changes["enabled"] = options["enabled"] == "true"
+    for name in PAUSE & options.keys():
+        changes[name] = None if options[name] == NULL else options[name]
     if any(options[each] is not None for each in _OF_SCHEDULE):
         changes["schedule"] = _schedule(options)
     yield f"Changed {update_job(job.pk, changes).name}."

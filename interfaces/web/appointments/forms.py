@@ -202,9 +202,26 @@ def own_settings(job: CronJob) -> list[tuple[str, str]]:
 
 
 class PauseForm(ClockForm):
-    """Until when an automation pauses."""
+    """From when, at once if it is empty, and until when an automation pauses."""
 
+    paused_from = MomentField(required=False, label="Pause from")
     paused_until = MomentField(label="Pause until")
+
+    def changes(self) -> dict[str, Any]:
+        """The pause, as `update_job` takes it."""
+        return {name: self.instant(name) for name in self.fields}
+
+
+class PauseAllForm(PauseForm):
+    """The same of all automations and routines, which may pause until each is resumed."""
+
+    paused_until = MomentField(required=False, label="Pause until")
+
+
+class MoveForm(ClockForm):
+    """To when a run is moved."""
+
+    to = MomentField(label="Run it at")
 
 
 class ChangeForm(AutomationForm):

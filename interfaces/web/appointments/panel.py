@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
@@ -29,7 +30,6 @@ from automations.runs.skips import TICK, GapReason
 from automations.scheduled_messages import cancel_message, schedule_in_thread
 from automations.schedules.describe import preview
 from automations.schedules.excepted_days import holiday_countries
-from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import Schedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until, usage_of_runs
@@ -38,13 +38,12 @@ from interfaces.web.appointments.forms import (
     AutomationForm,
     ChangeForm,
     LaterForm,
-    PauseForm,
     RoutineForm,
     beside_field,
     in_words,
     own_settings,
 )
-from interfaces.web.appointments.moments import ClockForm, local_time, next_hour
+from interfaces.web.appointments.moments import ClockForm, next_hour
 from interfaces.web.appointments.schedule_form import ScheduleForm
 from interfaces.web.appointments.toasts import OFF, ON, Done, done, planned, skipped, standing, switched
 from interfaces.web.conversation import can_write
@@ -122,6 +121,7 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     left_out = [slot for slot in found.last if _is_left_out(slot, now)]
     about |= {
         "left_out": left_out,
+        "can_unskip": any(slot.reason == GapReason.SKIPPED_BY_USER for slot in left_out),
         "last": [slot for slot in found.last if slot not in left_out],
         "kind": kind,
     }
@@ -134,7 +134,7 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     return show_part(request, session, "why.html", used=used, **about)
 
 
-def _instant(text: str) -> datetime | None:
+def instant_of(text: str) -> datetime | None:
     """The instant of an ISO time with an offset; None if it is none."""
     try:
         at = datetime.fromisoformat(text)
@@ -144,8 +144,9 @@ def _instant(text: str) -> datetime | None:
 
 
 def _is_left_out(slot: Slot, now: datetime) -> bool:
-    """Whether a person has skipped the slot, or several of which at least one is still to come."""
-    return slot.reason == GapReason.SKIPPED_BY_USER and (slot.until or slot.at) > now
+    """Whether a person has skipped or moved the slot, or several of which at least one is still to come."""
+    by_person = slot.reason in (GapReason.SKIPPED_BY_USER, GapReason.MOVED)
+    return by_person and max(slot.until or slot.at, slot.moved_to or slot.at) > now
 
 
 @person_page("GET", "HEAD")
@@ -192,17 +193,18 @@ def _check_ownership(request: HttpRequest, kind: str, key: str) -> None:
 
 @person_page("POST")
 def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
-    """Pause (`to=off`), until an instant (`to=<ISO time>`), or resume (`to=on`). A toast takes it back: its address has
-    `to`, and the `revision` as which the change was stored. RevisionConflict.
+    """Pause (`to=off`), for a time (`to=<begin>/<end>` or its end alone), or resume (`to=on`). A toast takes it back:
+    its address has `to`, and the `revision` as which the change was stored. RevisionConflict.
     """
     session = session_with(request, session_id, kind, key)
     _check_ownership(request, kind, key)
     to = request.POST.get("to") or request.GET.get("to") or OFF
-    until = {} if to in (ON, OFF) else {"paused_until": to}
+    begin, _, end = ("" if to == ON else to).rpartition("/")
+    pause = {} if to == OFF else {"paused_from": begin or None, "paused_until": end or None}
     seen = whole_number(request.GET.get("revision", ""))
-    before = standing(_job(key))
+    before = standing(job_of(key))
     update = update_routine if kind == Kind.ROUTINE else update_job
-    job = update(key, {"enabled": to != OFF, **until}, revision=seen)
+    job = update(key, {"enabled": to != OFF, **pause}, revision=seen)
     return changed(request, session, switched(session.pk, kind, job, before))
 
 
@@ -219,7 +221,7 @@ def skip_next(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpR
         gap = skip_slots(job_id, slots=1, revision=job.revision)
     else:  # that one was skipped or has begun
         return back_to_upcoming(request) or panel_of(request, session)
-    return changed(request, session, skipped(session.pk, _job(job_id), gap))
+    return changed(request, session, skipped(session.pk, job_of(job_id), gap))
 
 
 @person_page("POST")
@@ -227,27 +229,8 @@ def take_skip_back(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> 
     """Run the skipped slots that are to come after all, or those from `since` on. NothingToSkip."""
     session = session_with(request, session_id, Kind.AUTOMATION, job_id)
     selectors.automation_to_change(person(request), job_id)
-    job = unskip(job_id, since=_instant(request.GET.get("since", "")))
+    job = unskip(job_id, since=instant_of(request.GET.get("since", "")))
     return changed(request, session, planned(job, "runs as planned again."))
-
-
-@person_page("GET", "HEAD", "POST")
-def pause(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
-    """Pause an automation until a time. `?preview`: the times that remain, while one types; nothing is stored."""
-    session = session_with(request, session_id, Kind.AUTOMATION, job_id)
-    job = _job(selectors.automation_to_change(person(request), job_id).id)
-    clock, until = _clock(request, session), paused_until(job)
-    shown = local_time(until, clock) if until else next_hour(clock).replace(hour=0) + timedelta(days=1)
-    form = PauseForm(_sent(request), clock=clock, initial={"paused_until": shown})
-    if "preview" in request.GET:
-        given = form.instant("paused_until") if form.is_valid() else None
-        return _coming(request, schedule_of(job), job.agent.timezone, after=_instant(given or ""))
-
-    def store() -> Done:
-        found = update_job(job.pk, {"enabled": True, "paused_until": form.instant("paused_until")})
-        return switched(session.pk, Kind.AUTOMATION, found, standing(job))
-
-    return _answer(request, session, form, store, "pause.html", job)
 
 
 @person_page("POST")
@@ -265,7 +248,7 @@ def delete_appointment(request: HttpRequest, session_id: uuid.UUID, kind: str, k
     """Ask, then delete an automation or a routine with its runs."""
     session = session_with(request, session_id, kind, key)
     _check_ownership(request, kind, key)
-    job = _job(key)
+    job = job_of(key)
     if request.method == "POST":
         if kind == Kind.ROUTINE:
             remove_routine(key, hard=True)
@@ -296,27 +279,27 @@ COMING = 5  # times that are shown while one types
 def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Make an automation."""
     session = session_of(person(request), session_id)
-    clock = _clock(request, session)
+    clock = form_clock(request, session)
     start = {"at": next_hour(clock), "message": request.GET.get("message", "")[:1000]}
-    form = AutomationForm(_sent(request), clock=clock, initial=start | {"timezone": session.agent.timezone})
+    form = AutomationForm(sent(request), clock=clock, initial=start | {"timezone": session.agent.timezone})
     is_meant = request.POST.get("allow_duplicate") == "yes"
 
     def store() -> Done:
         job = bind_job(NewJob(session_id=session_id, allow_duplicate=is_meant, **form.values()))
         return planned(job, "is planned.")
 
-    return _answer(request, session, form, store, "form.html")
+    return answer_form(request, session, form, store, "form.html")
 
 
 @person_page("GET", "HEAD", "POST")
 def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
     """Change an automation. Only the fields that differ are replaced."""
     session = session_with(request, session_id, Kind.AUTOMATION, job_id)
-    job = _job(selectors.automation_to_change(person(request), job_id).id)
-    clock, seen = _clock(request, session), given_revision(request)
+    job = job_of(selectors.automation_to_change(person(request), job_id).id)
+    clock, seen = form_clock(request, session), given_revision(request)
     start = {"timezone": job.agent.timezone, "at": next_hour(clock)}  # of the other ways to repeat
-    form = ChangeForm(_sent(request), clock=clock, initial=start | ChangeForm.stored(job, clock))
-    return _answer(
+    form = ChangeForm(sent(request), clock=clock, initial=start | ChangeForm.stored(job, clock))
+    return answer_form(
         request,
         session,
         form,
@@ -330,11 +313,11 @@ def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResp
 def change_routine(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
     """Change a routine. Only the fields that differ are replaced."""
     session = session_with(request, session_id, Kind.ROUTINE, job_id)
-    job = _job(routine_reads.routine(person(request), job_id).id)
-    clock, seen = _clock(request, session), given_revision(request)
+    job = job_of(routine_reads.routine(person(request), job_id).id)
+    clock, seen = form_clock(request, session), given_revision(request)
     start = {"timezone": job.timezone, "at": next_hour(clock)}
-    form = RoutineForm(_sent(request), clock=clock, initial=start | RoutineForm.stored(job, clock))
-    return _answer(
+    form = RoutineForm(sent(request), clock=clock, initial=start | RoutineForm.stored(job, clock))
+    return answer_form(
         request,
         session,
         form,
@@ -348,8 +331,8 @@ def change_routine(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> 
 def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Schedule a fixed text."""
     session = session_of(person(request), session_id)
-    clock = _clock(request, session)
-    form = LaterForm(_sent(request), clock=clock, initial={"send_at": next_hour(clock)})
+    clock = form_clock(request, session)
+    form = LaterForm(sent(request), clock=clock, initial={"send_at": next_hour(clock)})
 
     def store() -> Done:
         text = form.cleaned_data["message_text"].replace("\r\n", "\n")
@@ -357,7 +340,7 @@ def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
         made = schedule_in_thread(session_id, send_at=form.instant("send_at"), message_text=text)
         return Done(text=f"The message is sent at {at:%Y-%m-%d %H:%M}.", zone=clock, card=made.message.pk)
 
-    return _answer(request, session, form, store, "later.html")
+    return answer_form(request, session, form, store, "later.html")
 
 
 @person_page("POST")
@@ -367,50 +350,65 @@ def coming(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     form, zone = ScheduleForm(request.POST), session.agent.timezone
     if not form.is_valid():
         error = " ".join(str(text) for texts in form.errors.values() for text in texts)
-        return _coming(request, None, zone, error=error)
+        return coming_times(request, None, zone, error=error)
     given = form.cleaned_data["schedule"]
-    zone = _clock(request, session) if given["kind"] == ScheduleKind.AT else zone
+    zone = form_clock(request, session) if given["kind"] == ScheduleKind.AT else zone
     try:
         schedule = parse_api_schedule(given, zone, datetime.now(UTC))
     except BadJob as refused:
-        return _coming(request, None, zone, error=str(refused))
-    return _coming(request, schedule, zone, after=_instant(request.POST.get("paused_until", "")))
+        return coming_times(request, None, zone, error=str(refused))
+    return coming_times(
+        request, schedule, zone, pause=(None, instant_of(request.POST.get("paused_until", "")))
+    )
 
 
-def _coming(
+def coming_times(
     request: HttpRequest,
     schedule: Schedule | None,
     zone: str,
     *,
-    after: datetime | None = None,
+    pause: tuple[datetime | None, datetime | None] = (None, None),
     error: str = "",
 ) -> HttpResponse:
-    """The schedule in words and its next times, of those from `after` on."""
+    """The schedule in words and its next times, without those of a pause: from an instant, or now, to another."""
     now = datetime.now(UTC)
-    begin = after - TICK if after and after > now else now
-    found = preview(schedule, begin, COMING, zone=zone) if schedule else None
-    return fragment(request, "appointments/coming.html", preview=found, error=error, zone=zone)
+    begin = max(pause[0] or now, now)
+    end = max(pause[1] or now, begin)
+    if schedule is None:
+        return fragment(request, "appointments/coming.html", preview=None, error=error, zone=zone)
+    found = preview(schedule, now, COMING, zone=zone)
+    left_out: int | str | None = None
+    if end > begin:
+        before = [at for at in found.next if at < begin]
+        after = preview(schedule, end - TICK, COMING, zone=zone)
+        warnings = dict.fromkeys((*(found.warnings if before else ()), *after.warnings))
+        found = replace(found, next=(*before, *after.next)[:COMING], warnings=tuple(warnings))
+        count = schedule.count(begin - TICK, end - TICK)
+        left_out = "More than 1,000" if count is None else count
+    return fragment(request, "appointments/coming.html", preview=found, left_out=left_out, zone=zone)
 
 
-def _job(job_id: str) -> CronJob:
+def job_of(job_id: str) -> CronJob:
+    """A job with its agent and its clock."""
     return CronJob.objects.select_related("agent", "clock").get(pk=job_id)
 
 
-def _sent(request: HttpRequest) -> QueryDict | None:
+def sent(request: HttpRequest) -> QueryDict | None:
     """Return the fields that the browser sent, or None if the form is shown for the first time."""
     return request.POST if request.method == "POST" else None
 
 
-def _answer(
+def answer_form(
     request: HttpRequest,
     session: Session,
     form: ClockForm,
     store: Callable[[], Done],
     part: str,
     job: CronJob | None = None,
+    **more: Any,
 ) -> HttpResponse:
     """Store what the form has. Unless it is stored, the form is shown, and says why not."""
-    if form.is_valid() and (done := _stored(form, store)):
+    if form.is_valid() and (done := stored(form, store)):
         return changed(request, session, done)
     context: dict[str, Any] = {
         "form": form,
@@ -420,6 +418,7 @@ def _answer(
         "countries": holiday_countries().items(),
         "is_duplicate": form.has_error(NON_FIELD_ERRORS, DuplicateJob.code),
         "paused_until": paused_until(job) if job else None,
+        **more,
     }
     if job:
         # what the person has seen: the stored values, also when told that these were changed meanwhile
@@ -428,7 +427,7 @@ def _answer(
     return show_part(request, session, part, status=422 if form.is_bound else 200, **context)
 
 
-def _stored(form: forms.Form, store: Callable[[], Done]) -> Done | None:
+def stored(form: forms.Form, store: Callable[[], Done]) -> Done | None:
     """Store the form. Returns what was done; None: the form says why not."""
     try:
         return store()
@@ -446,7 +445,7 @@ def _stored(form: forms.Form, store: Callable[[], Done]) -> Done | None:
     return None
 
 
-def _clock(request: HttpRequest, session: Session) -> str:
+def form_clock(request: HttpRequest, session: Session) -> str:
     """The zone that typed instants are read in: the person's, or the agent's while theirs is not known."""
     named = request.POST.get("clock", "")  # by the label of the form that was sent
     return named if named in known_zones() else str(clock_of(request) or zone_or_utc(session.agent.timezone))

@@ -11,15 +11,17 @@ from django.contrib import messages
 from django.http import HttpRequest
 from django.urls import reverse
 
+from automations.appointments.pause_all import Several
 from automations.jobs.explain import next_run
 from automations.models import CronJob
 from automations.runs.describe import when
 from automations.runs.skips import Gap
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import paused_until
+from automations.selectors import coming_pause, paused_until
 from interfaces.web.formats import with_times
 
-OFF, ON = "off", "on"  # what `switch` takes; anything else is an instant until which the automation pauses
+OFF, ON = "off", "on"  # what `switch` takes; anything else is `<begin>/<end>` of a pause, or its end alone
+MOST_NAMED = 3  # that were left as they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +69,12 @@ def skipped(session_id: uuid.UUID, job: CronJob, gap: Gap) -> Done:
 
 def standing(job: CronJob) -> str:
     """What `switch` takes to bring the job back to how it stands."""
+    if not job.enabled:
+        return OFF
+    if pause := coming_pause(job):
+        return "/".join(each.isoformat() for each in pause if each)
     until = paused_until(job)
-    return (until.isoformat() if until else ON) if job.enabled else OFF
+    return until.isoformat() if until else ON
 
 
 def switched(session_id: uuid.UUID, kind: str, job: CronJob, before: str) -> Done:
@@ -77,7 +83,30 @@ def switched(session_id: uuid.UUID, kind: str, job: CronJob, before: str) -> Don
     undo = "" if now == before else f"{reverse('switch', args=[session_id, kind, job.pk])}?{back}"
     if now == ON:
         return planned(job, "runs at its usual pace again." if now == before else "runs again.", undo)
-    until = paused_until(job) if now != OFF else None
-    return done(
-        job, f"is paused until {when(until, zone_or_utc(job.timezone))}." if until else "is paused.", undo
-    )
+    return done(job, f"is paused{'' if now == OFF else paused(job, job.timezone)}.", undo)
+
+
+def paused(job: CronJob, clock: str) -> str:
+    """` from … until …` or ` until …` on this clock; empty for a job without a pause."""
+    zone, pause, until = zone_or_utc(clock), coming_pause(job), paused_until(job)
+    if pause and pause.begin:
+        return f" from {when(pause.begin, zone)} until {when(pause.end, zone)}"
+    return f" until {when(until, zone)}" if until else ""
+
+
+def several(found: Several, zone: str, undo: str) -> Done:
+    """All of a conversation or a person were paused, or brought back."""
+    left = "".join(f" “{job.name}” was left as it is: {why}." for job, why in found.left[:MOST_NAMED])
+    more = len(found.left) - MOST_NAMED
+    left += f" So were {more} more." if more > 0 else ""
+    number, pause = len(found.done), "".join(paused(job, zone) for job in found.done[:1])
+    what = f"{number} appointment{'s are' if number > 1 else ' is'} {f'paused{pause}' if undo else 'back as before'}."
+    return Done(text=f"{what if number else 'Nothing was changed.'}{left}", zone=zone, undo=undo)
+
+
+def moved(session_id: uuid.UUID, job: CronJob, slot: datetime, to: datetime) -> Done:
+    """A run was moved, and is moved back the same way."""
+    zone = zone_or_utc(job.timezone)
+    back = urlencode({"slot": to.isoformat(), "to": slot.isoformat()})
+    undo = f"{reverse('move', args=[session_id, job.pk])}?{back}"
+    return planned(job, f"runs at {when(to, zone)} instead of {when(slot, zone)}.", undo)

@@ -39,7 +39,7 @@ FARTHEST = timedelta(days=366)  # from now
 def week(request: HttpRequest) -> HttpResponse:
     """The week from `?from=2026-11-24`, by default from now on; then what was since yesterday is folded."""
     user = person(request)
-    zone = clock_of(request) or _zone(user)
+    zone = clock_of(request) or zone_of(user)
     now = datetime.now(zone)
     first = _first_day(request.GET.get("from", ""), now.date())
     is_now, end = first == now.date(), first + DAYS * DAY
@@ -111,7 +111,7 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
     return datetime.combine(day, time(), zone).astimezone(UTC)
 
 
-def _zone(user: User) -> ZoneInfo:
+def zone_of(user: User) -> ZoneInfo:
     """The zone of the person's first agent, as long as their own is not known."""
     agent = selectors.agents(user).order_by("created_at", "pk").first()
     return zone_or_utc(agent.timezone if agent else "UTC")
@@ -144,7 +144,7 @@ def calendar(request: HttpRequest, token: str) -> HttpResponse:  # noqa: ARG001 
 
 def _events(user: User, now: datetime) -> Iterator[Event]:
     """The slots by name. A day on which a job has many is one event; slots that were skipped are left out."""
-    zone = _zone(user)
+    zone = zone_of(user)
     parts = ((now - SINCE, now), (now, now + UNTIL))
     found = [
         entry

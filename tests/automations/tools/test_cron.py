@@ -344,6 +344,16 @@ def test_appointments_are_changed_paused_skipped_and_explained(person: Person) -
     cron(at, action="unskip", **one)
     assert planned_for(job) == weekly
     assert RunRecord.objects.filter(slots_to__lte=datetime.now(UTC)).exists(), "what has passed stays"
+    later, begin = weekly + timedelta(hours=5), weekly - timedelta(minutes=1)
+    move = partial(cron, at, action="move", **one)
+    assert at_text(later, job.timezone) in move(slot=weekly.isoformat(), to=later.isoformat())
+    with pytest.raises(ToolFailed, match="no run is planned"):
+        move(slot=weekly.isoformat(), to=later.isoformat())
+    move(slot=later.isoformat(), to=weekly.isoformat())
+    assert planned_for(job) == weekly
+    pause = {"since": begin.isoformat(), "until": later.isoformat()}
+    assert f"Paused from {at_text(begin, job.timezone)} until" in cron(at, action="pause", **one, **pause)
+    assert "paused from" in cron(at, action="list")
     new(mine, name="Soon", schedule={"kind": "at", "at": (weekly + timedelta(seconds=30)).isoformat()})
     until = (weekly + timedelta(minutes=1)).isoformat()
     assert "“Soon” was left as it is" in cron(at, action="pause", scope="all", until=until)

@@ -44,6 +44,8 @@ class World:
         shown += ["", f"message/{self.message.pk}/"]
         others = [f"automations/{job}/", f"automations/{job}/skip/", f"runs/{self.run.run_id}/"]
         others += [f"automations/{job}/{verb}/" for verb in ("unskip", "pause")]
+        slot = "2099-01-01T00:00:00%2B00:00"
+        others += [f"automations/{job}/move/?slot={slot}", f"automations/{job}/move/?slot={slot}&to={slot}"]
         others += [f"messages/{self.message.pk}/withdraw/"]
         return [f"{here}/{each}" for each in (*(f"appointments/{each}" for each in shown), *others)]
 
@@ -73,7 +75,7 @@ def check_hidden(world: World, client: Client, addresses: list[str], panel: str,
 
 def test_nothing_of_others_exists_in_any_conversation(world: World, eve: tuple[Client, Any]) -> None:
     client, own = eve
-    forms = ("automations/new/", "automations/coming/", "messages/later/")
+    forms = ("automations/new/", "automations/coming/", "messages/later/", "pause/")
     addresses = [f"/sessions/{world.session.pk}/{each}" for each in forms]
     addresses += [*world.addresses(world.session.pk), *world.addresses(own)]
     check_hidden(world, client, addresses, f"/sessions/{own}/appointments/")
