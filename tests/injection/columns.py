@@ -67,7 +67,7 @@ OTHERS = {
     "auth.Permission": "name codename",
     "auth.User": "password",
     "automations.CronJob": "id stranger system_event kind schedule_kind execution_mode overlap catch_up source"
-    " expr timezone policy allow_tools gate limits",
+    " expr timezone except_holidays policy allow_tools gate limits",
     "automations.JobClock": "moved",
     "automations.JobHealth": "told paused_reason",
     "automations.JobPreflight": "problems",
