@@ -1,13 +1,12 @@
 """The models of automations. Each state has its transitions listed beside it and is enforced by a CHECK."""
 
-from automations.models.health import JobHealth, ToldCause
+from automations.models.health import JobHealth, JobPreflight, ToldCause
 from automations.models.job import (
     CatchUp,
     CronJob,
     ExecutionMode,
     JobClock,
     JobKind,
-    JobPreflight,
     Overlap,
     RemovedRoutine,
     ScheduleKind,

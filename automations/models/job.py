@@ -430,30 +430,6 @@ class JobClock(models.Model):
         return self.paused_until if has_begun and not is_over else None
 
 
-class JobPreflight(models.Model):
-    """The problems of an automation that preflight found: they will stop its next run (rule 11.5).
-
-    A problem is told when it is added here, so it is told once.
-    """
-
-    job = models.OneToOneField(CronJob, primary_key=True, on_delete=models.CASCADE, related_name="preflight")
-    requested = models.BooleanField(default=False, help_text="The automation was saved: check it soon.")
-    checked_at = models.DateTimeField(null=True, blank=True)
-    problems = models.JSONField(
-        default=list, db_default=[], help_text="What was found, each `{code, text, since}`."
-    )
-
-    class Meta:
-        constraints = [readable("jobpreflight_times_readable", "checked_at")]
-        indexes = [
-            models.Index(fields=["job"], condition=Q(requested=True), name="preflight_requested"),
-            models.Index(fields=["checked_at"], condition=~Q(problems=[]), name="preflight_problems"),
-        ]
-
-    def __str__(self) -> str:
-        return f"preflight of {self.job_id}"
-
-
 class RemovedRoutine(models.Model):
     """One normalised title of one agent. A disabled routine is not listed here: it still has its row."""
 
