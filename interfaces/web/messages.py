@@ -23,6 +23,7 @@ from sessions_app.memory.files import KINDS as KINDS_OF_IMAGES
 from sessions_app.memory.files import (
     LARGEST_FILES,
     LARGEST_IMAGE,
+    MEGABYTE,
     MOST_FILES,
     GivenFile,
     ids_in,
@@ -62,6 +63,10 @@ def bounds_of_files(agent: Agent) -> dict[str, Any]:
         "most": MOST_FILES,
         "largest": LARGEST_FILES,
         "largest_image": LARGEST_IMAGE,
+        **{
+            f"{name}_mb": size // MEGABYTE
+            for name, size in (("most", LARGEST_FILES), ("image", LARGEST_IMAGE))
+        },
         "images": KINDS_OF_IMAGES,
         "accept": ",".join((*(() if why_blind(agent) else IMAGE_TYPES), PDF, "text/*", *TEXTS)),
         "blind": why_blind(agent),

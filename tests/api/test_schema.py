@@ -45,7 +45,7 @@ def test_what_an_operation_answers_follows_from_its_kind(schema: Any) -> None:
         named = {each["name"] for each in operation["parameters"]}
         answers = set(operation["responses"])
         assert ("404" in answers) >= ("{" in path)
-        has_revision = method in {"patch", "put", "delete"} or path.endswith("/skip/")
+        has_revision = method in {"patch", "put", "delete"} or path.endswith(("/skip/", "/move/"))
         assert ("If-Match" in named) == ("412" in answers) == has_revision
         assert bool(named & {"Idempotency-Key", "Webhook-Id"}) == ("422" in answers)
         assert ("requestBody" in operation) == ("415" in answers) == ("408" in answers)

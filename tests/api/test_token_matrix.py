@@ -44,6 +44,8 @@ CHANGES = {  # the operations that are no GET, by the scope that they need; all 
         "PATCH /api/automations/{job_id}/",
         "DELETE /api/automations/{job_id}/",
         "POST /api/automations/{job_id}/skip/",
+        "POST /api/automations/{job_id}/move/",
+        "POST /api/pauses/",
         "POST /api/runs/{run_id}/retry/",
         "POST /api/agents/{name}/routines/",
         "PATCH /api/routines/{routine_id}/",

@@ -45,6 +45,7 @@ NOT_LOGGED = {
     "interfaces/http/server/handler.py": "Django logs it, as it logs one of a view",
     "config/mcp_bridge.py": "a client's program: the answer to its user says it",
     "config/operations/doctor.py": "the finding of doctor",
+    "interfaces/web/password_reset.py": "the mail server refused a letter; its text may name the address",
     "sessions_app/deliveries/send.py": "the attempt to send reports it",
 }
 
