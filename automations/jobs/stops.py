@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db.models import OuterRef, Subquery
 
+from agent_core.exceptions import CapReached
 from agent_core.spending import Amount, Budget
 from automations.models import CronJob, RunRecord
 from automations.runs.describe import cap_in_words, when
@@ -65,13 +66,24 @@ def model_warnings(jobs: Sequence[Any]) -> list[ModelWarnings]:
     )
 
 
-def stops_of(jobs: Sequence[Any], known: Sequence[ModelWarnings] | None = None) -> dict[str, Stop]:
-    """By their ids, what stops these rows of `selectors.with_runs` at their next slot. `known`: by `model_warnings`."""
-    known = model_warnings(jobs) if known is None else known
+def charged_of(jobs: Sequence[Any], known: Sequence[ModelWarnings]) -> list[list[Budget]]:
+    """What `charged` returns for each of these jobs. One query."""
     of_users = UserLimits.objects.in_bulk({job.agent.owner_id for job in jobs})
-    charged_to = [
+    return [
         charged(job, of_users.get(job.agent.owner_id), each) for job, each in zip(jobs, known, strict=True)
     ]
+
+
+def stops_of(
+    jobs: Sequence[Any],
+    known: Sequence[ModelWarnings] | None = None,
+    charged_to: Sequence[Sequence[Budget]] | None = None,
+) -> dict[str, Stop]:
+    """By their ids, what stops these rows of `selectors.with_runs` at their next slot. `known`: by `model_warnings`.
+    `charged_to`: by `charged_of`.
+    """
+    known = model_warnings(jobs) if known is None else known
+    charged_to = charged_of(jobs, known) if charged_to is None else charged_to
     spent = spent_of(budget for budgets in charged_to for budget in budgets)
     last = last_runs([job.pk for job, budgets in zip(jobs, charged_to, strict=True) if budgets])
     found = {}
@@ -119,7 +131,7 @@ def _stop(
         return None
     refused = _refused_by(job, budgets, last)
     needs = needed(last.cap) if refused and last and last.cap else None
-    if refused and fits_none(last and last.cap):
+    if refused and fits_none(last.cap if last else None):
         return _stopped(refused, needs, spent, known, is_for_good=True)
     if known.fits_none:
         return _stopped(known.fits_none, None, spent, known, is_for_good=True)
@@ -169,6 +181,15 @@ def _refused_by(job: Any, budgets: Sequence[Budget], last: RunRecord | None) -> 
     if job.stopped_until is None if is_now else last.finished_at <= changed:
         return None  # something was changed since
     return standing(last.cap, budgets)
+
+
+def is_lifted(run: Any, budgets: Sequence[Budget]) -> bool:
+    """Whether a cap failed this run that does not stand any more, or has begun anew."""
+    if run.reason != CapReached.code or not run.cap:
+        return False
+    ends_at = run.cap["ends_at"]
+    is_over = bool(ends_at) and datetime.fromisoformat(ends_at) <= datetime.now(UTC)
+    return is_over or standing(run.cap, budgets) is None
 
 
 def standing(cap: Mapping[str, Any], budgets: Sequence[Budget]) -> Mapping[str, Any] | None:

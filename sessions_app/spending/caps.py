@@ -271,7 +271,8 @@ def _way_out(cap: Mapping[str, Any], needs: Amount | None, spent: Amount | None,
     """What a person can do; when the cap begins anew only if a call fits then."""
     raising = "have the operator raise it" if cap["is_private"] else "raise it"
     if needs is not None and _exceeds(cap, needs):  # nor does one fit when nothing is spent
-        so_far, begin, end = NOTHING, "", ', or shorten "Longest reply in tokens".'
+        so_far: Amount | None = NOTHING
+        begin, end = "", ', or shorten "Longest reply in tokens".'
     else:
         so_far, begin, end = spent, f"{anew(cap)} To go on before that, ", "."
     if needs is not None and so_far is not None:
