@@ -152,21 +152,24 @@ def _past(
     listed = runs.filter(job__in=few).annotate(of_day=of_day).filter(of_day__lte=LISTED)
     for run in (*listed.only(*RUN_COLUMNS), *_gaps_before(jobs, since)):
         job = jobs[str(run.job_id)]
-        is_stopped = job.pk in stops  # a cap skips its next slot, and stops another attempt, too
-        following = None if is_stopped else job.clock.next_run_at
-        slot = slot_of(run, zone, waiting=QueueWait(next_slot=following))
-        yield Entry(
-            **about_job(job),
-            at=slot.at,
-            until=slot.until,
-            state=slot.state,
-            text=slot.text,
-            count=slot.count,
-            run_id=slot.run_id,
-            turn_id=slot.turn_id,
-            can_retry=run.state == RunState.FAILED and can_retry(job) and not is_stopped,
-            moved_to=run.moved_to if run.moved_to and min(run.moved_to, run.scheduled_for) > now else None,
-        )
+        yield _of_run(job, run, now, zone, is_stopped=job.pk in stops)
+
+
+def _of_run(job: Any, run: RunRecord, now: datetime, zone: tzinfo, *, is_stopped: bool) -> Entry:
+    """`is_stopped`: a cap skips the job's next slot, and stops another attempt, too."""
+    slot = slot_of(run, zone, waiting=QueueWait(next_slot=None if is_stopped else job.clock.next_run_at))
+    return Entry(
+        **about_job(job),
+        at=slot.at,
+        until=slot.until,
+        state=slot.state,
+        text=slot.text,
+        count=slot.count,
+        run_id=slot.run_id,
+        turn_id=slot.turn_id,
+        can_retry=run.state == RunState.FAILED and can_retry(job) and not is_stopped,
+        moved_to=run.moved_to if run.moved_to and min(run.moved_to, run.scheduled_for) > now else None,
+    )
 
 
 def _gaps_before(job_ids: Iterable[str], since: datetime) -> Iterable[RunRecord]:
