@@ -17,8 +17,9 @@ def usd_text(micro: int) -> str:
 
 
 def dollars_text(dollars: Decimal) -> str:
-    """Return US dollars for people: with two decimal places, or up to four for less than a dollar."""
-    whole, _, part = f"{dollars:,.{2 if dollars >= 1 else 4}f}".partition(".")
+    """Return US dollars for people: with two decimal places, or up to four, or two digits, for less than a dollar."""
+    places = 2 if dollars >= 1 or not dollars else max(4, 1 - dollars.adjusted())
+    whole, _, part = f"{dollars:,.{places}f}".partition(".")
     return f"{whole}.{part[:2]}{part[2:].rstrip('0')}"
 
 

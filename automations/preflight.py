@@ -31,7 +31,6 @@ from automations.runs.told import cause_of, causes_of, tell_once
 from automations.schedules.zone_files import fingerprint, unknown_zone, zone_or_utc
 from automations.selectors import MODEL_CODES
 from sessions_app import flags
-from sessions_app.agents.budgets import subject_of
 from sessions_app.connections.listing import ModelLists
 from sessions_app.connections.usable import (
     begin_of_uncallable,
@@ -41,7 +40,7 @@ from sessions_app.connections.usable import (
 )
 from sessions_app.models import UserLimits
 from sessions_app.spending.accounts import stopped_until
-from sessions_app.spending.caps import WORDS, is_of, needed, used_up, way_out
+from sessions_app.spending.caps import cap_text, is_of, needed, used_up
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +110,7 @@ def _means(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
 
 
 def _budget(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
-    """A cap that is used up until after the next slot. A text without amounts, so that it is told once."""
+    """A cap that is used up until after the next slot. A text without what is left, so that it is told once."""
     agent, firing = job.agent, job.clock.next_run_at
     if firing is None or job.task_type:
         return
@@ -119,10 +118,8 @@ def _budget(job: CronJob, _lists: ModelLists) -> Iterable[Problem]:
     charged_to = charged(job, UserLimits.objects.filter(pk=agent.owner_id).first(), known)
     until = stopped_until(agent.pk, job.pk)
     for each in used_up(charged_to, firing, is_priced=known.is_priced, refused_until=until):
-        how = "is used up" if each["is_spent"] else "does not allow another call"
-        cap = f"The cap of {subject_of(each)} for {WORDS[each['period']]} {how}."
         refused = last.cap if last and last.cap and is_of(last.cap, each) else None
-        yield Problem("budget", f"{cap} {way_out(each, needed(refused) if refused else None)}")
+        yield Problem("budget", cap_text(each, needed(refused) if refused else None))
 
 
 # Further checks join here. None may cost money; a slow one gives the database connection back.

@@ -100,8 +100,8 @@ def upcoming(
     if not timedelta(0) < until - since <= LONGEST_RANGE:
         raise BadInput(f"the range must be positive and at most {LONGEST_RANGE.days} days", code="bad_range")
     now, jobs = database_now(), {job.pk: job for job in job_rows(user, kinds)[:MOST_JOBS]}
-    entries = [*_past(jobs, since, until, now, zone)]
     stops = stops_of([*jobs.values()])
+    entries = [*_past(jobs, stops, since, until, now, zone)]
     for job in jobs.values():
         entries += _coming(job, stops.get(job.pk), since, until, now, zone)
     entries += _messages(user, since, until, zone)
@@ -124,7 +124,12 @@ def counted(states: Mapping[SlotState, int]) -> str:
 
 
 def _past(
-    jobs: Mapping[str, Any], since: datetime, until: datetime, now: datetime, zone: tzinfo
+    jobs: Mapping[str, Any],
+    stops: Mapping[str, Stop],
+    since: datetime,
+    until: datetime,
+    now: datetime,
+    zone: tzinfo,
 ) -> Iterator[Entry]:
     in_range = RunRecord.objects.filter(job__in=[*jobs], scheduled_for__gte=since, scheduled_for__lt=until)
     runs = in_range.annotate(day=TruncDate("scheduled_for", tzinfo=zone))
@@ -147,19 +152,24 @@ def _past(
     listed = runs.filter(job__in=few).annotate(of_day=of_day).filter(of_day__lte=LISTED)
     for run in (*listed.only(*RUN_COLUMNS), *_gaps_before(jobs, since)):
         job = jobs[str(run.job_id)]
-        slot = slot_of(run, zone, waiting=QueueWait(next_slot=job.clock.next_run_at))
-        yield Entry(
-            **about_job(job),
-            at=slot.at,
-            until=slot.until,
-            state=slot.state,
-            text=slot.text,
-            count=slot.count,
-            run_id=slot.run_id,
-            turn_id=slot.turn_id,
-            can_retry=run.state == RunState.FAILED and can_retry(job),
-            moved_to=run.moved_to if run.moved_to and min(run.moved_to, run.scheduled_for) > now else None,
-        )
+        yield _of_run(job, run, now, zone, is_stopped=job.pk in stops)
+
+
+def _of_run(job: Any, run: RunRecord, now: datetime, zone: tzinfo, *, is_stopped: bool) -> Entry:
+    """`is_stopped`: a cap skips the job's next slot, and stops another attempt, too."""
+    slot = slot_of(run, zone, waiting=QueueWait(next_slot=None if is_stopped else job.clock.next_run_at))
+    return Entry(
+        **about_job(job),
+        at=slot.at,
+        until=slot.until,
+        state=slot.state,
+        text=slot.text,
+        count=slot.count,
+        run_id=slot.run_id,
+        turn_id=slot.turn_id,
+        can_retry=run.state == RunState.FAILED and can_retry(job) and not is_stopped,
+        moved_to=run.moved_to if run.moved_to and min(run.moved_to, run.scheduled_for) > now else None,
+    )
 
 
 def _gaps_before(job_ids: Iterable[str], since: datetime) -> Iterable[RunRecord]:

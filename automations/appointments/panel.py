@@ -44,7 +44,7 @@ from automations.appointments.messages import (
     zone_name,
 )
 from automations.exceptions import JobNotFound, MessageNotFound, RoutineNotFound
-from automations.jobs.causes import JobFacts, cure_of
+from automations.jobs.causes import JobFacts, code_of_run, cure_of, last_not_skipped, with_owner
 from automations.jobs.clock import database_now
 from automations.jobs.explain import (
     Explanation,
@@ -54,7 +54,7 @@ from automations.jobs.explain import (
     undeliverable,
     why_paused,
 )
-from automations.jobs.stops import Stop, known_problems, stops_of
+from automations.jobs.stops import Stop, charged_of, is_lifted, known_problems, model_warnings, stops_of
 from automations.models import CronJob, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.models.health import FAILING_AFTER, health_of
 from automations.runs.describe import (
@@ -89,7 +89,7 @@ class Appointment(Explanation):
     Instants are in `zone`. `state`: scheduled, running, paused, off, done, failed or cancelled. `session_id`: the
     conversation that shows it. `editable`: whether it has a form; a heartbeat is changed on its agent's page, and a
     message can only be cancelled. `last`: its last slots, oldest first (in an Explanation the newest is first).
-    `next`: its coming slots, at most 3. `is_slowed`: to one run an hour. `is_stopped`: by a cap. `will_pause`: later.
+    `next`: its coming slots, at most 3. `is_slowed`: to one run an hour. `will_pause`: later.
     `trouble_text`: what `trouble` says that `now` does not; then `warnings` do not say it either.
     """
 
@@ -98,7 +98,6 @@ class Appointment(Explanation):
     zone: str
     is_failing: bool
     is_slowed: bool = False
-    is_stopped: bool = False
     trouble_text: str = ""
     session_id: uuid.UUID | None
     enabled: bool
@@ -194,9 +193,9 @@ def _of_job(facts: JobFacts) -> Appointment:
         kind=kind.value,
         id=job.pk,
         zone=zone.key,
-        is_failing=is_failing(job) or bool(known_problems(job, facts.stop)),
+        is_failing=(is_failing(job) and not (job.enabled and _is_past(facts)))
+        or bool(known_problems(job, facts.stop)),
         is_slowed=job.enabled and until is None and health_of(job).is_slowed,
-        is_stopped=facts.stop is not None,
         session_id=job.lives_in,
         enabled=job.enabled,
         paused_until=until and until.astimezone(zone),
@@ -209,7 +208,7 @@ def _of_job(facts: JobFacts) -> Appointment:
 def _each_cause_once(shown: Appointment, facts: JobFacts) -> Appointment:
     """The last trouble with its cure, unless a newer failure or what is known of the model says it."""
     slot, run = shown.trouble, facts.open_run
-    if slot is None or (run is not None and run.not_before):
+    if slot is None or (run is not None and run.not_before) or _is_past(facts):
         return shown
     cure = CURES.get(slot.reason, "")
     if not cure:
@@ -219,6 +218,13 @@ def _each_cause_once(shown: Appointment, facts: JobFacts) -> Appointment:
     others = tuple(each for each in shown.warnings if cure not in each)
     said = slot.text if others == shown.warnings else f"{slot.text} {cure}"
     return replace(shown, trouble_text=said, warnings=others)
+
+
+def _is_past(facts: JobFacts) -> bool:
+    """Whether its last failure stands in `before`: a cap stops it since, or stands no more that failed it."""
+    last = last_not_skipped(facts)
+    has_failed_last = last is not None and last.state == RunState.FAILED
+    return has_failed_last and (facts.stop is not None or is_lifted(last, facts.budgets))
 
 
 def _of_message(message: ScheduledMessage, now: datetime) -> Appointment:
@@ -259,7 +265,8 @@ class Notice(About):
     asks it. `at`: since when, if known.
     `question`: the id of one for consent to `calls`, which can be answered until `expires_at`; None: at any time.
     `execution`: of the plan that asks `question_id`, and its `status`. `run_id`: a failed run that can be tried again.
-    `code`: what it is about. `cause`: what stops others, too, which are in `also`.
+    `code`: what it is about. `cause`: what stops others, too, which are in `also`; then `cap` says whose cap it is, and
+    `needs` how many tokens a call may need. `before`: how it failed before a cap stopped it.
     """
 
     what: str
@@ -275,6 +282,9 @@ class Notice(About):
     code: str = ""
     cause: str = ""
     also: tuple[Notice, ...] = ()
+    cap: str = ""
+    needs: int = 0
+    before: tuple[str, ...] = ()
 
 
 def attention(user: AbstractBaseUser, zone: tzinfo = UTC) -> list[Notice]:
@@ -300,17 +310,21 @@ def _of_each_cause(notices: Iterable[Notice]) -> Iterator[Notice]:
     found: dict[Any, list[Notice]] = {}
     for each in notices:
         found.setdefault(each.cause or id(each), []).append(each)
-    for first, *others in found.values():
+    for group in found.values():
+        first, *others = sorted(group, key=lambda each: -each.needs)
         yield replace(first, also=tuple(others))
 
 
 def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[Notice]:
     troubled = Q(enabled=True) | ~Q(fault="") | Q(health__paused_reason__gt="")
     jobs: list[Any] = list(job_rows(user).filter(troubled)[:MOST_JOBS])
-    failed = [job.ended_run for job in jobs if has_failed(job)]
-    runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(failed)
+    ended = [job.ended_run for job in jobs if has_failed(job)]
+    runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(ended)
     newest, repeated = _newest_runs(jobs), _waiting_for_a_repetition(jobs)
-    stops = stops_of(jobs)
+    warnings = model_warnings(jobs)
+    charged_to = charged_of(jobs, warnings)
+    stops = stops_of(jobs, warnings, charged_to)
+    budgets = dict(zip((job.pk for job in jobs), charged_to, strict=True))
     for job in jobs:
         if job.fault:
             yield Notice(what="disabled", text=fault_in_words(job, now), at=job.updated_at, **about_job(job))
@@ -320,18 +334,12 @@ def _of_jobs(user: AbstractBaseUser, now: datetime, zone: tzinfo) -> Iterator[No
             continue
         lately, stop = newest.get(job.pk, ()), stops.get(job.pk)
         known = known_problems(job, stop)
-        yield from _held_back(job, lately, stop, zone)
-        ended = runs.get(job.ended_run) if has_failed(job) else None
-        failing = [*_failing(job, repeated.get(job.pk) or ended, now, zone)]
-        yield from failing
-        for each in known:
-            if failing and each["code"] in MODEL_CODES:
-                continue  # the failed run is newer, and says why
-            since = datetime.fromisoformat(each["since"])
-            models = dict(zip(MODEL_CODES, models_of(job.agent, job.model, job.fallback_model), strict=True))
-            cause = cause_of(models.get(each["code"], ""), each["code"], each["text"])
-            more: dict[str, Any] = {"code": each["code"], "cause": cause}
-            yield Notice(what="preflight", text=each["text"], at=since, **more, **about_job(job))
+        run = repeated.get(job.pk) or (runs.get(job.ended_run) if has_failed(job) else None)
+        is_past = run is not None and is_lifted(run, budgets[job.pk])
+        failing = [] if is_past else [*_failing(job, run, now, zone, stop)]
+        yield from _stopped(job, stop, lately, failing, zone) if stop else failing
+        yield from _blind(job, lately)
+        yield from _found_before(job, known, is_newer=bool(failing))
         if job.clock.next_run_at is not None and not known:
             for text in undeliverable(job.session):
                 yield Notice(what="undeliverable", text=text, at=None, code="bad_channel", **about_job(job))
@@ -358,29 +366,56 @@ def _waiting_for_a_repetition(jobs: list[Any]) -> dict[str, RunRecord]:
     return {str(run.job_id): run for run in rows.defer("snapshot", "rendered_prompt", "prompt_variables")}
 
 
-def _held_back(job: Any, runs: Sequence[RunRecord], stop: Stop | None, zone: tzinfo) -> Iterator[Notice]:
-    """A cap stops the job, or its check failed for each of its last runs."""
-    at = runs[0].finished_at if runs else None
-    if stop:
-        text = stop.in_words(zone)
-        yield Notice(what="stopped", text=text, at=at, code=GapReason.BUDGET, **about_job(job))
+def _stopped(
+    job: Any, stop: Stop, runs: Sequence[RunRecord], failing: Sequence[Notice], zone: tzinfo
+) -> Iterator[Notice]:
+    """A cap stops the job. `failing`: how it failed before, of which a failure by the cap says nothing more."""
+    past = tuple(each.text for each in failing if not each.code.startswith(GapReason.BUDGET))
+    yield Notice(
+        what="stopped",
+        text=stop.in_words(zone),
+        at=runs[0].finished_at if runs else None,
+        code=f"{GapReason.BUDGET}:{stop.scope}",
+        cap=stop.cap,
+        cause=stop.cause,
+        needs=stop.needs,
+        before=past,
+        **about_job(job),
+    )
+
+
+def _blind(job: Any, runs: Sequence[RunRecord]) -> Iterator[Notice]:
+    """The check before each of its last runs failed."""
     is_blind = len(runs) == FAILING_AFTER and all(gate_failed([run]) for run in runs)
     if is_blind and job.clock.next_run_at is not None:
-        yield Notice(what="failing", text=runs[0].error, at=at, **about_job(job))
+        yield Notice(what="failing", text=runs[0].error, at=runs[0].finished_at, **about_job(job))
 
 
-def _failing(job: Any, run: RunRecord | None, now: datetime, zone: tzinfo) -> Iterator[Notice]:
+def _found_before(job: Any, known: Iterable[Mapping[str, str]], *, is_newer: bool) -> Iterator[Notice]:
+    """What preflight found. `is_newer`: a run has failed since, and says more of its model."""
+    models = dict(zip(MODEL_CODES, models_of(job.agent, job.model, job.fallback_model), strict=True))
+    for each in known:
+        if not (is_newer and each["code"] in MODEL_CODES):
+            since = datetime.fromisoformat(each["since"])
+            cause = cause_of(models.get(each["code"], ""), each["code"], each["text"])
+            more: dict[str, Any] = {"code": with_owner(job, each["code"]), "cause": cause}
+            yield Notice(what="preflight", text=each["text"], at=since, **more, **about_job(job))
+
+
+def _failing(
+    job: Any, run: RunRecord | None, now: datetime, zone: tzinfo, stop: Stop | None
+) -> Iterator[Notice]:
     """`run`: the last one if it failed; without it the last ones may lack something."""
     health = health_of(job)
     if run is not None and _is_current(job, run, now):
-        waiting = QueueWait(next_slot=job.clock.next_run_at)
+        waiting = QueueWait(next_slot=None if stop else job.clock.next_run_at)
         said = [describe_run(run, zone, waiting=waiting), cure_of(job, run)]
         said += [f"It runs at most once an hour. {ENDS_SLOWING}"] if health.is_slowed else []
         text = " ".join(filter(None, said))
         again = run.pk if run.state == RunState.FAILED and can_retry(job) else ""
         more: dict[str, Any] = {
             "run_id": again,
-            "code": run.reason,
+            "code": code_of_run(job, run),
             "cause": cause_of_run(job, run.reason) if cure_of(job, run) else "",
         }
         yield Notice(what="failing", text=text, at=run.finished_at, **more, **about_job(job))

@@ -9,7 +9,8 @@ from typing import Any
 
 from agent_core.connections import concerns
 from agent_core.exceptions import FINAL_CODES, PASSING_CODES, UNUSABLE_CODES
-from automations.jobs.stops import Stop, known_problems
+from agent_core.spending import Budget
+from automations.jobs.stops import Stop, is_lifted, known_problems
 from automations.models import RunState
 from automations.models.run import OPEN_RUNS
 from automations.runs.describe import QueueWait, describe_run
@@ -24,7 +25,7 @@ class JobFacts:
 
     `runs`: the last ones as rows with RUN_COLUMNS, newest first. `open_run`: the running one, else the first queued.
     `held_by`: why a due slot is not started, as the end of a sentence; empty: nothing holds it. `stop`: the cap that
-    stops its next slot.
+    stops its next slot. `budgets`: those with caps to which its calls are charged.
     """
 
     job: Any
@@ -35,6 +36,7 @@ class JobFacts:
     held_by: str = ""
     of_models: ModelWarnings = field(default_factory=lambda: ModelWarnings([], []))
     stop: Stop | None = None
+    budgets: Sequence[Budget] = ()
 
     @property
     def ended(self) -> list[Any]:
@@ -77,6 +79,7 @@ def holding(facts: JobFacts) -> list[dict[str, str]]:
 
 def before(facts: JobFacts, zone: tzinfo) -> Iterator[str]:
     """The causes that are replaced, the newest first: of the same one the last run says more than preflight."""
+    yield from _older_failures(facts, zone)
     failed, last = _failed_at_model(facts), last_run(facts)
     cure = None
     if failed and last and failed != last and last.state == RunState.FAILED and last.reason != failed.reason:
@@ -87,16 +90,47 @@ def before(facts: JobFacts, zone: tzinfo) -> Iterator[str]:
             yield each["text"].removeprefix(IN_ANOTHER_WAY)
 
 
+def _older_failures(facts: JobFacts, zone: tzinfo) -> Iterator[str]:
+    """How it failed before a cap stopped it, or by a cap that stands no more."""
+    waits = facts.open_run if facts.stop and facts.open_run and facts.open_run.not_before else None
+    if waits:  # no slot comes before its next attempt
+        yield f"{describe_run(waits, zone, waiting=QueueWait())} {cure_of(facts.job, waits)}".rstrip()
+    last = last_not_skipped(facts)
+    if last is None or last.state != RunState.FAILED:
+        return
+    if is_lifted(last, facts.budgets) or (facts.stop and last.reason != GapReason.BUDGET):
+        yield f"{describe_run(last, zone)} {cure_of(facts.job, last)}".rstrip()
+
+
+def last_not_skipped(facts: JobFacts) -> Any:
+    """The last run that has ended and was not skipped; None: there is none."""
+    return next((run for run in facts.ended if run.state != RunState.SKIPPED), None)
+
+
 def codes(facts: JobFacts) -> Iterator[str]:
-    """The stored codes of what stops it, the newest first."""
-    last = last_run(facts)
-    if failed := _failed_at_model(facts):
-        yield failed.reason
-    yield from (each["code"] for each in holding(facts))
-    if last and last.state in (RunState.SUCCEEDED, RunState.FAILED) and last != failed:
-        yield last.reason or last.attention
+    """The stored codes of what stops it, the newest first, as `code_of_run` returns them. A cap comes first."""
+    job, last = facts.job, last_run(facts)
     if facts.stop:
-        yield GapReason.BUDGET
+        yield f"{GapReason.BUDGET}:{facts.stop.scope}"
+    if failed := _failed_at_model(facts):
+        yield code_of_run(job, failed)
+    yield from (with_owner(job, each["code"]) for each in holding(facts))
+    is_done = last and last.state in (RunState.SUCCEEDED, RunState.FAILED) and last != failed
+    if is_done and not is_lifted(last, facts.budgets):
+        yield code_of_run(job, last)
+
+
+def code_of_run(job: Any, run: Any) -> str:
+    """The code of what failed or is missing in this run, with whose cap or model it is: `budget:automation`."""
+    if run.reason == GapReason.BUDGET and run.cap:
+        return f"{run.reason}:{run.cap['scope']}"
+    return with_owner(job, run.reason or run.attention)
+
+
+def with_owner(job: Any, code: str) -> str:
+    """The code of a problem; of a model with whose it is, if the job has one of its own."""
+    own = job and (job.fallback_model if code == MODEL_CODES[1] else job.model)
+    return f"{code}:automation" if own and code else code
 
 
 def last_run(facts: JobFacts) -> Any:

@@ -37,7 +37,7 @@ from automations.jobs.causes import (
     warnings_of_models,
 )
 from automations.jobs.clock import current_plan, database_now, moved_slots
-from automations.jobs.stops import model_warnings, stops_of
+from automations.jobs.stops import charged_of, model_warnings, stops_of
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.models.health import SLOW_INTERVAL, health_of
@@ -67,7 +67,7 @@ _TICK = timedelta(milliseconds=1)
 RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
-    *("provider_message", "response_summary", "attention", "finished_at", "moved_to"),
+    *("provider_message", "response_summary", "attention", "finished_at", "moved_to", "cap"),
 )
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",
@@ -83,7 +83,8 @@ _BUSY_WITH = {
 class Explanation:
     """The explanation of a job. Instants are in the schedule's zone. `last`: newest first, at most 20.
 
-    `before`: causes that stopped it until the model failed in another way. `codes`: what stops it, the newest first.
+    `before`: causes that stopped it until the model failed in another way, or a cap stopped it. `codes`: what stops it,
+    the newest first. `is_stopped`: by a cap.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Explanation:
     warnings: tuple[str, ...]
     before: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
+    is_stopped: bool = False
 
 
 def explain(user: AbstractBaseUser, job_id: str, *, to_model: bool = False) -> Explanation:
@@ -136,8 +138,9 @@ def explain_facts(facts: JobFacts) -> Explanation:
             for run, instead in zip(facts.runs, following, strict=False)
         ),
         warnings=tuple(_warnings(facts, coming)),
-        before=tuple(before(facts, zone)),
+        before=tuple(dict.fromkeys(before(facts, zone))),
         codes=tuple(codes(facts)),
+        is_stopped=facts.stop is not None,
     )
 
 
@@ -145,7 +148,8 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows of `selectors.with_runs`, in their order."""
     now, waiting = database_now(), _waiting(jobs)
     warnings = model_warnings(jobs)
-    stops = stops_of(jobs, warnings)
+    budgets = charged_of(jobs, warnings)
+    stops = stops_of(jobs, warnings, budgets)
     of_job = RunRecord.objects.filter(job=OuterRef("pk"))
     running_first = Case(When(state=RunState.RUNNING, then=Value(0)), default=Value(1))
     ids = CronJob.objects.filter(pk__in=[job.pk for job in jobs]).annotate(
@@ -159,7 +163,7 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     rows = RunRecord.objects.filter(pk__in=wanted).values_list(*RUN_COLUMNS, named=True)
     runs = {run.run_id: run for run in rows}
     facts = []
-    for job, of_models in zip(jobs, warnings, strict=True):
+    for job, of_models, charged_to in zip(jobs, warnings, budgets, strict=True):
         last, open_run = found.get(job.pk, ((), None))
         facts.append(
             JobFacts(
@@ -167,9 +171,13 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
                 now=now,
                 runs=[runs[pk] for pk in last if pk in runs],
                 open_run=runs.get(open_run),
-                waiting=replace(waiting.get(job.pk, QueueWait()), next_slot=job.clock.next_run_at),
+                waiting=replace(
+                    waiting.get(job.pk, QueueWait()),
+                    next_slot=None if job.pk in stops else job.clock.next_run_at,
+                ),
                 of_models=of_models,
                 stop=stops.get(job.pk),
+                budgets=charged_to,
             )
         )
     return facts
@@ -247,7 +255,7 @@ def _now(facts: JobFacts, zone: tzinfo) -> str:
     job, now = facts.job, facts.now
     if job.fault:
         return fault_in_words(job, now)
-    if facts.open_run is not None:
+    if facts.open_run is not None and not (facts.stop and facts.open_run.not_before):
         return describe_run(facts.open_run, zone, waiting=facts.waiting)
     if not job.enabled:
         since = f"Paused since {when(job.clock.planned_from, zone)}{why_paused(job, facts.runs)}."

@@ -9,24 +9,41 @@ from typing import Any
 
 from django.db.models import OuterRef, Subquery
 
-from agent_core.spending import Budget
+from agent_core.exceptions import CapReached
+from agent_core.spending import Amount, Budget
 from automations.models import CronJob, RunRecord
 from automations.runs.describe import cap_in_words, when
 from automations.selectors import problems_of
-from sessions_app.agents.budgets import budgets_of, subject_of
+from sessions_app.agents.budgets import budgets_of
 from sessions_app.connections.usable import ModelWarnings, Wanted, models_of, settings_of, warnings_of
 from sessions_app.models import Spending, UserLimits
-from sessions_app.spending.caps import GO_ON, WORDS, anew, cap_rows, fits_none, is_of, spent_of, used_up
+from sessions_app.spending.caps import (
+    cap_rows,
+    cap_text,
+    fits_none,
+    is_of,
+    needed,
+    spent_of,
+    subject_of,
+    used_up,
+)
 
 _TOO_LITTLE = "What is left of a cap is too little for a call."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stop:
-    """A cap lets no slot before `until` run; None: none until caps or settings change. `text`: which cap."""
+    """A cap lets no slot before `until` run; None: none until caps or settings change. `text`: which cap, whose it is
+    and what to do. `scope`: of the cap. `cap`: whose cap, for headings. `cause`: what others have in common that it
+    stops. `needs`: the tokens that a call may need.
+    """
 
     until: datetime | None
     text: str
+    scope: str = ""
+    cap: str = ""
+    cause: str = ""
+    needs: int = 0
 
     def in_words(self, zone: tzinfo) -> str:
         """Until when the automation is stopped, and by which cap, in sentences."""
@@ -41,7 +58,7 @@ def model_warnings(jobs: Sequence[Any]) -> list[ModelWarnings]:
             Wanted(
                 job.agent.owner_id,
                 models_of(job.agent, job.model, job.fallback_model),
-                [job.agent.limits, job.limits],
+                budgets_of(job.agent, {}, {job.pk: job.name}, {job.pk: job.limits}),
                 settings_of(job.agent, job.max_output_tokens),
             )
             for job in jobs
@@ -49,13 +66,24 @@ def model_warnings(jobs: Sequence[Any]) -> list[ModelWarnings]:
     )
 
 
-def stops_of(jobs: Sequence[Any], known: Sequence[ModelWarnings] | None = None) -> dict[str, Stop]:
-    """By their ids, what stops these rows of `selectors.with_runs` at their next slot. `known`: by `model_warnings`."""
-    known = model_warnings(jobs) if known is None else known
+def charged_of(jobs: Sequence[Any], known: Sequence[ModelWarnings]) -> list[list[Budget]]:
+    """What `charged` returns for each of these jobs. One query."""
     of_users = UserLimits.objects.in_bulk({job.agent.owner_id for job in jobs})
-    charged_to = [
+    return [
         charged(job, of_users.get(job.agent.owner_id), each) for job, each in zip(jobs, known, strict=True)
     ]
+
+
+def stops_of(
+    jobs: Sequence[Any],
+    known: Sequence[ModelWarnings] | None = None,
+    charged_to: Sequence[Sequence[Budget]] | None = None,
+) -> dict[str, Stop]:
+    """By their ids, what stops these rows of `selectors.with_runs` at their next slot. `known`: by `model_warnings`.
+    `charged_to`: by `charged_of`.
+    """
+    known = model_warnings(jobs) if known is None else known
+    charged_to = charged_of(jobs, known) if charged_to is None else charged_to
     spent = spent_of(budget for budgets in charged_to for budget in budgets)
     last = last_runs([job.pk for job, budgets in zip(jobs, charged_to, strict=True) if budgets])
     found = {}
@@ -98,34 +126,72 @@ def _stop(
     spent: Mapping[str, Spending],
     last: RunRecord | None,
 ) -> Stop | None:
-    firing, refused = job.clock.next_run_at, cap_in_words(last)
+    firing = job.clock.next_run_at
     if firing is None or not job.enabled or job.task_type:  # a task of a type is done without a model
         return None
-    if last is not None and refused and fits_none(last.cap) and _holds(job, budgets, last):
-        return Stop(until=None, text=refused)
+    refused = _refused_by(job, budgets, last)
+    needs = needed(last.cap) if refused and last and last.cap else None
+    if refused and fits_none(last.cap if last else None):
+        return _stopped(refused, needs, spent, known, is_for_good=True)
     if known.fits_none:
-        return Stop(until=None, text=known.fits_none)
+        return _stopped(known.fits_none, None, spent, known, is_for_good=True)
     until = job.stopped_until
-    if until is not None and until > firing:
-        return Stop(until=until, text=refused or _TOO_LITTLE)
-    rows = [
-        row for row in used_up(budgets, firing, is_priced=known.is_priced, spent=spent) if row["is_spent"]
-    ]
-    if not rows:
+    found = used_up(budgets, firing, is_priced=known.is_priced, refused_until=until, spent=spent)
+    if found:
+        longest = max(found, key=lambda row: row["ends_at"])
+        is_same = refused is not None and refused["key"] == longest["key"]
+        return _stopped(longest, needs if is_same else None, spent, known)
+    if until is None or until <= firing:
         return None
-    longest = max(rows, key=lambda row: row["ends_at"])
-    text = (
-        f"The cap of {subject_of(longest)} for {WORDS[longest['period']]} is used up. {anew(longest)} {GO_ON}"
+    return Stop(until=until, text=cap_in_words(last) or _TOO_LITTLE)  # of the fallback model's connection
+
+
+def _stopped(
+    row: Mapping[str, Any],
+    needs: Amount | None,
+    spent: Mapping[str, Spending],
+    known: ModelWarnings,
+    *,
+    is_for_good: bool = False,
+) -> Stop:
+    """What this row of `cap_rows` stops. Without `needs` no call is known that it refused: it has room for a reply."""
+    used = spent[row["key"]]
+    so_far = Amount(tokens=used.spent_tokens, micro_usd=used.spent_micro_usd)
+    if not needs and is_for_good:  # in the words of the warning that is shown when it is saved
+        text = cap_text(row, known.longest, reply_of=known.model)
+    else:
+        text = cap_text(row, needs or known.longest, so_far, reply_of="" if needs else known.model)
+    return Stop(
+        until=None if is_for_good else datetime.fromisoformat(row["ends_at"]),
+        text=text,
+        scope=row["scope"],
+        cap=f"The cap of {subject_of(row)}",
+        cause=f"{row['scope']} {row['subject']} {row['period']}",
+        needs=(needs or known.longest).tokens,
     )
-    return Stop(until=datetime.fromisoformat(longest["ends_at"]), text=text)
 
 
-def _holds(job: Any, budgets: Sequence[Budget], last: RunRecord) -> bool:
-    """Whether the cap that stopped the last run stands, and nothing was changed that a call is made of."""
-    assert last.cap is not None and last.finished_at is not None  # noqa: S101, PT018 - a run that a cap stopped
+def _refused_by(job: Any, budgets: Sequence[Budget], last: RunRecord | None) -> Mapping[str, Any] | None:
+    """The cap that stopped the last run, if it stands and nothing was changed that a call is made of; else None."""
+    if last is None or last.cap is None or last.finished_at is None:
+        return None
     ends_at = last.cap["ends_at"]
-    if ends_at and datetime.fromisoformat(ends_at) > datetime.now(UTC):
-        return job.stopped_until is not None  # else something was changed since
+    is_now = ends_at and datetime.fromisoformat(ends_at) > datetime.now(UTC)
     changed = max(job.updated_at, job.agent.updated_at)
-    rows = cap_rows(budgets, last.finished_at)
-    return last.finished_at > changed and any(is_of(last.cap, row) for row in rows)
+    if job.stopped_until is None if is_now else last.finished_at <= changed:
+        return None  # something was changed since
+    return standing(last.cap, budgets)
+
+
+def is_lifted(run: Any, budgets: Sequence[Budget]) -> bool:
+    """Whether a cap failed this run that does not stand any more, or has begun anew."""
+    if run.reason != CapReached.code or not run.cap:
+        return False
+    ends_at = run.cap["ends_at"]
+    is_over = bool(ends_at) and datetime.fromisoformat(ends_at) <= datetime.now(UTC)
+    return is_over or standing(run.cap, budgets) is None
+
+
+def standing(cap: Mapping[str, Any], budgets: Sequence[Budget]) -> Mapping[str, Any] | None:
+    """The row of `cap_rows` of a cap that refused a call, with the same amounts; None: it does not stand any more."""
+    return next((row for row in cap_rows(budgets, datetime.now(UTC)) if is_of(cap, row)), None)

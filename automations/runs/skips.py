@@ -93,7 +93,8 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "", *, moved_to: date
         metrics.count_run(RunState.SKIPPED, gap.reason, gap.count or COUNT_LIMIT)
         return
     # the slots that a cap stops after the first one have no turn: they say which cap it was as the first one does
-    is_same = last is not None and last.reason == gap.reason == GapReason.BUDGET
+    stopped = before.filter(reason=GapReason.BUDGET, cap__isnull=False).order_by("-scheduled_for")
+    first = stopped.first() if gap.reason is GapReason.BUDGET else None
     RunRecord.objects.add_skipped(
         run_id=run_id(job.pk, gap.slots_from),
         job_id=job.pk,
@@ -105,8 +106,8 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "", *, moved_to: date
         slots_to=gap.slots_to,
         slots_count=gap.count,
         moved_to=moved_to,
-        error=last.error if last is not None and is_same else "",
-        cap=last.cap if last is not None and is_same else None,
+        error=first.error if first else "",
+        cap=first.cap if first else None,
         error_detail=error_detail[:2000],
     )
 

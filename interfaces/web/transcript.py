@@ -19,7 +19,10 @@ from agent_core.exceptions import CapReached
 from agent_core.execution import ENDED as PLANS_ENDED
 from agent_core.text.formats import has_visible
 from agent_core.types import Role
+from automations.appointments.jobs import appointment_kind
 from automations.appointments.panel import Appointment, appointments_made
+from automations.jobs.causes import code_of_run
+from automations.models import RunRecord
 from interfaces.web.conversation_calls import ShownCall, ShownPlan, in_one_line, shown_call, shown_plan
 from interfaces.web.messages import ShownFile, files_in, may_be_sent_again, shown_files
 from interfaces.web.rendering import render
@@ -71,8 +74,8 @@ class ShownMessage:
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
     below it, is always shown so; `settled` says what became of it, once it waits no more. `chips` are labels that say
     where the message comes from or what became of it. `is_own`: the person wrote it here.
-    `run` is the run of an automation, `code` why a turn of `agent` failed; `used` says what its turn used, `made` the
-    appointments that it made.
+    `run` is the run of an automation, `code` why a turn of `agent` failed, `kind` and `job` whose it is; `used` says
+    what its turn used, `made` the appointments that it made.
     """
 
     id: int
@@ -95,6 +98,8 @@ class ShownMessage:
     may_try_again: bool = False
     provider_message: str = ""
     code: str = ""
+    kind: str = ""
+    job: str = ""
     agent: str = ""
     used: str = ""
     made: tuple[Appointment, ...] = ()
@@ -155,7 +160,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
     results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
     told, turns, settled = _updates(rows), _turns(rows), _settled(rows)
-    made, plans = appointments_made(user, turns.keys()), _plans(turns)
+    made, plans, failed = appointments_made(user, turns.keys()), _plans(turns), _failed_runs(turns)
     files = shown_files(user, (row.metadata for row in rows))
     # what other entries of the turn say: the closure that it was cut off, the line above which automation it is of
     closed = {row.turn_id for row in rows if "closure" in row.metadata}
@@ -174,7 +179,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
             entry = replace(
                 entry,
                 provider_message=turn.provider_message if entry.is_failure else "",
-                code=turn.error_code,
+                **_why_failed(turn, failed.get(turn.pk)),
                 agent=turn.session.agent.name,
                 used=used_text(turn.usage),
                 may_try_again="closure" in row.metadata and may_be_sent_again(turn),
@@ -187,6 +192,20 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
     return MessagePage(
         entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else ""
     )
+
+
+def _failed_runs(turns: Mapping[int, Turn]) -> dict[int | None, RunRecord]:
+    """The runs of jobs in these turns that failed or that a cap stopped, by turn."""
+    failed = [pk for pk, turn in turns.items() if turn.error_code]
+    rows = RunRecord.objects.filter(turn__in=failed, job__isnull=False).select_related("job")
+    return {run.turn_id: run for run in rows.defer("snapshot", "rendered_prompt")} if failed else {}
+
+
+def _why_failed(turn: Turn, run: RunRecord | None) -> dict[str, Any]:
+    """The fields of an entry that say why its turn failed, and in which job's form that may be mended."""
+    if run is None or run.job is None or run.reason != turn.error_code:
+        return {"code": turn.error_code}
+    return {"code": code_of_run(run.job, run), "kind": appointment_kind(run.job).value, "job": run.job.pk}
 
 
 def _about(row: Any, turn: Turn | None) -> Mapping[str, Any]:

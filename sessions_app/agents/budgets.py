@@ -41,16 +41,16 @@ from sessions_app.postgres.rows import release_connection
 from sessions_app.spending import accounts
 from sessions_app.spending.accounts import CapState
 from sessions_app.spending.caps import (
+    anew,
     budget_of,
     cap_rows,
+    cap_text,
     micro_of,
-    needs_text,
     refusal,
-    way_out,
+    subject_of,
     words_of,
 )
 
-LONGEST_NAME = 60
 MOST_TOLD = 500  # owners of agents that use one connection of the server
 NAMESPACE = uuid.UUID("0a6dd9a6-2b0c-4e39-8a1e-6a3c1f4f5d52")  # for the ids of updates
 UNREADABLE = "The caps of this call could not be read from the database"
@@ -162,29 +162,20 @@ def _still_stands(cap: Mapping[str, Any]) -> bool:
     return (now.get("tokens"), micro_of(now.get("usd"))) == (cap["tokens"], cap["micro_usd"])
 
 
-def subject_of(cap: Mapping[str, Any]) -> str:
-    """Say whose cap it is, such as `the agent demo`."""
-    name = cap["name"][:LONGEST_NAME]
-    return {"user": "your account", "automation": f'the automation "{name}"'}.get(
-        cap["scope"], f"the {cap['scope']} {name}"
-    )
-
-
 def _refusal_text(refused: CapState) -> str:
+    if not refused.is_held:
+        return cap_text(refused.cap, refused.needs, _spent(refused))
     whose = subject_of(refused.cap)
-    if refused.is_held:
-        return f"Calls that have not ended hold what is left of the cap of {whose}.{_spent_text(refused)}"
-    then = way_out(refused.cap, refused.needs)
-    return f"The cap of {whose} does not allow another call.{_spent_text(refused)} {then}"
+    return f"Calls that have not ended hold what is left of the cap of {whose}.{_spent_text(refused)}"
+
+
+def _spent(state: CapState) -> Amount:
+    return Amount(tokens=state.tokens, micro_usd=state.micro_usd)
 
 
 def _spent_text(state: CapState) -> str:
-    if state.cap["is_private"]:
-        return ""
-    if state.needs is None or state.is_held:
-        return f" {words_of(state.cap, state.tokens, state.micro_usd)} spent."
-    spent = Amount(tokens=state.tokens, micro_usd=state.micro_usd)
-    return f" {needs_text(state.cap, state.needs, spent)}"
+    words = words_of(state.cap, state.tokens, state.micro_usd)
+    return "" if state.cap["is_private"] else f" {words} spent."
 
 
 def _try_to_tell(state: CapState) -> None:
@@ -227,15 +218,16 @@ def _tell_owner(agent: int, state: CapState) -> None:
     """Tell the owner of an agent by its mailbox and by a system event. A second time it does nothing."""
     cap, event = state.cap, _EVENTS[state.percent == REACHED]
     said = "is reached" if state.percent == REACHED else f"is nearly reached ({state.percent} %)"
-    said = said if state.needs is None else "does not allow another call"
+    said = said if state.needs is None else "allows no further call"
     summary = f"The cap of {subject_of(cap)} {said}."
+    near = f"{summary}{_spent_text(state)} {anew(cap)}"
     # of these amounts: after a change of the cap it is told anew
     of = f"{cap['key']}:{cap['tokens']}:{cap['micro_usd']}:{state.percent}:{agent}"
     update = NewUpdate(
         event_id=uuid.uuid5(NAMESPACE, of),
         event_type=str(event).replace(".", "_"),
         summary=summary,
-        detail=f"{summary}{_spent_text(state)} {way_out(cap, state.needs)}",
+        detail=cap_text(cap, state.needs, _spent(state)) if state.percent == REACHED else near,
         priority=Priority.HIGH,
         dedupe_key=f"budget:{cap['key']}",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -28,13 +28,13 @@ from agent_core.connections import (
 from agent_core.connections import Connection as Usable
 from agent_core.models import is_registered
 from agent_core.prices import ALL, price_of_call
-from agent_core.spending import Amount, Budget, read_prices
+from agent_core.spending import NOTHING, Amount, Budget, read_prices
 from agent_core.turn.charge import longest_reply
 from sessions_app import encryption
 from sessions_app.exceptions import NotFound, UnreadableSecret
 from sessions_app.models import Agent, Connection
 from sessions_app.postgres.rows import equals, existing
-from sessions_app.spending.caps import budget_of, too_small
+from sessions_app.spending.caps import budget_of, cap_rows, cap_text, too_small
 from sessions_app.tokens.reach import in_account
 
 PURPOSE = "connection"  # of encrypted secrets
@@ -217,8 +217,9 @@ def is_model_name(name: str) -> bool:
 class ModelWarnings(NamedTuple):
     """Why models cannot be called, as far as it is known here, and which caps stop none or all of their calls.
 
-    Of the first one: `well_since`: since when nothing is known against its connection. `budget`: that of its
-    connection. `is_priced`: whether its calls cost money. `fits_none`: which cap does not even fit its longest reply.
+    Of the first one, `model`: `well_since`: since when nothing is known against its connection. `budget`: that of its
+    connection. `is_priced`: whether its calls cost money. `longest`: its longest reply. `fits_none`: the row of
+    `cap_rows` that does not even fit that.
     """
 
     uncallable: list[str]
@@ -226,21 +227,24 @@ class ModelWarnings(NamedTuple):
     well_since: datetime | None = None
     budget: Budget | None = None
     is_priced: bool = False
-    fits_none: str = ""
+    model: str = ""
+    longest: Amount = NOTHING
+    fits_none: Mapping[str, Any] | None = None
 
 
 class Wanted(NamedTuple):
-    """Models with their owner, and the caps of whom they are called for. `settings`: of their calls."""
+    """Models with their owner, and the budgets that they are called for. `settings`: of their calls."""
 
     owner_id: int
     models: Sequence[str]
-    limits: Sequence[Mapping[str, Any]]
+    budgets: Sequence[Budget]
     settings: CallSettings
 
 
 def model_warnings(agent: Agent) -> ModelWarnings:
     """The warnings about the agent's models."""
-    return warnings_of([Wanted(agent.owner_id, models_of(agent), [agent.limits], settings_of(agent))])[0]
+    budget = budget_of("agent", agent.pk, agent.limits, name=agent.name, zone=agent.timezone)
+    return warnings_of([Wanted(agent.owner_id, models_of(agent), [budget], settings_of(agent))])[0]
 
 
 def warnings_of(wanted: Sequence[Wanted]) -> list[ModelWarnings]:
@@ -255,23 +259,27 @@ def warnings_of(wanted: Sequence[Wanted]) -> list[ModelWarnings]:
 def _warnings(wanted: Wanted, usables: tuple[Usable, ...]) -> ModelWarnings:
     models = [*filter(None, wanted.models)]
     first, _ = connection_of(models[0], usables) if models else (None, "")
-    found = ModelWarnings([], [])
+    found, rows = ModelWarnings([], []), cap_rows(wanted.budgets, datetime.now(UTC))
+    limits = [each.limits for each in wanted.budgets]
     if models:
         longest, price = _longest(models[0], first, wanted.settings), price_of_call(models[0], first)
         found = found._replace(
             well_since=first.well_since if first else None,
             budget=first.budget if first else None,
             is_priced=bool(price and (price.input or price.output)),
-            fits_none=too_small(wanted.limits, models[0], longest),
+            model=models[0],
+            longest=longest,
+            fits_none=too_small(rows, longest),
         )
     for model in models:
         if text := _warning(wanted.owner_id, model, usables):
             found.uncallable.append(text)
         connection, _ = connection_of(model, usables)
-        if text := unpriced(model, connection, wanted.limits):
+        if text := unpriced(model, connection, limits):
             found.caps.append(text)
-        if text := too_small(wanted.limits, model, _longest(model, connection, wanted.settings)):
-            found.caps.append(text)
+        longest = _longest(model, connection, wanted.settings)
+        if cap := too_small(rows, longest):
+            found.caps.append(cap_text(cap, longest, reply_of=model))
     return found
 
 

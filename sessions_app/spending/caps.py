@@ -19,7 +19,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from agent_core.spending import MICRO, Amount, Budget, usd_text
+from agent_core.spending import MICRO, NOTHING, Amount, Budget, dollars_text, usd_text
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Spending
 from sessions_app.models.spending import REACHED
@@ -31,7 +31,7 @@ MOST_TOKENS = 10**12
 MOST_USD = 1_000_000
 WORDS = {RUN: "a run", DAY: "a day", MONTH: "a month"}
 _FACT = ("scope", "subject", "period", "tokens", "micro_usd", "ends_at")
-GO_ON = "To go on before that, raise the cap."
+LONGEST_NAME = 60
 
 
 def merge_caps(stored: Mapping[str, Any], given: object) -> dict[str, Any]:
@@ -221,39 +221,80 @@ def words_of(cap: Mapping[str, Any], tokens: int, micro_usd: int) -> str:
     """Say how much of a cap this is, such as `$0.48 of $0.50 a day`."""
     parts = []
     if cap["micro_usd"] is not None:
-        used, most = (_trimmed(Decimal(micro) / MICRO) for micro in (micro_usd, cap["micro_usd"]))
-        parts.append(f"${used} of ${most}")
+        parts.append(f"{_usd(micro_usd)} of {_usd(cap['micro_usd'])}")
     if cap["tokens"] is not None:
         parts.append(f"{tokens:,} of {cap['tokens']:,} tokens")
     return f"{' and '.join(parts)} {WORDS[cap['period']]}"
 
 
-def needs_text(cap: Mapping[str, Any], needs: Amount, spent: Amount) -> str:
-    """Say what a call may cost that does not fit, and what of the cap is left for it."""
-    left = (max(0, (cap[name] or 0) - getattr(spent, name)) for name in ("tokens", "micro_usd"))
-    return f"The next call may need up to {_needed(cap, needs)}; {words_of(cap, *left)} are left."
+def _usd(micro: int) -> str:
+    return f"${dollars_text(Decimal(micro) / MICRO)}"
 
 
-def _needed(cap: Mapping[str, Any], needs: Amount) -> str:
-    parts = []
-    if cap["micro_usd"] is not None:
-        parts.append(f"${_trimmed(Decimal(needs.micro_usd) / MICRO)}")
-    if cap["tokens"] is not None:
-        parts.append(f"{needs.tokens:,} tokens")
+def subject_of(cap: Mapping[str, Any]) -> str:
+    """Say whose cap it is, such as `the agent demo`."""
+    name = cap["name"][:LONGEST_NAME]
+    return {"user": "your account", "automation": f'the automation "{name}"'}.get(
+        cap["scope"], f"the {cap['scope']} {name}"
+    )
+
+
+def cap_text(
+    cap: Mapping[str, Any], needs: Amount | None, spent: Amount | None = None, *, reply_of: str = ""
+) -> str:
+    """Say that a cap allows no further call: whose it is, what is left of it, what a call may need and what to do.
+
+    `cap`: a row of `cap_rows`. `needs`: the most that a call can cost; None: not known. `reply_of`: a model, if that is
+    its longest reply alone. `spent`: None: not to be told. Of a private cap no amounts are told.
+    """
+    begin = f"The cap of {subject_of(cap)}"
+    if cap["is_private"]:
+        return f"{begin} for {WORDS[cap['period']]} allows no further call. {_way_out(cap, None, None, '')}"
+    if spent is None:
+        whole = f"{_amounts(cap, cap['tokens'] or 0, cap['micro_usd'] or 0)} {WORDS[cap['period']]}"
+        said = f"{begin}, {whole}, allows no further call"
+    else:
+        left = (max(0, (cap[name] or 0) - getattr(spent, name)) for name in ("tokens", "micro_usd"))
+        said = f"{begin} allows no further call: {words_of(cap, *left)} are left"
+    if needs is None:
+        need = ""
+    elif reply_of:
+        kept = _amounts(cap, needs.tokens, needs.micro_usd)
+        need = f"; a call may need more than {kept}, kept free for the longest reply of {reply_of} alone"
+    else:
+        kept = _amounts(cap, needs.tokens, needs.micro_usd)
+        need = f"; the next call may need up to {kept}, kept free for what it reads and its longest reply"
+    return f"{said}{need}. {_way_out(cap, needs, spent, reply_of)}"
+
+
+def _way_out(cap: Mapping[str, Any], needs: Amount | None, spent: Amount | None, reply_of: str) -> str:
+    """What a person can do; when the cap begins anew only if a call fits then."""
+    raising = "have the operator raise it" if cap["is_private"] else "raise it"
+    if needs is not None and _exceeds(cap, needs):  # nor does one fit when nothing is spent
+        so_far: Amount | None = NOTHING
+        begin, end = "", ', or shorten "Longest reply in tokens".'
+    else:
+        so_far, begin, end = spent, f"{anew(cap)} To go on before that, ", "."
+    if needs is not None and so_far is not None:
+        roomy = Amount(tokens=_with_room(needs.tokens), micro_usd=_with_room(needs.micro_usd))
+        room = needs if reply_of else roomy
+        to = _amounts(cap, so_far.tokens + room.tokens, so_far.micro_usd + room.micro_usd)
+        raising += f" well above {to}" if reply_of else f" to {to} or more"
+        end = f", as calls grow with the conversation{end}" if not reply_of and so_far is NOTHING else end
+    said = f"{begin}{raising}{end}"
+    return said[0].upper() + said[1:]
+
+
+def _amounts(cap: Mapping[str, Any], tokens: int, micro_usd: int) -> str:
+    """These amounts in the units that a cap has."""
+    parts = [] if cap["micro_usd"] is None else [_usd(micro_usd)]
+    parts += [] if cap["tokens"] is None else [f"{tokens:,} tokens"]
     return " and ".join(parts)
 
 
-def too_small(limits: Iterable[Mapping[str, Any]], model: str, reply: Amount) -> str:
-    """Say that the longest reply of a model does not fit into one of these caps; empty if it fits into all."""
-    for period, each in ((period, each) for caps in limits for period, each in caps.items()):
-        cap = {"tokens": each.get("tokens"), "micro_usd": micro_of(each.get("usd"))}
-        if _exceeds(cap, reply):
-            return (
-                f"The longest reply of {model} alone does not fit into the cap of {caps_text({period: each})}, which"
-                ' allows no call: shorten "Longest reply in tokens", or raise the cap well above such a reply: a call'
-                " also reads instructions and the conversation."
-            )
-    return ""
+def too_small(rows: Iterable[Mapping[str, Any]], reply: Amount) -> Mapping[str, Any] | None:
+    """The first of these rows of `cap_rows` that the longest reply of a model does not fit into; None: into all."""
+    return next((row for row in rows if _exceeds(row, reply)), None)
 
 
 def _exceeds(cap: Mapping[str, Any], needs: Amount) -> bool:
@@ -290,17 +331,6 @@ def caps_in_words(budget: Budget, *, is_partial: bool = False) -> dict[str, str]
     return found
 
 
-def way_out(cap: Mapping[str, Any], needs: Amount | None) -> str:
-    """Say when a cap begins anew and what to do before, first if the refused call does not fit into the whole cap."""
-    if needs is None or not _exceeds(cap, needs):
-        return f"{anew(cap)} {GO_ON}"
-    roomy = Amount(tokens=_with_room(needs.tokens), micro_usd=_with_room(needs.micro_usd))
-    # not of a cap whose amounts are private: which it has would be told
-    to = "" if cap["is_private"] else f" to {_needed(cap, roomy)} or more"
-    text = f"Such a call does not fit into the whole cap: raise it{to}, as calls grow with the conversation."
-    return f"{text} {anew(cap)}" if cap["ends_at"] else text
-
-
 def _with_room(amount: int) -> int:
     """Twice an amount, rounded up to two digits: what a call reads grows from one to the next."""
     step: int = 10 ** max(0, len(str(2 * amount)) - 2)
@@ -335,4 +365,4 @@ def anew(cap: Mapping[str, Any]) -> str:
         return "It begins anew with each run and each message."
     clock = _clock(cap["zone"])
     at = datetime.fromisoformat(cap["ends_at"]).astimezone(clock)
-    return f"It begins anew on {at:%-d %b %Y, %H:%M} {clock}."
+    return f"It begins anew at {at:%Y-%m-%d %H:%M} ({clock})."

@@ -19,10 +19,11 @@ from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, is_of_session, why
 from automations.exceptions import BadJob, DuplicateJob
+from automations.jobs.causes import code_of_run
 from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.failing import try_again
 from automations.jobs.skip import MOST_SKIPPED, skip_slots, unskip
-from automations.models import CronJob, RunRecord, ScheduleKind
+from automations.models import CronJob, RunRecord, RunState, ScheduleKind
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
 from automations.runs.describe import Slot, slot_of
@@ -125,7 +126,10 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
         "last": [slot for slot in found.last if slot not in left_out],
         "kind": kind,
     }
-    about |= {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "can_retry": kind in _RETRIED}
+    about |= {
+        "can_skip": kind == Kind.AUTOMATION and bool(found.next),
+        "can_retry": kind in _RETRIED and not found.is_stopped,
+    }
     if kind in _RETRIED:
         job = CronJob.objects.select_related("agent", "clock").get(pk=key)
         budget = budget_of("automation", key, job.limits, zone=job.agent.timezone)
@@ -168,7 +172,8 @@ def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpRe
         "zone": str(zone),
         "told": str(found.snapshot.get("message") or ""),
         "can_retry": kind in _RETRIED,
-        "code": found.reason or found.attention,
+        "code": code_of_run(found.job, found),
+        "is_stopped": found.state == RunState.FAILED and why(user, kind, key).is_stopped,
         "is_here": found.turn_id is not None and found.session_id == session.pk,
     }
     return show_part(request, session, "run.html", **about, kind=kind, key=key)

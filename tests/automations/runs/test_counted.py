@@ -162,7 +162,8 @@ def test_a_cap_that_is_less_than_one_reply_says_so(inside: Inside, limits: dict[
     assert "longest reply" in said
     assert ("$0.005 a day" in said) or ("4,000 tokens a run" in said)
     cap(inside, **limits)
-    assert model_warnings(inside.person.agent)[1] == [said]
+    [of_agent] = model_warnings(inside.person.agent)[1]
+    assert (of_agent.partition(", ")[2], "demo" in of_agent) == (said.partition(", ")[2], True)
     Agent.objects.update(model_settings={"max_tokens": 1000})
     assert not explain(inside.person.user, job.pk).warnings
 

@@ -1,17 +1,21 @@
 """Caps on the pages of an agent and of an automation, and what was used (rule 11.1)."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.urls import reverse
 
 from agent_core.types import Usage
+from automations.appointments.panel import appointments_of, attention
 from automations.jobs.edit import update_job
-from automations.models import CronJob
+from automations.models import CronJob, RunRecord
 from interfaces.web.appointments.toasts import planned
 from interfaces.web.transcript import newest
+from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent
 from sessions_app.spending.accounts import set_user_caps
+from tests.automations.appointments.test_panel import add_runs_at
 from tests.automations.firing.test_caps import due
 from tests.automations.firing.test_fire_jobs import due_job
 from tests.automations.web.test_addresses import signed_in
@@ -67,6 +71,59 @@ def test_what_a_cap_stops_is_stopped_in_the_chat_and_has_no_next_run_on_the_page
     assert "Next run" not in planned(job, "is saved.").text
     update_job(job.pk, {"limits": {"run": None}})
     assert "Next run" in planned(job, "is saved.").text
+
+
+@pytest.mark.parametrize("of", ["agent", "automation", "user"])
+def test_what_one_cap_stops_is_one_notice_that_leads_to_where_the_cap_stands(inside: Inside, of: str) -> None:
+    session, few = inside.person.session(), {"day": {"tokens": 500}}
+    if of == "agent":
+        update_agent(inside.person.agent.pk, {"limits": few})
+    elif of == "user":
+        set_user_caps(inside.person.user.pk, few)
+    jobs = [due_job(session, name=name, limits=few if of == "automation" else {}) for name in ("a", "b")]
+    for job in jobs:
+        due(inside, job)
+    forms = [reverse("change-automation", args=[session.pk, job.pk]) for job in jobs]
+    places = {"agent": ["/agents/demo/#spending"], "user": ["/account/#used"], "automation": forms}[of]
+    notices, client = attention(inside.person.user), signed_in(inside.person)
+    assert sum(1 + len(each.also) for each in notices) == len(jobs)
+    assert len(notices) == len(places)
+    links = [reverse("upcoming"), reverse("conversation", args=[session.pk])]
+    links += [reverse("why", args=[session.pk, "automation", job.pk]) for job in jobs]
+    for page in links:
+        said = client.get(page).content.decode()
+        assert any(f'href="{place}"' in said for place in places), page
+        assert (f"/#{'spending'}" in said) == (of == "agent"), page
+
+
+def test_while_a_cap_stops_a_job_its_older_failure_is_past_and_is_not_tried_again(inside: Inside) -> None:
+    session = inside.person.session()
+    job = due_job(session, limits={"run": {"tokens": 5_000}})
+    refused, client = due(inside, job), signed_in(inside.person)
+    failed = refused.scheduled_for - timedelta(days=1)
+    cap = dict(refused.cap or {})
+    add_runs_at(job, [failed], state="failed", reason="timeout", finished_at=failed)
+    [card], [notice] = appointments_of(inside.person.user, session.pk), attention(inside.person.user)
+    assert (card.is_stopped, card.trouble_text, card.codes[0]) == (True, "", "budget:automation")
+    assert (notice.what, notice.run_id, notice.before) == ("stopped", "", card.before)
+    assert len(card.before) == 1
+    retry = reverse("retry-run", args=[session.pk, RunRecord.objects.get(reason="timeout").pk])
+    pages = [reverse("why", args=[session.pk, "automation", job.pk]), reverse("upcoming")]
+    pages.append(reverse("appointments", args=[session.pk]))
+    assert [page for page in pages if retry in client.get(page).content.decode()] == []
+    away = refused.scheduled_for + timedelta(hours=1)
+    waits = {"state": "queued", "reason": "model_unavailable", "error": "Busy.", "not_before": away}
+    add_runs_at(job, [away], attempt=2, finished_at=None, **waits)
+    [card] = appointments_of(inside.person.user, session.pk)
+    assert card.now.startswith("Stopped"), "its next attempt meets the cap, too"
+    assert "next slot" not in card.before[0], "that one will be skipped"
+    RunRecord.objects.filter(state="queued").delete()
+    RunRecord.objects.filter(reason="timeout").update(reason="budget", cap=cap)
+    refused.delete()
+    update_job(job.pk, {"limits": {"run": None}})
+    [card] = appointments_of(inside.person.user, session.pk)
+    assert (card.is_failing, card.trouble_text, card.codes, len(card.before)) == (False, "", (), 1)
+    assert attention(inside.person.user) == [], "the cap that it failed by is gone"
 
 
 def test_caps_in_dollars_are_set_in_the_form_of_an_automation(inside: Inside) -> None:
