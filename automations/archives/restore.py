@@ -21,6 +21,8 @@ from automations.archives.read import ArchiveRefused, read_lines
 from automations.jobs.edit import NewJob, create_job
 from automations.models import Source
 from automations.routines.edit import NewRoutine, add_routine
+from automations.routines.heartbeat_document import NAME as HEARTBEAT_MD
+from automations.routines.heartbeat_md import text_around_blocks
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app import permits
 from sessions_app.agents.documents import put_document, put_preference
@@ -123,7 +125,11 @@ class _Restoring:
     def _document(self, given: dict[str, Any]) -> None:
         if given["name"] not in DOCUMENTS:
             raise BadInput(f"there is no document {str(given['name'])[:60]!r}")
-        put_document(_there(self.agent).pk, given["name"], _text(given["content"]))
+        text = _text(given["content"])
+        if given["name"] == HEARTBEAT_MD:  # its block would become routines that are not paused
+            while len(pieces := text_around_blocks(text)) > 1:  # without one block another may count as one
+                text = "".join(pieces)
+        put_document(_there(self.agent).pk, given["name"], text)
 
     def _preferences(self, given: dict[str, Any]) -> None:
         put_preference(_there(self.agent), self.user.pk, _text(given["content"]))

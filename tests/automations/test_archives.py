@@ -22,7 +22,7 @@ from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.agents.documents import put_document, put_preference
 from sessions_app.agents.edit import update_agent
 from sessions_app.memory.task_state import remember
-from sessions_app.models import Agent, Message, Session, Turn
+from sessions_app.models import Agent, Document, Message, Session, Turn
 from sessions_app.sessions.open import archive_session
 from tests.automations.jobs.made import add, new
 from tests.conftest import Person, new_person
@@ -164,6 +164,17 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
             import_archive(eve, packed(good))
     assert not Agent.objects.filter(owner=eve).exists()
     assert not ScheduledMessage.objects.filter(session__owner=eve).exists()
+
+
+def test_nothing_that_comes_in_runs(ada: Person) -> None:
+    lines, eve = lines_of(b"".join(export(ada.user))), User.objects.create_user("eve")
+    block = '```json\n{"%s": [{"title": "Call", "schedule": "1h"}]}\n```\n'
+    text = f"Prose.\n{block % 'tasks'}{block % chr(92).join(('t', 'u0061sks'))}"  # the second counts without the first
+    import_archive(
+        eve, packed([*lines[:2], {"document": {"name": "HEARTBEAT.md", "content": text}}, *lines[2:]])
+    )
+    assert Document.objects.get(agent__owner=eve, name="HEARTBEAT.md").content == "Prose.\n\n\n"
+    assert not CronJob.objects.filter(agent__owner=eve, enabled=True, system_event="").exists()
 
 
 def test_it_comes_over_the_pages_the_api_and_the_commands(ada: Person, tmp_path: Path) -> None:
