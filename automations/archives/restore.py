@@ -1,7 +1,7 @@
 """Import an archive into new agents of a user: all or nothing, checked as what people type, and trusted in nothing.
 
 Names that exist get a number. Automations and routines come in paused; connections, hooks, tokens, channels, addresses,
-permissions of tools and turns do not come. Imported messages count as text from outside.
+permissions of tools, scheduled messages and turns do not come. Imported messages count as text from outside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from automations.models import Source
 from automations.routines.edit import NewRoutine, add_routine
 from automations.routines.heartbeat_document import NAME as HEARTBEAT_MD
 from automations.routines.heartbeat_md import text_around_blocks
-from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app import permits
 from sessions_app.agents.documents import put_document, put_preference
 from sessions_app.agents.edit import new_agent
@@ -54,7 +53,8 @@ _ENDS: dict[str, set[Any]] = {ENDED_KEY: set(Ended), "closure": {Ending.FAILED, 
 
 @transaction.atomic
 def import_archive(user: User, file: IO[bytes]) -> Counter[str]:
-    """Import an archive. Returns how many lines of each kind came in; `left out`: those whose time has passed.
+    """Import an archive. Returns how many lines of each kind came in; `left out`: scheduled messages, and those
+    whose time has passed.
 
     ArchiveRefused, which names the line; then nothing is stored.
     """
@@ -96,7 +96,7 @@ class _Restoring:
             "conversation": self._conversation,
             "memory": self._memory,
             "automation": self._automation,
-            "scheduled_message": self._scheduled,
+            "scheduled_message": lambda _: False,  # it would be sent
             "message": self._message,
         }
         if takes[kind](value) is False:
@@ -186,13 +186,6 @@ class _Restoring:
         if plain["allow_tools"] is not None:
             plain["allow_tools"] = [name for name in plain["allow_tools"] if _is_tool(name)]
         create_job(NewJob(session_id=_there(self.session).pk, schedule=given["schedule"], **plain))
-        return None
-
-    def _scheduled(self, given: dict[str, Any]) -> bool | None:
-        if _instant(given["send_at"]) <= datetime.now(UTC):
-            return False
-        about = {name: given[name] for name in ("send_at", "message_text")}
-        schedule_message(MessageToSchedule(session_id=_there(self.session).pk, **about))
         return None
 
     def _message(self, given: dict[str, Any]) -> None:
