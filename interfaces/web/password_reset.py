@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 
 
 def is_offered() -> bool:
-    """Whether the server sends mail."""
-    return bool(settings.RONDO_MAIL_SERVER["host"])
+    """Whether the server sends mail, and answers to its own names only: the link has the name that was asked."""
+    return bool(settings.RONDO_MAIL_SERVER["host"]) and "*" not in settings.ALLOWED_HOSTS
 
 
 class AskForm(PasswordResetForm):
@@ -77,7 +77,7 @@ def _send(letter: EmailMessage) -> None:
 
 
 def _only_with_mail(view: View) -> View:
-    """Decorator: a page that exists only where mail is sent."""
+    """Decorator: a page that exists only where new passwords are offered."""
 
     def found(request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
         if not is_offered():

@@ -126,3 +126,5 @@ def test_a_password_comes_by_mail_only_to_its_owner_and_once(settings: Any) -> N
     assert elsewhere.get("/account/").status_code == 302
     assert User.objects.get(pk=ada.pk).check_password(GOOD)
     assert "no longer works" in Client().get(path, follow=True).content.decode()
+    settings.ALLOWED_HOSTS = ["*"]  # a link would name whatever host the request named
+    assert Client().get("/password/").status_code == 404
