@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZIP_LZMA, ZipFile
 
 import pytest
 from django.contrib.auth.models import User
@@ -75,9 +75,9 @@ def lines_of(archive: bytes) -> list[Any]:
         return [json.loads(line) for line in opened.read(LINES).decode().split("\n")[:-1]]
 
 
-def packed(lines: Iterable[Any], name: str = LINES) -> io.BytesIO:
+def packed(lines: Iterable[Any], name: str = LINES, how: int = ZIP_DEFLATED) -> io.BytesIO:
     found = io.BytesIO()
-    with ZipFile(found, "w", ZIP_DEFLATED) as opened:
+    with ZipFile(found, "w", how) as opened:
         opened.writestr(
             name, "".join(each if isinstance(each, str) else f"{json.dumps(each)}\n" for each in lines)
         )
@@ -155,6 +155,7 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
         b"PK\x05\x06",
         packed(good, "../archive.jsonl").getvalue(),
         packed(good).getvalue()[:-30],
+        *(packed(good, how=how).getvalue() for how in (ZIP_BZIP2, ZIP_LZMA)),
     ):
         with pytest.raises(read.ArchiveRefused):
             import_archive(eve, io.BytesIO(raw))
