@@ -1,7 +1,7 @@
 """Import an archive into new agents of a user: all or nothing, checked as what people type, and trusted in nothing.
 
 Names that exist get a number. Automations and routines come in paused; connections, hooks, tokens, channels, addresses,
-permissions of tools, scheduled messages and turns do not come. Imported messages count as text from outside.
+gates, permissions of tools, scheduled messages and turns do not come. Imported messages count as text from outside.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ LONGEST_CONTENT = 1_000_000  # characters of a message
 LONGEST_TITLE = LONGEST_MARK = 200
 MOST_PLANNED = 2_000  # automations and routines of an archive: paused ones have no other bound
 STORED_AT_ONCE = 200  # messages
+INERT = {"enabled": False, "gate": None, "source": Source.IMPORT}  # a gate asks an address
 STORED = (
     *("title", "title_given", "created_at", "updated_at"),
     *("last_seq", "window_from_seq", "stored_bytes"),
@@ -137,7 +138,7 @@ class _Restoring:
     def _routine(self, given: dict[str, Any]) -> None:
         self._count_planned()
         agent, once = _there(self.agent), given["schedule"] is None
-        plain = {name: given[name] for name in PLAIN_ROUTINE} | {"enabled": False, "source": Source.IMPORT}
+        plain = {name: given[name] for name in PLAIN_ROUTINE} | INERT
         texts: dict[str, Any] = {"title": _text(given["title"]), "instructions": _text(given["instructions"])}
         at = _instant(given["at"]) if once else None
         first = at.isoformat() if at else None
@@ -180,7 +181,7 @@ class _Restoring:
         ends = [given["ends_at"], given["schedule"].get("at")]
         if any(end is not None and _instant(end) <= datetime.now(UTC) for end in ends):
             return False
-        plain = {name: given[name] for name in PLAIN} | {"enabled": False, "source": Source.IMPORT}
+        plain = {name: given[name] for name in PLAIN} | INERT | {"ping_url": ""}
         for name in ("model", "fallback_model"):
             plain[name] = self._usable(plain[name])
         if plain["allow_tools"] is not None:

@@ -86,7 +86,7 @@ def packed(lines: Iterable[Any], name: str = LINES, how: int = ZIP_DEFLATED) -> 
 
 def comparable(lines: list[Any]) -> list[Any]:
     """The lines without ids, and what does not come in on purpose."""
-    aside = {"turn", "enabled", "events_url", "allow_tools", "mcp_servers", "updated_at"}
+    aside = {"turn", "enabled", "events_url", "allow_tools", "mcp_servers", "updated_at", "ping_url", "gate"}
     kept = [each for each in lines if each.keys().isdisjoint({"archive", "turn", "scheduled_message"})]
     return [
         {kind: {k: v for k, v in about.items() if k not in aside}}
@@ -140,7 +140,7 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
         *(bad("message", marks={"closure": each}) for each in ("<b>", [1])),
         *(bad("message", created_at=each) for each in ("2026-01-01", "0001-01-01T00:00:00Z", "x", None)),
         *(bad("automation", schedule=each) for each in ("daily", {"kind": "every", "seconds": 10**30}, {}, None)),
-        *(bad("automation", **{key: 10**40}) for key in ("timeout_seconds", "jitter_seconds", "message", "gate")),
+        *(bad("automation", **{key: 10**40}) for key in ("timeout_seconds", "jitter_seconds", "message")),
         bad("conversation", title="a\nb"), bad("conversation", window_from_seq="x"), bad("memory", open_loops="x"),
         bad("routine", schedule="never"),
     ]  # fmt: skip
@@ -166,7 +166,9 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
     assert not Agent.objects.filter(owner=eve).exists()
 
 
-def test_nothing_that_comes_in_runs(ada: Person) -> None:
+def test_nothing_that_comes_in_runs_or_calls_out(ada: Person) -> None:
+    gate = {"kind": "http_changed", "url": "https://example.org/"}
+    CronJob.objects.filter(agent=ada.agent, name__in=["daily", "Once"]).update(gate=gate)
     lines, eve = lines_of(b"".join(export(ada.user))), User.objects.create_user("eve")
     block = '```json\n{"%s": [{"title": "Call", "schedule": "1h"}]}\n```\n'
     text = f"Prose.\n{block % 'tasks'}{block % chr(92).join(('t', 'u0061sks'))}"  # the second counts without the first
@@ -174,6 +176,7 @@ def test_nothing_that_comes_in_runs(ada: Person) -> None:
     done = import_archive(eve, packed(lines))
     assert Document.objects.get(agent__owner=eve, name="HEARTBEAT.md").content == "Prose.\n\n\n"
     assert not CronJob.objects.filter(agent__owner=eve, enabled=True, system_event="").exists()
+    assert not CronJob.objects.filter(agent__owner=eve).exclude(ping_url="", gate=None).exists()
     assert not ScheduledMessage.objects.filter(session__owner=eve).exists()
     assert done["left out"] == 1
 
