@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from email.utils import parseaddr
 from urllib.parse import SplitResult, urlsplit
 
@@ -30,7 +30,7 @@ from sessions_app.channels.webhook import MOST_BYTES, Webhook, answer_of, check_
 from sessions_app.encryption import signing_keys
 from sessions_app.exceptions import BadInput
 from sessions_app.models import PushSubscription, UserSettings
-from sessions_app.models.user import LONGEST_ENDPOINT
+from sessions_app.models.user import LONGEST_ENDPOINT, LONGEST_KEY, LONGEST_SECRET
 from sessions_app.postgres.rows import existing
 
 MOST_BROWSERS = 10  # of a user; an eleventh takes the place of the oldest
@@ -51,7 +51,7 @@ def subscribe(user: User, *, endpoint: str, key: str, secret: str, name: str) ->
     _check_endpoint(endpoint)
     try:
         ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), _bytes(key))
-        is_secret = len(_bytes(secret)) == 16
+        is_secret = len(_bytes(secret)) == 16 and len(key) <= LONGEST_KEY and len(secret) <= LONGEST_SECRET
     except ValueError:
         is_secret = False
     if not is_secret:
@@ -190,4 +190,5 @@ def _text(raw: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     """The bytes of such a text. ValueError."""
-    return urlsafe_b64decode(text[:200].rstrip("=") + "=" * (-len(text.rstrip("=")) % 4))
+    bare = text[:200].rstrip("=")
+    return b64decode(bare + "=" * (-len(bare) % 4), b"-_", validate=True)

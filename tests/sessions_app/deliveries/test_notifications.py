@@ -232,6 +232,7 @@ def test_only_public_https_addresses_and_ten_browsers_are_kept(
     for bad in (
         {"endpoint": "http://push.example.org/1"}, {"endpoint": "https://127.0.0.1/1"}, {"endpoint": ""},
         {"endpoint": "https://push.example.org/" + "x" * 1000}, {"key": "AAAA"}, {"secret": "é"}, {"secret": "AA"},
+        {"key": good["key"] + "=" * 500}, {"secret": good["secret"] + "=" * 50}, {"key": good["key"] + "\0"},
     ):  # fmt: skip
         assert client.post("/account/browsers/", good | bad).status_code == 400
     assert PushSubscription.objects.count() == 1
