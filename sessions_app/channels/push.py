@@ -11,6 +11,7 @@ import os
 import time
 from base64 import b64decode, urlsafe_b64encode
 from email.utils import parseaddr
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,6 +23,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models.signals import post_save
+from django.dispatch import receiver
 
 from agent_core.tools.http_request import HttpRequest
 from sessions_app.channels.base import BadAddress, Needless, Parcel
@@ -65,6 +68,13 @@ def subscribe(user: User, *, endpoint: str, key: str, secret: str, name: str) ->
         newest = own.order_by("-pk").exclude(pk=made.pk).values("pk")[: MOST_BROWSERS - 1]
         own.exclude(pk=made.pk).exclude(pk__in=list(newest.values_list("pk", flat=True))).delete()
     return made
+
+
+@receiver(post_save, sender=settings.AUTH_USER_MODEL)
+def _forget_browsers(instance: User, **_: Any) -> None:
+    """Forget the browsers of a user whose password is new, as their sessions end."""
+    if getattr(instance, "_password", None) is not None:  # Django has it until a new password is stored
+        PushSubscription.objects.filter(user=instance).delete()
 
 
 def _check_endpoint(endpoint: str) -> None:

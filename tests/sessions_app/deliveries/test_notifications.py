@@ -218,7 +218,11 @@ def test_a_browser_that_has_gone_is_forgotten(inside: Inside, browser: Browser) 
     other = new_person("bob").user
     push.subscribe(other, name="Chrome", **browser.given("/b"))
     assert send_all() == ["the browser is not subscribed any more"] * 2, "bob is not told what is ada's"
+    other.save()
     assert [each.user for each in PushSubscription.objects.all()] == [other]
+    other.set_password("new")
+    other.save()
+    assert not PushSubscription.objects.exists()
 
 
 def test_only_public_https_addresses_and_ten_browsers_are_kept(
