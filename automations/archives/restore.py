@@ -83,6 +83,7 @@ class _Restoring:
     session: Session | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
+    unchecked: int = 0  # bytes that were stored since the user's storage was added up
     done: Counter[str] = field(default_factory=Counter)
 
     def take(self, kind: str, value: dict[str, Any]) -> None:
@@ -213,6 +214,11 @@ class _Restoring:
         quotas.count_stored(session.owner_id, stored)
         Message.objects.bulk_create(self.messages)
         self.messages.clear()
+        self.unchecked += stored
+        if self.unchecked >= quotas.CHECKED_EACH:
+            self.unchecked = 0
+            session.save(update_fields=["stored_bytes"])
+            quotas.check_room(session.owner_id)
 
     def end_session(self) -> None:
         """Store what is left of a conversation, which then is as it was: archived or open, and read."""

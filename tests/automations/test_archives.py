@@ -21,6 +21,7 @@ from automations.models import CronJob, ScheduledMessage
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.agents.documents import put_document, put_preference
 from sessions_app.agents.edit import update_agent
+from sessions_app.limits import quotas
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Agent, Document, Message, Session, Turn
 from sessions_app.sessions.open import archive_session
@@ -116,11 +117,16 @@ def test_what_was_exported_and_imported_is_exported_again_the_same(ada: Person) 
     assert sorted(Agent.objects.filter(owner=eve).values_list("name", flat=True)) == ["demo", "demo 2"]
 
 
-def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_with_anything_wrong_stores_nothing(
+    ada: Person, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     good = lines_of(b"".join(export(ada.user)))
     eve, at = User.objects.create_user("eve"), {next(iter(each)): n for n, each in enumerate(good)}
     monkeypatch.setattr(read, "LONGEST_LINE", 100_000)
     monkeypatch.setattr(restore, "MOST_PLANNED", 6)
+    monkeypatch.setattr(restore, "STORED_AT_ONCE", 2)
+    monkeypatch.setattr(quotas, "CHECKED_EACH", 400_000)
+    settings.RONDO_MEGABYTES_PER_USER = 1
 
     def bad(kind: str, **wrong: Any) -> list[Any]:
         before = {"archive": (), "agent": ("archive",)}.get(kind, ("archive", "agent", "conversation"))
@@ -142,7 +148,7 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
         *(bad("automation", schedule=each) for each in ("daily", {"kind": "every", "seconds": 10**30}, {}, None)),
         *(bad("automation", **{key: 10**40}) for key in ("timeout_seconds", "jitter_seconds", "message")),
         bad("conversation", title="a\nb"), bad("conversation", window_from_seq="x"), bad("memory", open_loops="x"),
-        bad("routine", schedule="never"),
+        bad("routine", schedule="never"), [*bad("message"), *bad("message", content="x" * 90_000)[-1:] * 20],
     ]  # fmt: skip
     for number, lines in enumerate(wrong):
         try:
