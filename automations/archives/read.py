@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from struct import error as StructError  # noqa: N812 - it is a class
 from typing import IO, Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from agent_core.text.json_values import clean_value, values_at_most
 from automations.archives.export import FORMAT, LINES, VERSION
@@ -47,8 +47,13 @@ class _BoundedFile:
 def read_lines(file: IO[bytes]) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield number, kind and value of each line after the first. ArchiveRefused."""
     try:
-        with ZipFile(_BoundedFile(file)) as archive, archive.open(LINES) as lines:
-            yield from _checked(lines)
+        with ZipFile(_BoundedFile(file)) as archive:
+            if archive.getinfo(LINES).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise ArchiveRefused(
+                    f"{LINES} is compressed in another way than deflate"
+                )  # others unpack without bound
+            with archive.open(LINES) as lines:
+                yield from _checked(lines)
     except KeyError:
         raise ArchiveRefused(f"the archive has no {LINES}") from None
     except (BadZipFile, zlib.error, StructError, EOFError, NotImplementedError, RuntimeError, ValueError):

@@ -1,7 +1,7 @@
 """Import an archive into new agents of a user: all or nothing, checked as what people type, and trusted in nothing.
 
 Names that exist get a number. Automations and routines come in paused; connections, hooks, tokens, channels, addresses,
-permissions of tools and turns do not come. Imported messages count as text from outside.
+gates, permissions of tools, scheduled messages and turns do not come. Imported messages count as text from outside.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from automations.archives.read import ArchiveRefused, read_lines
 from automations.jobs.edit import NewJob, create_job
 from automations.models import Source
 from automations.routines.edit import NewRoutine, add_routine
-from automations.scheduled_messages import MessageToSchedule, schedule_message
+from automations.routines.heartbeat_document import NAME as HEARTBEAT_MD
+from automations.routines.heartbeat_md import text_around_blocks
 from sessions_app import permits
 from sessions_app.agents.documents import put_document, put_preference
 from sessions_app.agents.edit import new_agent
@@ -41,6 +42,7 @@ LONGEST_CONTENT = 1_000_000  # characters of a message
 LONGEST_TITLE = LONGEST_MARK = 200
 MOST_PLANNED = 2_000  # automations and routines of an archive: paused ones have no other bound
 STORED_AT_ONCE = 200  # messages
+INERT = {"enabled": False, "gate": None, "source": Source.IMPORT}  # a gate asks an address
 STORED = (
     *("title", "title_given", "created_at", "updated_at"),
     *("last_seq", "window_from_seq", "stored_bytes"),
@@ -52,7 +54,8 @@ _ENDS: dict[str, set[Any]] = {ENDED_KEY: set(Ended), "closure": {Ending.FAILED, 
 
 @transaction.atomic
 def import_archive(user: User, file: IO[bytes]) -> Counter[str]:
-    """Import an archive. Returns how many lines of each kind came in; `left out`: those whose time has passed.
+    """Import an archive. Returns how many lines of each kind came in; `left out`: scheduled messages, and those
+    whose time has passed.
 
     ArchiveRefused, which names the line; then nothing is stored.
     """
@@ -80,6 +83,7 @@ class _Restoring:
     session: Session | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
+    unchecked: int = 0  # bytes that were stored since the user's storage was added up
     done: Counter[str] = field(default_factory=Counter)
 
     def take(self, kind: str, value: dict[str, Any]) -> None:
@@ -94,7 +98,7 @@ class _Restoring:
             "conversation": self._conversation,
             "memory": self._memory,
             "automation": self._automation,
-            "scheduled_message": self._scheduled,
+            "scheduled_message": lambda _: False,  # it would be sent
             "message": self._message,
         }
         if takes[kind](value) is False:
@@ -123,7 +127,11 @@ class _Restoring:
     def _document(self, given: dict[str, Any]) -> None:
         if given["name"] not in DOCUMENTS:
             raise BadInput(f"there is no document {str(given['name'])[:60]!r}")
-        put_document(_there(self.agent).pk, given["name"], _text(given["content"]))
+        text = _text(given["content"])
+        if given["name"] == HEARTBEAT_MD:  # its block would become routines that are not paused
+            while len(pieces := text_around_blocks(text)) > 1:  # without one block another may count as one
+                text = "".join(pieces)
+        put_document(_there(self.agent).pk, given["name"], text)
 
     def _preferences(self, given: dict[str, Any]) -> None:
         put_preference(_there(self.agent), self.user.pk, _text(given["content"]))
@@ -131,7 +139,7 @@ class _Restoring:
     def _routine(self, given: dict[str, Any]) -> None:
         self._count_planned()
         agent, once = _there(self.agent), given["schedule"] is None
-        plain = {name: given[name] for name in PLAIN_ROUTINE} | {"enabled": False, "source": Source.IMPORT}
+        plain = {name: given[name] for name in PLAIN_ROUTINE} | INERT
         texts: dict[str, Any] = {"title": _text(given["title"]), "instructions": _text(given["instructions"])}
         at = _instant(given["at"]) if once else None
         first = at.isoformat() if at else None
@@ -174,19 +182,12 @@ class _Restoring:
         ends = [given["ends_at"], given["schedule"].get("at")]
         if any(end is not None and _instant(end) <= datetime.now(UTC) for end in ends):
             return False
-        plain = {name: given[name] for name in PLAIN} | {"enabled": False, "source": Source.IMPORT}
+        plain = {name: given[name] for name in PLAIN} | INERT | {"ping_url": ""}
         for name in ("model", "fallback_model"):
             plain[name] = self._usable(plain[name])
         if plain["allow_tools"] is not None:
             plain["allow_tools"] = [name for name in plain["allow_tools"] if _is_tool(name)]
         create_job(NewJob(session_id=_there(self.session).pk, schedule=given["schedule"], **plain))
-        return None
-
-    def _scheduled(self, given: dict[str, Any]) -> bool | None:
-        if _instant(given["send_at"]) <= datetime.now(UTC):
-            return False
-        about = {name: given[name] for name in ("send_at", "message_text")}
-        schedule_message(MessageToSchedule(session_id=_there(self.session).pk, **about))
         return None
 
     def _message(self, given: dict[str, Any]) -> None:
@@ -213,6 +214,11 @@ class _Restoring:
         quotas.count_stored(session.owner_id, stored)
         Message.objects.bulk_create(self.messages)
         self.messages.clear()
+        self.unchecked += stored
+        if self.unchecked >= quotas.CHECKED_EACH:
+            self.unchecked = 0
+            session.save(update_fields=["stored_bytes"])
+            quotas.check_room(session.owner_id)
 
     def end_session(self) -> None:
         """Store what is left of a conversation, which then is as it was: archived or open, and read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -31,8 +32,8 @@ log = structlog.get_logger(__name__)
 
 
 def is_offered() -> bool:
-    """Whether the server sends mail."""
-    return bool(settings.RONDO_MAIL_SERVER["host"])
+    """Whether the server sends mail, and answers to its own names only: the link has the name that was asked."""
+    return bool(settings.RONDO_MAIL_SERVER["host"]) and "*" not in settings.ALLOWED_HOSTS
 
 
 class AskForm(PasswordResetForm):
@@ -41,6 +42,13 @@ class AskForm(PasswordResetForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["email"].label = "Mail address of your account"
+
+    def get_users(self, email: str) -> Iterable[Any]:
+        """Whose links are sent: none after too many. All is counted before, as for an address that nobody has."""
+        key = f"reset:{hashed(email.casefold())[:32]}"
+        if take_allowance(key, TO_ONE_ADDRESS) or take_allowance("reset", OF_ALL):
+            return ()
+        return super().get_users(email)
 
     def send_mail(
         self,
@@ -51,11 +59,7 @@ class AskForm(PasswordResetForm):
         to_email: str,
         html_email_template_name: str | None = None,  # noqa: ARG002
     ) -> None:
-        """Send the link of one user, unless too many were sent."""
-        if take_allowance(f"reset:{hashed(to_email.lower())[:32]}", TO_ONE_ADDRESS):
-            return
-        if take_allowance("reset", OF_ALL):
-            return
+        """Send the link of one user."""
         path = reverse("password-new", args=[context["uid"], context["token"]])
         letter = EmailMessage(policy=SMTP)
         letter["Subject"] = "A new password for Rondo"
@@ -77,7 +81,7 @@ def _send(letter: EmailMessage) -> None:
 
 
 def _only_with_mail(view: View) -> View:
-    """Decorator: a page that exists only where mail is sent."""
+    """Decorator: a page that exists only where new passwords are offered."""
 
     def found(request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
         if not is_offered():

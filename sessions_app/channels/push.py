@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from email.utils import parseaddr
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,6 +23,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models.signals import post_save
+from django.dispatch import receiver
 
 from agent_core.tools.http_request import HttpRequest
 from sessions_app.channels.base import BadAddress, Needless, Parcel
@@ -30,7 +33,7 @@ from sessions_app.channels.webhook import MOST_BYTES, Webhook, answer_of, check_
 from sessions_app.encryption import signing_keys
 from sessions_app.exceptions import BadInput
 from sessions_app.models import PushSubscription, UserSettings
-from sessions_app.models.user import LONGEST_ENDPOINT
+from sessions_app.models.user import LONGEST_ENDPOINT, LONGEST_KEY, LONGEST_SECRET
 from sessions_app.postgres.rows import existing
 
 MOST_BROWSERS = 10  # of a user; an eleventh takes the place of the oldest
@@ -51,7 +54,7 @@ def subscribe(user: User, *, endpoint: str, key: str, secret: str, name: str) ->
     _check_endpoint(endpoint)
     try:
         ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), _bytes(key))
-        is_secret = len(_bytes(secret)) == 16
+        is_secret = len(_bytes(secret)) == 16 and len(key) <= LONGEST_KEY and len(secret) <= LONGEST_SECRET
     except ValueError:
         is_secret = False
     if not is_secret:
@@ -65,6 +68,13 @@ def subscribe(user: User, *, endpoint: str, key: str, secret: str, name: str) ->
         newest = own.order_by("-pk").exclude(pk=made.pk).values("pk")[: MOST_BROWSERS - 1]
         own.exclude(pk=made.pk).exclude(pk__in=list(newest.values_list("pk", flat=True))).delete()
     return made
+
+
+@receiver(post_save, sender=settings.AUTH_USER_MODEL)
+def _forget_browsers(instance: User, **_: Any) -> None:
+    """Forget the browsers of a user whose password is new, as their sessions end."""
+    if getattr(instance, "_password", None) is not None:  # Django has it until a new password is stored
+        PushSubscription.objects.filter(user=instance).delete()
 
 
 def _check_endpoint(endpoint: str) -> None:
@@ -190,4 +200,5 @@ def _text(raw: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     """The bytes of such a text. ValueError."""
-    return urlsafe_b64decode(text[:200].rstrip("=") + "=" * (-len(text.rstrip("=")) % 4))
+    bare = text[:200].rstrip("=")
+    return b64decode(bare + "=" * (-len(bare) % 4), b"-_", validate=True)

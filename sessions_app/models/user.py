@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-LONGEST_ENDPOINT = 1_000  # characters
+LONGEST_ENDPOINT, LONGEST_KEY, LONGEST_SECRET = 1_000, 100, 40  # characters
 
 
 class UserSettings(models.Model):
@@ -78,8 +78,8 @@ class PushSubscription(models.Model):
     )
     name = models.CharField(max_length=60, help_text="The browser, as people know it.")
     endpoint = models.CharField(max_length=LONGEST_ENDPOINT, editable=False)
-    key = models.CharField(max_length=100, editable=False)
-    secret = models.CharField(max_length=40, editable=False)
+    key = models.CharField(max_length=LONGEST_KEY, editable=False)
+    secret = models.CharField(max_length=LONGEST_SECRET, editable=False)
     server_key = models.CharField(max_length=100, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZIP_LZMA, ZipFile
 
 import pytest
 from django.contrib.auth.models import User
@@ -21,8 +21,9 @@ from automations.models import CronJob, ScheduledMessage
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.agents.documents import put_document, put_preference
 from sessions_app.agents.edit import update_agent
+from sessions_app.limits import quotas
 from sessions_app.memory.task_state import remember
-from sessions_app.models import Agent, Message, Session, Turn
+from sessions_app.models import Agent, Document, Message, Session, Turn
 from sessions_app.sessions.open import archive_session
 from tests.automations.jobs.made import add, new
 from tests.conftest import Person, new_person
@@ -75,9 +76,9 @@ def lines_of(archive: bytes) -> list[Any]:
         return [json.loads(line) for line in opened.read(LINES).decode().split("\n")[:-1]]
 
 
-def packed(lines: Iterable[Any], name: str = LINES) -> io.BytesIO:
+def packed(lines: Iterable[Any], name: str = LINES, how: int = ZIP_DEFLATED) -> io.BytesIO:
     found = io.BytesIO()
-    with ZipFile(found, "w", ZIP_DEFLATED) as opened:
+    with ZipFile(found, "w", how) as opened:
         opened.writestr(
             name, "".join(each if isinstance(each, str) else f"{json.dumps(each)}\n" for each in lines)
         )
@@ -85,9 +86,9 @@ def packed(lines: Iterable[Any], name: str = LINES) -> io.BytesIO:
 
 
 def comparable(lines: list[Any]) -> list[Any]:
-    """The lines without turns, ids, and what does not come in on purpose."""
-    aside = {"turn", "enabled", "events_url", "allow_tools", "mcp_servers", "updated_at"}
-    kept = [each for each in lines if each.keys().isdisjoint({"archive", "turn"})]
+    """The lines without ids, and what does not come in on purpose."""
+    aside = {"turn", "enabled", "events_url", "allow_tools", "mcp_servers", "updated_at", "ping_url", "gate"}
+    kept = [each for each in lines if each.keys().isdisjoint({"archive", "turn", "scheduled_message"})]
     return [
         {kind: {k: v for k, v in about.items() if k not in aside}}
         for each in kept
@@ -116,11 +117,16 @@ def test_what_was_exported_and_imported_is_exported_again_the_same(ada: Person) 
     assert sorted(Agent.objects.filter(owner=eve).values_list("name", flat=True)) == ["demo", "demo 2"]
 
 
-def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_with_anything_wrong_stores_nothing(
+    ada: Person, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     good = lines_of(b"".join(export(ada.user)))
     eve, at = User.objects.create_user("eve"), {next(iter(each)): n for n, each in enumerate(good)}
     monkeypatch.setattr(read, "LONGEST_LINE", 100_000)
     monkeypatch.setattr(restore, "MOST_PLANNED", 6)
+    monkeypatch.setattr(restore, "STORED_AT_ONCE", 2)
+    monkeypatch.setattr(quotas, "CHECKED_EACH", 400_000)
+    settings.RONDO_MEGABYTES_PER_USER = 1
 
     def bad(kind: str, **wrong: Any) -> list[Any]:
         before = {"archive": (), "agent": ("archive",)}.get(kind, ("archive", "agent", "conversation"))
@@ -140,9 +146,9 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
         *(bad("message", marks={"closure": each}) for each in ("<b>", [1])),
         *(bad("message", created_at=each) for each in ("2026-01-01", "0001-01-01T00:00:00Z", "x", None)),
         *(bad("automation", schedule=each) for each in ("daily", {"kind": "every", "seconds": 10**30}, {}, None)),
-        *(bad("automation", **{key: 10**40}) for key in ("timeout_seconds", "jitter_seconds", "message", "gate")),
+        *(bad("automation", **{key: 10**40}) for key in ("timeout_seconds", "jitter_seconds", "message")),
         bad("conversation", title="a\nb"), bad("conversation", window_from_seq="x"), bad("memory", open_loops="x"),
-        bad("routine", schedule="never"), bad("scheduled_message", message_text=""),
+        bad("routine", schedule="never"), [*bad("message"), *bad("message", content="x" * 90_000)[-1:] * 20],
     ]  # fmt: skip
     for number, lines in enumerate(wrong):
         try:
@@ -155,6 +161,7 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
         b"PK\x05\x06",
         packed(good, "../archive.jsonl").getvalue(),
         packed(good).getvalue()[:-30],
+        *(packed(good, how=how).getvalue() for how in (ZIP_BZIP2, ZIP_LZMA)),
     ):
         with pytest.raises(read.ArchiveRefused):
             import_archive(eve, io.BytesIO(raw))
@@ -163,7 +170,21 @@ def test_an_archive_with_anything_wrong_stores_nothing(ada: Person, monkeypatch:
         with pytest.raises(read.ArchiveRefused, match=why):
             import_archive(eve, packed(good))
     assert not Agent.objects.filter(owner=eve).exists()
+
+
+def test_nothing_that_comes_in_runs_or_calls_out(ada: Person) -> None:
+    gate = {"kind": "http_changed", "url": "https://example.org/"}
+    CronJob.objects.filter(agent=ada.agent, name__in=["daily", "Once"]).update(gate=gate)
+    lines, eve = lines_of(b"".join(export(ada.user))), User.objects.create_user("eve")
+    block = '```json\n{"%s": [{"title": "Call", "schedule": "1h"}]}\n```\n'
+    text = f"Prose.\n{block % 'tasks'}{block % chr(92).join(('t', 'u0061sks'))}"  # the second counts without the first
+    lines.insert(2, {"document": {"name": "HEARTBEAT.md", "content": text}})
+    done = import_archive(eve, packed(lines))
+    assert Document.objects.get(agent__owner=eve, name="HEARTBEAT.md").content == "Prose.\n\n\n"
+    assert not CronJob.objects.filter(agent__owner=eve, enabled=True, system_event="").exists()
+    assert not CronJob.objects.filter(agent__owner=eve).exclude(ping_url="", gate=None).exists()
     assert not ScheduledMessage.objects.filter(session__owner=eve).exists()
+    assert done["left out"] == 1
 
 
 def test_it_comes_over_the_pages_the_api_and_the_commands(ada: Person, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from interfaces.http.sign_in import BY_ADDRESS
 from sessions_app.agents.invitations import MOST_OPEN, VALID, invite, join
-from sessions_app.models import Agent, Invitation, Session
+from sessions_app.models import Agent, Allowance, Invitation, Session
 from tests.automations.jobs.made import at_once
 from tests.fleet import until
 from tests.sessions_app.deliveries.receivers import mail_server
@@ -117,6 +117,9 @@ def test_a_password_comes_by_mail_only_to_its_owner_and_once(settings: Any) -> N
         assert {(each.status_code, each.headers["Location"]) for each in asked} == {(302, "/password/sent/")}
         until(lambda: [each for each in server.letters if each["To"] == "bob@example.org"])  # the last one
     assert len(server.letters) == 4
+    assert (
+        Allowance.objects.filter(key__startswith="reset:").count() == 3
+    )  # nobody's costs the same statements
     path = re.findall(r"http://testserver(/password/\S+)", server.letters[0].get_content())[0]
     client = Client()
     page = client.get(path, follow=True)
@@ -126,3 +129,5 @@ def test_a_password_comes_by_mail_only_to_its_owner_and_once(settings: Any) -> N
     assert elsewhere.get("/account/").status_code == 302
     assert User.objects.get(pk=ada.pk).check_password(GOOD)
     assert "no longer works" in Client().get(path, follow=True).content.decode()
+    settings.ALLOWED_HOSTS = ["*"]  # a link would name whatever host the request named
+    assert Client().get("/password/").status_code == 404

@@ -218,7 +218,11 @@ def test_a_browser_that_has_gone_is_forgotten(inside: Inside, browser: Browser) 
     other = new_person("bob").user
     push.subscribe(other, name="Chrome", **browser.given("/b"))
     assert send_all() == ["the browser is not subscribed any more"] * 2, "bob is not told what is ada's"
+    other.save()
     assert [each.user for each in PushSubscription.objects.all()] == [other]
+    other.set_password("new")
+    other.save()
+    assert not PushSubscription.objects.exists()
 
 
 def test_only_public_https_addresses_and_ten_browsers_are_kept(
@@ -232,6 +236,7 @@ def test_only_public_https_addresses_and_ten_browsers_are_kept(
     for bad in (
         {"endpoint": "http://push.example.org/1"}, {"endpoint": "https://127.0.0.1/1"}, {"endpoint": ""},
         {"endpoint": "https://push.example.org/" + "x" * 1000}, {"key": "AAAA"}, {"secret": "é"}, {"secret": "AA"},
+        {"key": good["key"] + "=" * 500}, {"secret": good["secret"] + "=" * 50}, {"key": good["key"] + "\0"},
     ):  # fmt: skip
         assert client.post("/account/browsers/", good | bad).status_code == 400
     assert PushSubscription.objects.count() == 1
