@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 import time
 import uuid
@@ -163,6 +164,12 @@ def store_files(session: Session, given: Sequence[GivenFile]) -> dict[str, Any]:
     for row in rows:
         ids.setdefault(IMAGES if row.is_image else FILES, []).append(str(row.pk))
     return ids
+
+
+def digest_of(given: Sequence[GivenFile]) -> str:
+    """What tells the files of a message from others; empty without files."""
+    parts = [(each.name, hashlib.sha256(each.content).hexdigest()) for each in given]
+    return hashlib.sha256(repr(parts).encode()).hexdigest() if parts else ""
 
 
 def ids_in(metadata: Mapping[str, Any]) -> list[uuid.UUID]:
