@@ -68,7 +68,7 @@ def pause_all(
             "paused_until": ends.isoformat(),
         }
     with transaction.atomic():
-        jobs = _locked(runs.values_list("pk", flat=True)[:MOST_JOBS])
+        jobs = _locked(runs.values_list("pk", flat=True)[:MOST_JOBS], enabled=True, fault="")
         wanted = Pause(begins, ends) if ends else None
         other = {pk: why for pk, job in jobs.items() if (why := _other_pause(job, wanted, now, zone))}
         found = change_all({pk: changes for pk in jobs if pk not in other})
@@ -93,12 +93,16 @@ def change_all(
     return found
 
 
-def _locked(ids: Any) -> dict[str, CronJob]:
-    """The jobs, their clocks locked before any session: no other edit can wait for us while we wait for it."""
+def _locked(ids: Any, **still: Any) -> dict[str, CronJob]:
+    """The jobs, their clocks locked before any session: no other edit can wait for us while we wait for it.
+
+    `still`: what they must have after the lock as before it.
+    """
     clocks = JobClock.objects.filter(pk__in=list(ids)).order_by("pk").select_for_update(no_key=True)
     known = [clock.pk for clock in clocks]
     return {
-        job.pk: job for job in CronJob.objects.filter(pk__in=known).select_related("clock").order_by("pk")
+        job.pk: job
+        for job in CronJob.objects.filter(pk__in=known, **still).select_related("clock").order_by("pk")
     }
 
 

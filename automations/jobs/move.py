@@ -59,7 +59,7 @@ def move_slot(job_id: str, *, slot: str, to: str, revision: int | None = None) -
             gap = Gap(reason=GapReason.MOVED, slots_from=at, slots_to=at, count=1)
             record_gap(job, gap, moved_to=there)
             moved[at] = there
-        _keep(clock, moved, now)
+        _keep(clock, moved, now - jitter_of(job))
         replan(clock, job, now)
         _must_come(clock, job, there)
         save_columns(job, {})
@@ -68,9 +68,9 @@ def move_slot(job_id: str, *, slot: str, to: str, revision: int | None = None) -
     return job
 
 
-def _keep(clock: JobClock, moved: dict[datetime, datetime], now: datetime) -> None:
-    """Store the moves of which something is to come. BadJob if there are too many."""
-    left = {slot: to for slot, to in moved.items() if max(slot, to) > now}
+def _keep(clock: JobClock, moved: dict[datetime, datetime], since: datetime) -> None:
+    """Store the moves of which something comes later than `since`. BadJob if there are too many."""
+    left = {slot: to for slot, to in moved.items() if max(slot, to) > since}
     if len(left) > MOST_MOVED:
         raise BadJob(f"at most {MOST_MOVED} runs of an automation can be moved", code="bad_to")
     clock.moved = {slot.isoformat(): to.isoformat() for slot, to in left.items()} or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,10 +13,12 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from automations.exceptions import ScheduleError
-from automations.jobs.clock import counted_to, current_plan, database_now, notify_beats
+from automations.jobs.clock import counted_to, current_plan, database_now, moved_slots, notify_beats
 from automations.models import CronJob, JobClock, ZoneData
 from automations.models.job import ON_WALL_TIME
 from automations.runs.report import report_paused
+from automations.runs.skips import TICK
+from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint, unknown_zone
 from sessions_app.failures import log_failure
 from sessions_app.postgres.statements import Statement, heads, table
@@ -23,6 +26,7 @@ from sessions_app.retention.walk import WalkStep
 
 log = structlog.get_logger(__name__)
 
+FARTHEST = timedelta(hours=3)  # by which new data shift a slot
 MISSING = ""  # the stored fingerprint of a zone that had no data at the last look
 
 
@@ -101,20 +105,34 @@ def _replan(jobs: list[tuple[JobClock, CronJob]]) -> None:
     """Set each clock to the first slot after the last recorded one: no slot is repeated, and none is left out."""
     moved, now = [], database_now()
     for clock, job in jobs:
-        if clock.next_run_at == clock.planned_from:
-            continue  # a first run that was given is an instant: zone data do not move it
+        # a first run that was given is an instant: zone data do not move it
+        is_given = clock.next_run_at == clock.planned_from
         after = max(counted_to(clock, now) or clock.planned_from, clock.planned_from)
+        before = clock.moved
         try:
-            following = current_plan(job, clock).next_firing(after)
+            _shift_moved(clock, job)
+            following = clock.next_run_at if is_given else current_plan(job, clock).next_firing(after)
         except Exception as error:  # noqa: BLE001 - bad data can raise anything; firing sets the job aside when due
             log_failure(log, "job_not_planned", error, (ScheduleError,), job=job.pk, reason=str(error))
             continue
-        if following != clock.next_run_at:
+        if (following, before) != (clock.next_run_at, clock.moved):
             clock.next_run_at = following
             moved.append(clock)
     if moved:
-        JobClock.objects.bulk_update(moved, ["next_run_at"])
+        JobClock.objects.bulk_update(moved, ["next_run_at", "moved"])
         transaction.on_commit(notify_beats, robust=True)
+
+
+def _shift_moved(clock: JobClock, job: CronJob) -> None:
+    """Name moved slots as the new data do, by the nearest slot of the plan: else they would run there once more."""
+    slots, moved = plan_of(job, 0).slots, moved_slots(clock)
+    shifted: dict[datetime, datetime] = {}
+    for slot, to in moved.items():
+        near = (slots.last(slot - FARTHEST - TICK, slot), slots.next(slot))
+        found = [each for each in near if each and abs(each - slot) <= FARTHEST]
+        new = slot if slot in moved.values() else min(found, key=lambda each: abs(each - slot), default=slot)
+        shifted[slot if new in shifted else new] = to
+    clock.moved = {slot.isoformat(): to.isoformat() for slot, to in shifted.items()} or None
 
 
 def _set_aside(zone: str, jobs: list[tuple[JobClock, CronJob]]) -> None:

@@ -25,6 +25,8 @@ MAX_RULE = 200
 MOST_COUNT = 1000
 MOST_TIMES = 24  # of a day
 _YEARS = 50  # how far a match is looked for
+_MOST_WINDOWS = 1_200  # months or years in which matches are counted
+_END = datetime(9900, 1, 1)  # noqa: DTZ001 - wall time; no slot lies later
 _MOST_INTERVAL = {"DAILY": 3650, "WEEKLY": 520, "MONTHLY": 120, "YEARLY": 10}  # ten years, as of `every`
 _NUMBERS = {  # the largest number of each list; negative ones count from the end, except for months and times
     "BYMONTH": (1, 12), "BYMONTHDAY": (-31, 31), "BYYEARDAY": (-366, 366), "BYWEEKNO": (-53, 53),
@@ -146,6 +148,7 @@ class RuleFields(DayTimes):
         self.interval = int(parts.get("INTERVAL", "1"))
         self._wkst = _DAYS.index(parts.get("WKST", "MO"))
         self._is_yearly = parts["FREQ"] == "YEARLY"
+        self._step = self.interval if parts["FREQ"] in ("MONTHLY", "YEARLY") else 1  # from window to window
         super().__init__(self._take_times(), is_fixed=True)
         self._add_days_of_start()
         self.end = _end_of(parts["UNTIL"]) if "UNTIL" in parts else None
@@ -217,13 +220,17 @@ class RuleFields(DayTimes):
                     self.by.setdefault("bymonth", [self.start.month])
 
     def _last_of(self, count: int) -> datetime:
-        """The match with this number; the last one within reach if there are fewer."""
+        """The match with this number; the last one of the calendar if there are fewer."""
         last = self.start - MINUTE
-        for _ in range(count):
-            found = self.after(last)
-            if found is None:
-                break
-            last = found
+        windows = range(self._window(self._first), self._window(_END), self._step)
+        for window in windows[:_MOST_WINDOWS]:
+            minutes = [day + each * MINUTE for day in self.days_of(window) for each in self.times]
+            found = [each for each in minutes if each >= self.start]
+            if len(found) >= count:
+                return found[count - 1]
+            count, last = count - len(found), found[-1] if found else last
+        if len(windows) > _MOST_WINDOWS:
+            raise _bad("COUNT reaches too far ahead; use a smaller one, or UNTIL.")
         return last
 
     def _window(self, day: datetime) -> int:
@@ -233,11 +240,11 @@ class RuleFields(DayTimes):
     def _windows(self, midnight: datetime, direction: int) -> range:
         """The windows in which days are looked for, from that of `midnight` on or back to the start's."""
         begin, now = self._window(self._first), self._window(midnight)
-        step = self.interval if self.parts["FREQ"] in ("MONTHLY", "YEARLY") else 1
+        step = self._step
         far = _YEARS if self._is_yearly else 12 * _YEARS
         if direction > 0:
             now += (begin - now) % step
-            return range(now, now + far, step)
+            return range(now, min(now + far, self._window(_END)), step)
         now -= (now - begin) % step
         return range(now, max(begin, now - far) - 1, -step)
 

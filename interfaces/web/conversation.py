@@ -50,6 +50,7 @@ from sessions_app.models import (
     SessionState,
     SessionType,
     Turn,
+    TurnInput,
 )
 from sessions_app.models.session import LONGEST_ADDRESS, WEB
 from sessions_app.models.turn import OPEN_STATES
@@ -285,6 +286,7 @@ def try_again(request: HttpRequest, session_id: uuid.UUID, turn_id: int) -> Http
     given = MessageInput(
         content=turn.content,
         files=files_of(turn),
+        about=TurnInput(limited=turn.input.limited),
         on_busy=OnBusy.ENQUEUE,
         idempotency_key=f"web:again:{turn.pk}",  # a button that is pressed twice sends it once
     )

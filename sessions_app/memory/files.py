@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from django.db.models import QuerySet
 
 from agent_core.text import fence
 from agent_core.types import IMAGE_TYPES, media_type_of
-from sessions_app.exceptions import BadInput
+from sessions_app.exceptions import BadInput, TooSoon
 from sessions_app.limits import quotas
 from sessions_app.limits.request_rate import Rate, take_allowance
 from sessions_app.memory.images import why_blind
-from sessions_app.memory.pdf_text import UnreadablePdf, text_of_pdf
+from sessions_app.memory.pdf_text import NoRoom, UnreadablePdf, text_of_pdf
 from sessions_app.models import Agent, Attachment, Session, Turn
 from sessions_app.models.message import LONGEST_FILE_NAME, PDF, TEXT
 from sessions_app.models.turn_input import FILES, IMAGES, UNSEEN_IMAGES
+from sessions_app.postgres.rows import release_connection
 from sessions_app.single_line import one_line
 
 MEGABYTE = 1024 * 1024
@@ -33,9 +36,10 @@ MOST_FILES = 4  # of one message
 LARGEST_IMAGE = 3 * MEGABYTE  # bytes
 LARGEST_FILES = 6 * MEGABYTE  # of one message
 LONGEST_TEXT = 100_000  # characters that a model is shown of the files of a message
-READ_SECONDS = 12.0  # for all PDFs of a message
+READ_SECONDS = 5.0  # for all PDFs of a message
 PDFS = Rate(limit=30, seconds=60)  # of one user
 KINDS = "PNG, JPEG, GIF or WebP"
+_reading: dict[int, object] = {}  # the users of whom this process reads a PDF
 _CUT = "\n(cut: the file is longer)"
 _LONGEST_BASE64 = LARGEST_FILES * 4 // 3 + 4  # characters
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]{1,20};base64,")
@@ -53,7 +57,7 @@ class GivenFile:
 
 
 def read_files(owner_id: int, given: Sequence[tuple[str, bytes]]) -> tuple[GivenFile, ...]:
-    """Check files, each with its name: images, PDFs and texts. BadInput."""
+    """Check files, each with its name: images, PDFs and texts. BadInput, TooSoon."""
     if len(given) > MOST_FILES:
         raise BadInput(f"a message may have at most {MOST_FILES} files", code="bad_file")
     if sum(len(content) for _, content in given) > LARGEST_FILES:
@@ -83,10 +87,21 @@ def _read(owner_id: int, name: str, content: bytes, most: int, ends: float) -> G
 def _text_of_pdf(owner_id: int, name: str, content: bytes, most: int, ends: float) -> str:
     if wait := take_allowance(f"pdfs:{owner_id}", PDFS):
         raise BadInput(f"too many PDFs; try again in {wait:.0f} seconds", code="bad_file")
+    mine = object()
     try:
+        if _reading.setdefault(owner_id, mine) is not mine:
+            raise NoRoom
+        release_connection()  # while it is read
         return text_of_pdf(content, most + 1, ends - time.monotonic()).replace("\x00", "")
+    except NoRoom:
+        refused = TooSoon("Other PDFs are being read; send the message again in a few seconds.")
+        refused.retry_after = ceil(READ_SECONDS)
+        raise refused from None
     except UnreadablePdf as error:
         raise BadInput(f"{name!r} {error}", code="bad_file") from None
+    finally:
+        if _reading.get(owner_id) is mine:
+            del _reading[owner_id]
 
 
 def _plain_text(name: str, content: bytes) -> str:
@@ -149,6 +164,12 @@ def store_files(session: Session, given: Sequence[GivenFile]) -> dict[str, Any]:
     for row in rows:
         ids.setdefault(IMAGES if row.is_image else FILES, []).append(str(row.pk))
     return ids
+
+
+def digest_of(given: Sequence[GivenFile]) -> str:
+    """What tells the files of a message from others; empty without files."""
+    parts = [(each.name, hashlib.sha256(each.content).hexdigest()) for each in given]
+    return hashlib.sha256(repr(parts).encode()).hexdigest() if parts else ""
 
 
 def ids_in(metadata: Mapping[str, Any]) -> list[uuid.UUID]:

@@ -13,6 +13,7 @@ from threading import BoundedSemaphore
 
 MEMORY = 512 * 1024 * 1024  # bytes
 MOST_AT_ONCE = 2  # in a process of the server
+WAIT = 2.0  # seconds for one of these places
 MOST_OPEN = 64  # files of the process, its modules among them
 LOCKED = 3  # its exit status for a PDF with a password
 _room = BoundedSemaphore(MOST_AT_ONCE)
@@ -22,10 +23,16 @@ class UnreadablePdf(Exception):
     """The text of the PDF cannot be had. The message says why, after the file's name."""
 
 
+class NoRoom(Exception):
+    """Too many other PDFs are being read."""
+
+
 def text_of_pdf(content: bytes, most: int, seconds: float) -> str:
-    """Return the text of a PDF, at most `most` characters, within these seconds. UnreadablePdf."""
-    if seconds <= 0 or not _room.acquire(timeout=seconds):
-        raise UnreadablePdf("waited too long for other PDFs that are being read; try again")
+    """Return the text of a PDF, at most `most` characters, within these seconds. UnreadablePdf, NoRoom."""
+    if seconds <= 0:
+        raise UnreadablePdf("takes too long to read, with the PDFs before it")
+    if not _room.acquire(timeout=min(seconds, WAIT)):
+        raise NoRoom
     bounds = (most, int(seconds) + 1, MEMORY)
     command = [sys.executable, "-I", __file__, *map(str, bounds)]
     try:

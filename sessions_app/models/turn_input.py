@@ -43,6 +43,7 @@ class TurnInput:
 
     # a message
     message: dict[str, Any] = field(default_factory=dict)  # metadata of the stored message, such as its files
+    files: str = ""  # a digest of its files, which a repeated request must bring as well
     seen: int = 0  # the session's last message when this one was written
     command: str = ""  # `clear`
     request: str = ""  # the id of the HTTP request that brought it, for the log lines of its turn

@@ -16,7 +16,7 @@ from agent_core.planner.decide import is_clear
 from sessions_app import metrics
 from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy, TooManyWaiting
 from sessions_app.hints import wake
-from sessions_app.memory.files import GivenFile, store_files
+from sessions_app.memory.files import GivenFile, digest_of, store_files
 from sessions_app.models import (
     PRIMARY_KEY,
     ConsentQuestion,
@@ -69,7 +69,7 @@ def program_message(content: str, idempotency_key: str | None = None, **about: A
 
 
 def receive(session_id: uuid.UUID, given: MessageInput, owner_id: int | None = None) -> Turn:
-    """Queue a message. The same idempotency key and content return the same turn.
+    """Queue a message. The same idempotency key, content and files return the same turn.
 
     A message to a thread of a unified agent becomes a turn of the primary session. With `owner_id`, a session of
     another user is not found.
@@ -119,6 +119,7 @@ def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> 
         metadata=replace(
             given.about,
             message=given.about.message | (store_files(session, given.files) if given.files else {}),
+            files=digest_of(given.files),
             route=given.about.route or addressed.own_route,
             seen=session.last_seq,
             command="clear" if _is_clear_command(session, given) else "",
@@ -211,6 +212,8 @@ def _earlier(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -
     if turn is None:
         return None
     if (turn.content, turn.kind, turn.on_busy) != (given.content, TurnKind.MESSAGE, given.on_busy):
+        raise IdempotencyMismatch
+    if turn.input.files != digest_of(given.files):
         raise IdempotencyMismatch
     return turn
 

@@ -122,6 +122,7 @@ def test_the_seconds_to_wait_are_read_and_bounded() -> None:
 
 LATER = {"send_at": "2099-01-01T09:00:00Z"}
 SCHEDULE = {"kind": "every", "seconds": 60}
+FILE = {"name": "a.txt", "content": "YQ=="}
 
 
 def test_the_second_time_gives_the_first_answer(ada: Caller) -> None:
@@ -142,6 +143,7 @@ def test_the_second_time_gives_the_first_answer(ada: Caller) -> None:
         ("automations", {"message": "a", "schedule": SCHEDULE}, {"message": "b"}, CronJob),
         ("messages", {"content": "a"}, {"content": "b"}, Turn),
         ("messages", {"content": "a"}, {"on_busy": "enqueue"}, Turn),
+        ("messages", {"content": "a", "files": [FILE]}, {"files": [FILE | {"content": "Yg=="}]}, Turn),
         ("/api/agents/demo/routines/", {"title": "a", "schedule": "1h"}, {"title": "b"}, CronJob),
         ("scheduled-messages", LATER | {"message_text": "a"}, {"message_text": "b"}, ScheduledMessage),
     ]

@@ -96,6 +96,18 @@ def test_a_moved_slot_says_where_it_went_and_goes_back(person: Person) -> None:
     assert CronJob.objects.get(pk=job.pk).revision == job.revision + 6
 
 
+def test_a_moved_slot_whose_jitter_runs_is_kept_by_another_move(person: Person) -> None:
+    job = new(person.session(), schedule=HOURLY, jitter_seconds=3600)
+    [first] = coming(job, 1)
+    move(job, first, first + HOUR / 2)
+    let_come(job, (first + HOUR / 2 - datetime.now(first.tzinfo)) // TICK * TICK + TICK)
+    slots = [each.scheduled_for for each in RunRecord.objects.filter(job=job)]
+    due = planned_for(job)
+    assert due > datetime.now(first.tzinfo)
+    move(job, slots[0] + 2 * HOUR, slots[0] + 2 * HOUR + HOUR / 4)
+    assert planned_for(job) == due
+
+
 def test_an_edit_keeps_a_moved_slot_and_a_pause_leaves_it_out(person: Person) -> None:
     job = new(person.session())
     first, second = coming(job, 2)

@@ -33,6 +33,7 @@ from tests.automations.jobs.made import (
 from tests.automations.jobs.test_edit import ahead
 from tests.automations.jobs.test_skip import coming
 from tests.conftest import Person, new_person
+from tests.races import UPDATE, in_line
 
 pytestmark = pytest.mark.rule("4.5")
 
@@ -132,6 +133,14 @@ def test_all_is_paused_and_goes_back_to_how_it_stood(person: Person) -> None:
     assert min(planned_for(routine), planned_for(there)) < ahead(days=2)
     assert len(pause_all(person.user, "UTC").done) == 5
     assert clock_of(routine).next_run_at is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_is_paused_while_all_are_is_not_theirs_to_resume(person: Person) -> None:
+    job = new(person.session())
+    own = partial(update_job, job.pk, {"enabled": False})
+    [_, found] = in_line(clock_of(job), UPDATE, own, partial(pause_all, person.user, "UTC"))
+    assert (found.done, found.before) == ([], {})
 
 
 def test_a_first_run_that_was_given_is_left_out_only_by_a_pause_in_which_it_lies(person: Person) -> None:

@@ -9,7 +9,9 @@ import pytest
 from django.db import transaction
 
 from automations.firing.fire_jobs import fire_due_jobs
+from automations.jobs.clock import current_plan
 from automations.jobs.edit import update_job
+from automations.jobs.move import move_slot
 from automations.models import CronJob, JobClock, RunRecord, ZoneData
 from automations.retention.zones import ZoneWalk, changed_zones, used_zones
 from automations.routines.edit import update_routine
@@ -108,6 +110,19 @@ def test_new_data_neither_repeats_nor_drops_any_slot(person: Person, zones: Zone
     assert planned_for(late) == day.replace(hour=6) + jitter
     fire_due_jobs()
     assert RunRecord.objects.get(job=fresh, state="queued").scheduled_for.hour == 6
+
+
+def test_a_moved_slot_runs_only_where_it_went_also_by_new_data(person: Person, zones: ZoneFolder) -> None:
+    job = daily(person)
+    look()
+    slot = planned_for(job)
+    to = slot + timedelta(hours=5)
+    move_slot(job.pk, slot=slot.isoformat(), to=to.isoformat())
+    zones.write(NAME, NEW)
+    look()
+    plan = current_plan(job, clock_of(job))
+    assert planned_for(job) == to
+    assert plan.slots.next(to) == slot + timedelta(hours=22)
 
 
 def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person, zones: ZoneFolder) -> None:

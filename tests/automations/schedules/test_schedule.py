@@ -142,6 +142,7 @@ REFUSED: list[tuple[str, Callable[[Any], Any], tuple[Any, ...]]] = [  # with thi
         tuple(f"FREQ=DAILY;INTERVAL={each}" for each in ("0", "-1", "3651", "1.5", "\u0662", "")),
     ),
     ("bad_rule", rule, tuple(f"FREQ=DAILY;COUNT={each}" for each in ("0", "1001", "9" * 100))),
+    ("bad_rule", rule, ("FREQ=DAILY;INTERVAL=2900;COUNT=780", "FREQ=MONTHLY;BYMONTHDAY=31;COUNT=1000")),
     (
         "bad_rule",
         rule,

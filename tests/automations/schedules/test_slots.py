@@ -133,7 +133,11 @@ def test_the_edges_of_the_calendar_do_no_harm() -> None:
     leap = CronSchedule(expr="0 0 29 2 *", timezone="America/New_York")
     often = CronSchedule(expr="*/5 * * * *", timezone="Pacific/Kiritimati")
     rule = RuleSchedule(rule="FREQ=WEEKLY;COUNT=1000", starts_at=datetime(1970, 1, 1), timezone="UTC")  # noqa: DTZ001
-    for schedule, instant in product((leap, often, rule, every(315_360_000), AtSchedule(at=NOW)), EDGES):
+    long = RuleSchedule(
+        rule="FREQ=YEARLY;INTERVAL=10;COUNT=1000", starts_at=NOW.replace(tzinfo=None), timezone="UTC"
+    )
+    schedules = (leap, often, rule, long, every(315_360_000), AtSchedule(at=NOW))
+    for schedule, instant in product(schedules, EDGES):
         slot = schedule.next(instant)
         assert slot is None or slot > instant, (schedule, instant)
         assert schedule.last(instant, instant) is None

@@ -4,18 +4,23 @@ import io
 import time
 import zlib
 from base64 import b64encode
+from threading import BoundedSemaphore
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
+from django.urls import reverse
 from pypdf import PdfWriter
 
 from agent_core.text import fence
 from agent_core.types import Role
+from sessions_app.exceptions import TooSoon
 from sessions_app.memory import pdf_text
 from sessions_app.memory.files import LARGEST_FILES, LARGEST_IMAGE, LONGEST_TEXT, MOST_FILES, read_files
 from sessions_app.memory.pdf_text import UnreadablePdf, text_of_pdf
-from sessions_app.models import Attachment, Message, Session, Turn
+from sessions_app.models import Attachment, Message, Session, Turn, TurnInput
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
@@ -93,12 +98,33 @@ def test_a_hostile_pdf_is_bounded_in_time_memory_and_text(monkeypatch: pytest.Mo
         text_of_pdf(pdf(LINE), 20, 10.0)
 
 
+@pytest.mark.rule("10.0")
+def test_a_pdf_holds_no_connection_and_waits_shortly_for_room(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, given = person.user.pk, [("a.pdf", pdf(LINE))]
+    assert read_files(owner, given * 2)[1].text
+    assert connection.connection is None
+    monkeypatch.setattr(pdf_text, "_room", BoundedSemaphore(1))
+    with monkeypatch.context() as other:
+        other.setattr("sessions_app.memory.files._reading", {owner: "another PDF"})
+        with pytest.raises(TooSoon):
+            read_files(owner, given)
+    pdf_text._room.acquire()
+    began = time.monotonic()
+    with pytest.raises(TooSoon):
+        read_files(owner, given)
+    assert time.monotonic() - began < pdf_text.WAIT + 1
+    pdf_text._room.release()
+    assert read_files(owner, given)
+
+
 @pytest.mark.rule("3.5")
 def test_a_file_is_data_and_text_from_outside(inside: Inside) -> None:
     session: Session = inside.person.session()
     owner = inside.person.user.pk
-    files = read_files(owner, [("bill.pdf", pdf(LINE)), ("b.txt", b"Call count.\n" * 20_000)])
-    turn = receive(session.pk, MessageInput(content="What is it?\n\n[2 files]", files=files), owner)
+    taken = read_files(owner, [("bill.pdf", pdf(LINE)), ("b.txt", b"Call count.\n" * 20_000)])
+    turn = receive(session.pk, MessageInput(content="What is it?\n\n[2 files]", files=taken), owner)
     asked = makes(call("count", "1", name="by a file"))
     inside.run(session, asked, says("An invoice."))
     [bill, long] = fence.blocks(inside.model.calls[0].entries[-1].content)
@@ -112,14 +138,29 @@ def test_a_file_is_data_and_text_from_outside(inside: Inside) -> None:
 
 def test_a_message_with_files_joins_no_turn_and_takes_them_along_when_withdrawn(inside: Inside) -> None:
     session: Session = inside.person.session()
-    files = read_files(inside.person.user.pk, [("a.txt", b"the text")])
-    turn = receive(session.pk, MessageInput(content="look", files=files))
+    taken = read_files(inside.person.user.pk, [("a.txt", b"the text")])
+    turn = receive(session.pk, MessageInput(content="look", files=taken))
     assert turn.on_busy == "enqueue"
     cancel_turn(turn.pk)
     assert not Attachment.objects.exists()
-    receive(session.pk, MessageInput(content="look", files=files))
+    receive(session.pk, MessageInput(content="look", files=taken))
     session.delete()
     assert not Attachment.objects.exists()
+
+
+def test_a_message_that_is_sent_again_brings_its_files_and_the_limit_of_its_token(
+    person: Person, client: Client
+) -> None:
+    session = person.session()
+    taken = read_files(person.user.pk, [("a.txt", b"the text")])
+    about = TurnInput(limited=True)
+    turn = receive(session.pk, MessageInput(content="look", files=taken, about=about))
+    Turn.objects.filter(pk=turn.pk).update(state="failed", finished_at=Now())
+    client.force_login(person.user)
+    client.post(reverse("again", args=[session.pk, turn.pk]))
+    again = Turn.objects.exclude(pk=turn.pk).get()
+    assert again.input.limited
+    assert Attachment.objects.count() == 2
 
 
 @pytest.mark.rule("10.0")
