@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from automations.appointments.panel import attention
+from automations.appointments.notices import attention
 from automations.jobs.edit import delete_job
 from interfaces.web.transcript import SETTLED, newest, settled
 from sessions_app.exceptions import NotFound, NotWaiting
