@@ -9,7 +9,7 @@ from interfaces.web.formats import register
 
 
 class Section(NamedTuple):
-    """A section of an agent's page, and what a link to it is called."""
+    """A section of an agent's page, and what a link to it is called. Without an anchor: the page of what comes."""
 
     anchor: str
     name: str
@@ -31,7 +31,7 @@ CURED_IN = {  # by the reason or attention of a run, the code of a problem of pr
     "budget": _SPENDING,
     "budget_held": _SPENDING,
     "bad_allow_tools": _TOOLS,
-    "needs_consent": _TOOLS,
+    "needs_consent": Section("", "Answer it"),
     "bad_channel": _CHANNELS,
     "undelivered": _CHANNELS,
     "unknown_timezone": Section("model", "Time zone"),

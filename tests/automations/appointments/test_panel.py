@@ -6,7 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from agent_core.connections import USED_UP, hooks
 from agent_core.text.formats import utc_text
@@ -116,7 +118,9 @@ def test_a_card_says_one_cause_once_and_the_former_one_behind_it(session: Sessio
 
 
 @pytest.mark.rule("11.2", "11.5")
-def test_one_cause_of_a_connection_is_one_notice_and_calm_once_it_works(person: Person) -> None:
+def test_one_cause_of_a_connection_is_one_notice_and_calm_once_it_works(
+    person: Person, client: Client
+) -> None:
     """402, then 500, then it works again."""
     row = add_connection(person.user, "mine", {"provider": "ollama", "base_url": "https://models.example/v1"})
     Agent.objects.update(model="mine:m")
@@ -137,12 +141,17 @@ def test_one_cause_of_a_connection_is_one_notice_and_calm_once_it_works(person: 
         add_runs_at(job, [now - timedelta(hours=1)], started_at=now - timedelta(minutes=6), **given)
     Connection.objects.update(last_error=away, state_since=now - timedelta(minutes=4))
     [notice] = attention(person.user)
-    assert (notice.connection, len(notice.also), notice.next_try) == ("mine", 2, notice.next_try)
+    assert (notice.connection, len(notice.also)) == ("mine", 2)
     assert away in notice.text
     assert "tried" not in notice.text.replace("tries again", ""), (
         "what is tried within an attempt is no attempt"
     )
     assert f"{now + timedelta(minutes=1):%H:%M}" in notice.text
+    client.force_login(person.user)
+    page = client.get("/upcoming/").content.decode()
+    resume = reverse("switch", args=[session.pk, notice.kind, notice.id])
+    shown_once = [page.count(f"#appointment-{each.id}") for each in (notice, *notice.also)]
+    assert (shown_once, resume in page, reverse("agent", args=["demo"]) in page) == ([1, 1, 1], True, True)
     cards = named(appointments_of(person.user, session.pk))
     said = {name: " ".join((card.trouble_text, card.now, *card.warnings)) for name, card in cards.items()}
     assert ("402" in said["job 0"], "500" in said["job 0"]) == (False, True), said["job 0"]
