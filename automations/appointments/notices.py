@@ -98,7 +98,7 @@ def _of_each_cause(notices: Iterable[Notice], zone: tzinfo) -> Iterator[Notice]:
     for each in notices:
         found.setdefault(each.cause or id(each), []).append(each)
     for group in found.values():
-        newest = max(group, key=lambda each: each.at or _LONG_AGO)
+        newest = max(group, key=lambda each: (each.at or _LONG_AGO, each.run_id > ""))
         also = tuple(each for each in group if each is not newest)
         coming = min((each.next_try for each in group if each.next_try), default=None)
         again = f" Rondo tries again by itself: next at {when(coming, zone)}." if coming else ""

@@ -35,7 +35,7 @@ def causes_of(job: Any) -> list[str]:
 
 
 def tell_once(job: CronJob, cause: str) -> str | None:
-    """Which appointments the cause stops, in a sentence; None: the owner was told of it."""
+    """Which appointments the cause concerns, in a sentence; None: the owner was told of it."""
     if not ToldCause.objects.tell(job.agent.owner_id, cause):
         return None
     rows = CronJob.objects.filter(agent__owner_id=job.agent.owner_id, enabled=True)
@@ -45,4 +45,4 @@ def tell_once(job: CronJob, cause: str) -> str | None:
         return ""
     names = ", ".join(f'"{each.name}" of {each.agent.name}' for each in found[:_MOST_NAMED])
     more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return f" It stops {names}{more}."
+    return f" It concerns {names}{more}."
