@@ -128,14 +128,14 @@ def test_one_cause_of_a_connection_is_one_notice_and_calm_once_it_works(
     jobs = [new(session, name=f"job {number}") for number in range(3)]
     quota = {"state": RunState.FAILED, "reason": "model_quota", "error": "It refused the request (402)."}
     away = "The model provider failed (500)"
-    runs = [
+    runs: list[dict[str, Any]] = [
         quota,
         quota | {"reason": "model_unavailable", "error": f"{away}; tried 3 times."},
         {"state": RunState.QUEUED, "reason": "model_unavailable", "error": f"{away}.", "finished_at": None}
         | {"attempt": 2, "not_before": now + timedelta(minutes=1)},
     ]
+    slow = {"failures_in_a_row": 5, "failing_since": now - timedelta(hours=2), "failed_last": now}
     for job, fields in zip(jobs, runs, strict=True):
-        slow = {"failures_in_a_row": 5, "failing_since": now - timedelta(hours=2), "failed_last": now}
         JobHealth.objects.create(job=job, told="slowed", **slow)
         given = {"finished_at": now - timedelta(minutes=5)} | fields
         add_runs_at(job, [now - timedelta(hours=1)], started_at=now - timedelta(minutes=6), **given)
