@@ -106,9 +106,9 @@ class Connection:
     """How to call a provider's models. ``models``: the allowed ones; empty: all.
 
     ``reach``: the addresses that may be connected to; None: any. ``fault``: why the connection cannot be used.
-    ``error``: why its last call failed, as it was stored when the turn began; without one, ``well_since`` is when it
-    was changed or worked again. ``secret`` goes to the provider and nowhere else. ``prices`` are its owner's, by model;
-    ``*`` is for all others.
+    ``error``: why its last call failed, as it was stored when the turn began, at ``failed_since``; without one,
+    ``well_since`` is when it was changed or worked again. ``secret`` goes to the provider and nowhere else. ``prices``
+    are its owner's, by model; ``*`` is for all others.
     """
 
     name: str
@@ -121,6 +121,7 @@ class Connection:
     reach: Reach | None = None
     fault: str = ""
     error: str = ""
+    failed_since: datetime | None = field(default=None, compare=False)
     well_since: datetime | None = field(default=None, compare=False)
     prices: Mapping[str, Price] = field(default_factory=dict, compare=False)
     budget: Budget | None = field(default=None, compare=False)

@@ -38,6 +38,7 @@ class AutomationsConfig(AppConfig):
         budgets.register_caps("automation", CronJob)
         connections.register_models_of(CronJob.objects.all)
         connections.on_changed(jobs.check_models_again)
+        connections.on_changed(failing.free_slowed)
         accounts.on_freed(jobs.check_budgets_again)
         quotas.register_stored(validate.stored_texts)
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import Any
 
-from agent_core.connections import concerns
-from agent_core.exceptions import FINAL_CODES, PASSING_CODES, UNUSABLE_CODES
+from agent_core.connections import REJECTED, concerns
+from agent_core.exceptions import FINAL_CODES, PASSING_CODES, UNUSABLE_CODES, ModelUnavailable
 from agent_core.spending import Budget
 from automations.jobs.stops import Stop, is_lifted, known_problems
 from automations.models import RunState
 from automations.models.run import OPEN_RUNS
-from automations.runs.describe import QueueWait, describe_run
+from automations.runs.describe import QueueWait, describe_run, when
 from automations.runs.skips import GapReason
+from automations.runs.told import ONE_CAUSE
 from automations.selectors import IN_ANOTHER_WAY, MODEL_CODES
 from sessions_app.connections.usable import CURES, LAST_CALL, ModelWarnings, models_of
+
+_REPORTED = ONE_CAUSE | {ModelUnavailable.code}  # what is stored of a connection as its last call
+WORKS_AGAIN = "its connection works again, or was changed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +53,47 @@ def problems(facts: JobFacts) -> list[dict[str, str]]:
     return known_problems(facts.job, facts.stop)
 
 
-def _failed_at_model(facts: JobFacts) -> Any:
-    """The newest run, if a model failed in it: it waits for a retry, or has ended; None: no model did."""
+def is_mended(job: Any, run: Any, known: ModelWarnings) -> bool:
+    """Whether the connection at which this run failed works again, or was changed since."""
+    began = run.started_at or run.scheduled_for
+    return bool(_is_of_connection(job, run) and known.well_since and known.well_since > began)
+
+
+def failed_otherwise(job: Any, run: Any, known: ModelWarnings) -> bool:
+    """Whether the last call of the connection at which this run failed has failed in another way."""
+    return bool(_is_of_connection(job, run) and known.failed and known.failed.rstrip(".") not in run.error)
+
+
+def _is_of_connection(job: Any, run: Any) -> bool:
+    """Whether it failed at the connection of the job's only model."""
+    return run.reason in _REPORTED and not models_of(job.agent, job.model, job.fallback_model)[1]
+
+
+def mended_run(facts: JobFacts) -> Any:
+    """The last run, if it failed at a connection that works now."""
+    run = last_run(facts)
+    is_failed = run is not None and run.state == RunState.FAILED
+    return run if is_failed and is_mended(facts.job, run, facts.of_models) else None
+
+
+def failed_before(run: Any, zone: tzinfo) -> str:
+    """What to say of such a run."""
+    return f"Failed at {when(run.scheduled_for, zone)}: {WORKS_AGAIN} since then."
+
+
+def _newest_run(facts: JobFacts) -> Any:
+    """The run that waits for a retry, else the last one, if a model failed in it; None: no model did."""
     run = facts.open_run if facts.open_run and facts.open_run.not_before else last_run(facts)
     is_failed = run is not None and run.state in (RunState.QUEUED, RunState.FAILED)
     return run if is_failed and run.reason in FINAL_CODES | PASSING_CODES else None
+
+
+def _failed_at_model(facts: JobFacts) -> Any:
+    """The newest run, if a model failed in it, and nothing newer is known of the connection."""
+    run, known = _newest_run(facts), facts.of_models
+    if run is None or is_mended(facts.job, run, known) or failed_otherwise(facts.job, run, known):
+        return None
+    return run
 
 
 def _replaced(facts: JobFacts) -> list[dict[str, str]]:
@@ -74,7 +114,19 @@ def _replaced(facts: JobFacts) -> list[dict[str, str]]:
 def holding(facts: JobFacts) -> list[dict[str, str]]:
     """The problems without those that are replaced."""
     replaced = _replaced(facts)
-    return [each for each in problems(facts) if each not in replaced]
+    gone = [each for each in problems(facts) if is_past(facts.job, each, facts.of_models)]
+    return [each for each in problems(facts) if each not in replaced and each not in gone]
+
+
+def is_past(job: Any, problem: dict[str, str], known: ModelWarnings) -> bool:
+    """Whether a refusal of the connection that preflight found is no more, or hidden by an outage."""
+    if models_of(job.agent, job.model, job.fallback_model)[1] or problem["code"] not in MODEL_CODES:
+        return False
+    if not any(CURES[each] in problem["text"] for each in ONE_CAUSE):
+        return False
+    well_since = known.well_since
+    is_away = bool(known.failed) and REJECTED not in known.failed
+    return is_away or bool(well_since and well_since > datetime.fromisoformat(problem["since"]))
 
 
 def before(facts: JobFacts, zone: tzinfo) -> Iterator[str]:
@@ -85,7 +137,12 @@ def before(facts: JobFacts, zone: tzinfo) -> Iterator[str]:
     if failed and last and failed != last and last.state == RunState.FAILED and last.reason != failed.reason:
         cure = cure_of(facts.job, last)
         yield f"{describe_run(last, zone)} {cure}".rstrip()
-    for each in _replaced(facts):
+    newest = _newest_run(facts)
+    if newest and newest.state == RunState.FAILED and failed is None:
+        cure = CURES.get(newest.reason)
+        yield _older_failure(facts, newest, zone)
+    past = [each for each in problems(facts) if is_past(facts.job, each, facts.of_models)]
+    for each in (*_replaced(facts), *(past if facts.of_models.failed else ())):
         if not (cure and cure in each["text"]):
             yield each["text"].removeprefix(IN_ANOTHER_WAY)
 
@@ -94,12 +151,20 @@ def _older_failures(facts: JobFacts, zone: tzinfo) -> Iterator[str]:
     """How it failed before a cap stopped it, or by a cap that stands no more."""
     waits = facts.open_run if facts.stop and facts.open_run and facts.open_run.not_before else None
     if waits:  # no slot comes before its next attempt
-        yield f"{describe_run(waits, zone, waiting=QueueWait())} {cure_of(facts.job, waits)}".rstrip()
+        yield _older_failure(facts, waits, zone)
     last = last_not_skipped(facts)
     if last is None or last.state != RunState.FAILED:
         return
     if is_lifted(last, facts.budgets) or (facts.stop and last.reason != GapReason.BUDGET):
-        yield f"{describe_run(last, zone)} {cure_of(facts.job, last)}".rstrip()
+        yield _older_failure(facts, last, zone)
+
+
+def _older_failure(facts: JobFacts, run: Any, zone: tzinfo) -> str:
+    """How this run failed, with the cure unless something newer is known of its connection."""
+    job, known = facts.job, facts.of_models
+    is_newer_known = is_mended(job, run, known) or failed_otherwise(job, run, known)
+    cure = "" if is_newer_known else cure_of(job, run)
+    return f"{describe_run(run, zone, waiting=QueueWait())} {cure}".rstrip()
 
 
 def last_not_skipped(facts: JobFacts) -> Any:
@@ -114,9 +179,11 @@ def codes(facts: JobFacts) -> Iterator[str]:
         yield f"{GapReason.BUDGET}:{facts.stop.scope}"
     if failed := _failed_at_model(facts):
         yield code_of_run(job, failed)
+    elif said := facts.of_models.uncallable:
+        yield from (with_owner(job, code) for code, cure in CURES.items() if cure in said[0])
     yield from (with_owner(job, each["code"]) for each in holding(facts))
-    is_done = last and last.state in (RunState.SUCCEEDED, RunState.FAILED) and last != failed
-    if is_done and not is_lifted(last, facts.budgets):
+    is_done = last and last.state in (RunState.SUCCEEDED, RunState.FAILED)
+    if is_done and last not in (failed, _newest_run(facts)) and not is_lifted(last, facts.budgets):
         yield code_of_run(job, last)
 
 

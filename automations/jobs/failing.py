@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from django.db import transaction
+from datetime import timedelta
 
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
+
+from agent_core.exceptions import PASSING_CODES
 from automations.exceptions import JobNotFound, JobPaused, RunNotFailed
 from automations.jobs.clock import database_now, notify_beats
 from automations.jobs.edit import lock_job, update_job
@@ -11,8 +16,33 @@ from automations.models import JobHealth, RunRecord, RunState
 from automations.models.health import PausedReason, Told
 from automations.runs.health import tell
 from automations.runs.record import has_own_session
+from sessions_app.connections.edit import agents_using
 from sessions_app.exceptions import NotFound, SessionClosed
-from sessions_app.models import Priority, Session, SessionState
+from sessions_app.models import Connection, Priority, Session, SessionState
+
+MOST_FREED = 1_000  # jobs that a connection frees at a time
+FREED_AGAIN = timedelta(
+    days=1
+)  # after a job was freed or resumed, so that a connection that comes and goes slows it
+_MENDED = {"model_auth", "model_quota", "superseded", *PASSING_CODES}  # reasons of runs
+
+
+def free_slowed(connection_id: int) -> None:
+    """Begin the jobs afresh that are slowed down only because of this connection, if it works again or was changed."""
+    row = Connection.objects.filter(pk=connection_id, last_error="").first()
+    if row is None:
+        return
+    own = Q(job__model="") | Q(job__model__startswith=f"{row.name}:")
+    counted = Q(counts_from=None) | Q(counts_from__lt=Now() - FREED_AGAIN)
+    failed = RunRecord.objects.ended_by_itself().filter(
+        job=OuterRef("pk"), scheduled_for__gte=OuterRef("failing_since")
+    )
+    slowed = JobHealth.objects.slowed().filter(own, counted, job__agent__in=agents_using(row))
+    with transaction.atomic():
+        freed = slowed.exclude(Exists(failed.exclude(reason__in=_MENDED))).order_by("pk")
+        locked = freed.select_for_update(no_key=True, skip_locked=True, of=("self",))
+        ids = list(locked.values_list("pk", flat=True)[:MOST_FREED])
+        JobHealth.objects.free(ids)
 
 
 def pause_failing(job_id: str) -> None:

@@ -79,6 +79,16 @@ class HealthChanges(models.QuerySet["JobHealth"]):
         if resumed:
             self.filter(pk=job_id).update(told=Told.RESUMED)
 
+    def slowed(self) -> HealthChanges:
+        """Jobs that run at most once an hour."""
+        return self.filter(failures_in_a_row__gte=SLOWED_AFTER, paused_reason="")
+
+    def free(self, job_ids: Sequence[str]) -> int:
+        """As `restart`, for jobs whose cause is mended."""
+        told = Case(When(told=Told.NOTHING, then=Value(Told.NOTHING)), default=Value(Told.RESUMED))
+        none = {"failures_in_a_row": 0, "failing_since": None, "failed_last": None}
+        return self.slowed().filter(pk__in=job_ids).update(told=told, counts_from=Now(), **none)
+
     def begin_afresh(self, job_id: str, now: datetime) -> None:
         """A person did what may remove the cause of a job's failures: it begins afresh, as after a resume."""
         if self.filter(pk=job_id, failures_in_a_row__gte=FAILING_AFTER, paused_reason="").exists():

@@ -5,6 +5,7 @@ No sentence has content for operators only, such as an exception's text or a pro
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -91,6 +92,7 @@ NEEDS_LOOK = {  # why a run that succeeded may not have done what it should
     Attention.NEEDS_CONSENT: "it asks for your consent or an answer",
 }
 REASONS = frozenset({*GAPS, *CANCELLED, *FAILED} - {""})  # plugins add codes of failures
+_TRIES = re.compile(r"; tried \d+ times(?=\.?$)")  # of a call: people count the attempts of the run
 _UNKNOWN_FAILURE = "an error occurred"
 _WITH_OWN_WORDS = FINAL_CODES | PASSING_CODES | {CapReached.code, CapReached.HELD} | NOT_REPEATED.keys()
 
@@ -127,7 +129,8 @@ def why_failed(run: RunRecord) -> str:
 
 def _own_words(run: RunRecord) -> str:
     """The text of the run's turn, as the end of a sentence."""
-    return run.error[0].lower() + run.error[1:].rstrip(".")
+    error = _TRIES.sub("", run.error).rstrip(".")
+    return error[:1].lower() + error[1:]
 
 
 def when(instant: datetime, zone: tzinfo) -> str:
@@ -317,7 +320,7 @@ def _repeats(run: RunRecord, at: datetime, zone: tzinfo, waiting: QueueWait | No
     begin, attempt, why = when(at, zone), f"attempt {run.attempt}", why_failed(run)
     following = waiting.next_slot if waiting else None
     if following and following <= at:
-        return f"Failed: {why}; the next slot at {when(following, zone)} comes before {attempt}."
+        return f"Failed: {why}. It runs again at its next slot, {when(following, zone)}."
     first = ", unless the next slot comes first" if run.job_id and waiting is None else ""
     return f"Waits for a retry: {attempt} starts at {begin}{first}, because {why}."
 

@@ -94,6 +94,7 @@ def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: boo
     own = None if session.type in BACKGROUND else turn.session_id
     target = session_for(own or turn.input.home_id, session.agent_id)
     how, words = "ask for it in a message of your own.", ""
+    more: dict[str, Any] = {}
     if target is not None and stranger_of(turn) is None:
         question = unattended.ask(turn, call, spec, target, has_read=has_read)
         if own is None:  # else the turn's commit tells it
@@ -101,7 +102,7 @@ def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: boo
             notify_owner(target, Told.QUESTION, of=of, question=question.pk)
         when = unattended.until(question, session.agent)
         how = f"a question on the conversation's page can allow it until {when}."
-        words = question.calls[0].get("words", "")
+        words, more = question.calls[0].get("words", ""), {"event_id": unattended.update_about(question.pk)}
     text = f"A scheduled turn wanted to use {asked}, which needs your consent: {how}"
     text = f"A scheduled turn asks: {words} {text}" if words else text
     if has_read or has_read_in(turn):
@@ -109,7 +110,9 @@ def ask_for_consent(turn: Turn, call: ToolCall, spec: ToolSpec, *, has_read: boo
     whose = turn.input.automation_id or session.key
     key = f"consent:{uuid.uuid5(NAMESPACE, f'{whose}:{intent(call)}')}"  # a repeated request is one unread event
     # files named in the arguments do not exist yet
-    report_turn(turn, "consent_needed", text, about=intent(call), home=own, dedupe_key=key, artifacts=())
+    report_turn(
+        turn, "consent_needed", text, about=intent(call), home=own, dedupe_key=key, artifacts=(), **more
+    )
 
 
 def report_registered(turn: Turn, job: CronJob) -> None:

@@ -9,7 +9,7 @@ from automations.models import CronJob, ToldCause
 from automations.models.job import is_of_people
 from sessions_app.connections.usable import CURES, models_of
 
-_OF_CONNECTION = frozenset({"model_auth", "model_quota"})  # the others concern a single model
+ONE_CAUSE = frozenset({"model_auth", "model_quota"})  # the others concern a single model
 _MOST_READ, _MOST_NAMED = 100, 5  # appointments
 
 
@@ -20,7 +20,7 @@ def cause_of(model: str, code: str, text: str = "") -> str:
     why = code if code in CURES else next((each for each, cure in CURES.items() if text and cure in text), "")
     if not why or not model:
         return ""
-    return f"{(why in _OF_CONNECTION and prefix_of(model)) or model} {why}"
+    return f"{(why in ONE_CAUSE and prefix_of(model)) or model} {why}"
 
 
 def cause_of_run(job: Any, code: str) -> str:
@@ -35,7 +35,7 @@ def causes_of(job: Any) -> list[str]:
 
 
 def tell_once(job: CronJob, cause: str) -> str | None:
-    """Which appointments the cause stops, in a sentence; None: the owner was told of it."""
+    """Which appointments the cause concerns, in a sentence; None: the owner was told of it."""
     if not ToldCause.objects.tell(job.agent.owner_id, cause):
         return None
     rows = CronJob.objects.filter(agent__owner_id=job.agent.owner_id, enabled=True)
@@ -45,4 +45,4 @@ def tell_once(job: CronJob, cause: str) -> str | None:
         return ""
     names = ", ".join(f'"{each.name}" of {each.agent.name}' for each in found[:_MOST_NAMED])
     more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return f" It stops {names}{more}."
+    return f" It concerns {names}{more}."

@@ -22,6 +22,7 @@ _SPENDING, _TOOLS, _CHANNELS = (
     Section(each, each.capitalize()) for each in ("spending", "tools", "channels")
 )
 _OWN_MODEL, _OWN_CAPS, _ACCOUNT = Section("", "Model"), Section("", "Caps"), Section("", "Your account")
+_QUESTION = Section("", "Answer it")
 _FORMS = {"automation": "change-automation", "routine": "change-routine"}  # by the kind of an appointment
 CURED_IN = {  # by the reason or attention of a run, the code of a problem of preflight, the error of a turn
     "model_auth": _CONNECTIONS,
@@ -35,7 +36,7 @@ CURED_IN = {  # by the reason or attention of a run, the code of a problem of pr
     "budget": _SPENDING,
     "budget_held": _SPENDING,
     "bad_allow_tools": _TOOLS,
-    "needs_consent": _TOOLS,
+    "needs_consent": _QUESTION,
     "bad_channel": _CHANNELS,
     "undelivered": _CHANNELS,
     "unknown_timezone": Section("model", "Time zone"),
@@ -68,6 +69,8 @@ def cure(
         return {}
     if section is _ACCOUNT:
         return {"url": reverse("account") + "#used", "name": section.name}
+    if section is _QUESTION:
+        return {"url": reverse("upcoming"), "name": section.name}
     if section.anchor:
         return {
             "url": f"{reverse('agent', args=[agent])}#{section.anchor}",

@@ -27,6 +27,7 @@ from interfaces.web.conversation_calls import ShownCall, ShownPlan, in_one_line,
 from interfaces.web.messages import ShownFile, files_in, may_be_sent_again, shown_files
 from interfaces.web.rendering import render
 from sessions_app.connections.prices import used_text
+from sessions_app.connections.usable import CURES
 from sessions_app.memory.files import without_note
 from sessions_app.models import (
     ConsentQuestion,
@@ -74,8 +75,8 @@ class ShownMessage:
     `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
     below it, is always shown so; `settled` says what became of it, once it waits no more. `chips` are labels that say
     where the message comes from or what became of it. `is_own`: the person wrote it here.
-    `run` is the run of an automation, `code` why a turn of `agent` failed, `kind` and `job` whose it is; `used` says
-    what its turn used, `made` the appointments that it made.
+    `run` is the run of an automation, `code` why a turn of `agent` failed, `cure` what ends that, `kind` and `job`
+    whose it is; `used` says what its turn used, `made` the appointments that it made.
     """
 
     id: int
@@ -97,6 +98,7 @@ class ShownMessage:
     is_own: bool = False
     may_try_again: bool = False
     provider_message: str = ""
+    cure: str = ""
     code: str = ""
     kind: str = ""
     job: str = ""
@@ -179,6 +181,7 @@ def _page(user: User, rows: Sequence[Any], before: str | None = None) -> Message
             entry = replace(
                 entry,
                 provider_message=turn.provider_message if entry.is_failure else "",
+                cure=CURES.get(turn.error_code, "") if entry.is_failure else "",
                 **_why_failed(turn, failed.get(turn.pk)),
                 agent=turn.session.agent.name,
                 used=used_text(turn.usage),

@@ -132,6 +132,7 @@ def usable(row: Connection) -> Usable:
         reach=None if row.owner_id is None else reach(row.owner_id, row.base_url),
         fault=fault,
         error=row.last_error,
+        failed_since=row.state_since if row.last_error else None,
         well_since=None if row.last_error else row.state_since or row.updated_at,
         prices=read_prices(row.prices, "model"),
         budget=budget_of("connection", row.pk, row.limits, name=row.name, is_private=row.owner_id is None),
@@ -217,13 +218,16 @@ def is_model_name(name: str) -> bool:
 class ModelWarnings(NamedTuple):
     """Why models cannot be called, as far as it is known here, and which caps stop none or all of their calls.
 
-    Of the first one, `model`: `well_since`: since when nothing is known against its connection. `budget`: that of its
-    connection. `is_priced`: whether its calls cost money. `longest`: its longest reply. `fits_none`: the row of
-    `cap_rows` that does not even fit that.
+    Of the first one, `model`: `is_priced`: whether its calls cost money. `longest`: its longest reply. `fits_none`: the
+    row of `cap_rows` that does not even fit that. `connection`: the name of its connection. Of that one: `failed`: why
+    its last call failed, `failed_since` when. `well_since`: since when nothing is known against it. `budget`: its own.
     """
 
     uncallable: list[str]
     caps: list[str]
+    connection: str = ""
+    failed: str = ""
+    failed_since: datetime | None = None
     well_since: datetime | None = None
     budget: Budget | None = None
     is_priced: bool = False
@@ -264,6 +268,9 @@ def _warnings(wanted: Wanted, usables: tuple[Usable, ...]) -> ModelWarnings:
     if models:
         longest, price = _longest(models[0], first, wanted.settings), price_of_call(models[0], first)
         found = found._replace(
+            connection=first.name if first else "",
+            failed=first.error if first else "",
+            failed_since=first.failed_since if first else None,
             well_since=first.well_since if first else None,
             budget=first.budget if first else None,
             is_priced=bool(price and (price.input or price.output)),

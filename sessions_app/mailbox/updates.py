@@ -25,7 +25,7 @@ MOST_CHARACTERS = 20_000  # of all updates shown with one turn; the rest waits f
 MOST_ARTIFACTS = 20  # shown of one update
 LONGEST_ARTIFACT = 200
 STALE_AFTER = timedelta(hours=24)
-SUPERSEDED, STALE = "superseded", "stale"  # why an update was dropped
+SUPERSEDED, STALE, SETTLED = "superseded", "stale", "settled"  # why an update was dropped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +95,11 @@ def acknowledge(turn: Turn, ids: Iterable[int]) -> None:
     shown = unread().filter(pk__in=list(ids)).update(acknowledged_at=Now(), acknowledged_by=turn)
     if shown:
         metrics.count(metrics.Counted.MAILBOX_DRAIN, shown)
+
+
+def drop_settled(event_id: uuid.UUID) -> None:
+    """Drop the update about a question that waits no more, unless it was shown."""
+    unread().filter(event_id=event_id).update(dropped_at=Now(), reason=SETTLED)
 
 
 def detach_from_sessions(session_ids: list[uuid.UUID]) -> None:

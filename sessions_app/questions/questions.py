@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 
 from agent_core.execution import AT_WORK, WAITING
 from sessions_app.exceptions import ExecutionEnded, NotFound, NotWaiting, QuestionTaken
+from sessions_app.mailbox.updates import drop_settled
 from sessions_app.models import (
     ConsentQuestion,
     ConsentState,
@@ -23,7 +24,7 @@ from sessions_app.models import (
 from sessions_app.models.questions import ConsentTransitions, ExecutionTransitions
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.questions.unattended import is_late
+from sessions_app.questions.unattended import is_late, update_about
 from sessions_app.queue.cancel import cancel_turn
 from sessions_app.queue.receive import MessageInput, receive
 from sessions_app.queue.threads import target_ids
@@ -93,6 +94,8 @@ def _answer(rows: Rows, content: str, key: str | None, question: str, *, limited
         raise QuestionTaken
     turn = receive(row.session_id, given)
     rows.reserve(row.pk, turn)
+    if isinstance(row, ConsentQuestion):
+        drop_settled(update_about(row.pk))  # the turn of the answer would tell it as if it waited still
     return turn
 
 

@@ -7,6 +7,7 @@ that a person began.
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -18,25 +19,32 @@ from agent_core.turn.consent import call_to_json, question_of
 from agent_core.turn.tool_calls import intent
 from agent_core.types import ToolCall
 from sessions_app.events import announce
+from sessions_app.mailbox.updates import drop_settled
 from sessions_app.models import Agent, ClosedBecause, ConsentQuestion, Event, EventType, Session, Turn
 from sessions_app.models.questions import ConsentTransitions
 
+NAMESPACE = uuid.UUID("6f0b7b0e-1d0c-4d5a-9a52-5d3a3c7f2b12")  # for the ids of updates about questions
 HAS_READ = "has_read"  # in `ConsentQuestion.calls`
 _ON_ANSWERED: list[Callable[..., None]] = []
 
 
 def on_answered(call: Callable[..., None]) -> None:
-    """Call `call(run_id, is_allowed=...)` when a person has answered all that a run asked, in that transaction."""
+    """Call `call(run_id, is_allowed=...)` when all that a run asked is answered or gone, in that transaction."""
     _ON_ANSWERED.append(call)
 
 
 def tell_answered(question_id: str, *, is_allowed: bool) -> None:
-    """This question was answered just now."""
+    """This question was answered just now, or what it is about is gone."""
     run = ConsentQuestion.objects.filter(pk=question_id).values_list("run", flat=True).first()
     if not run or ConsentQuestion.objects.open().filter(run=run).exists():
         return
     for call in _ON_ANSWERED:
         call(run, is_allowed=is_allowed)
+
+
+def update_about(question_id: str) -> uuid.UUID:
+    """The id of the mailbox update that tells of this question."""
+    return uuid.uuid5(NAMESPACE, question_id)
 
 
 def ask(turn: Turn, call: ToolCall, spec: ToolSpec, target: Session, *, has_read: bool) -> ConsentQuestion:
@@ -73,6 +81,9 @@ def close(which: ConsentTransitions, why: ClosedBecause) -> None:
             about = told | {"question": question}
             Event.objects.create(agent_id=agent, session_id=session, type=EventType.STATUS, content=about)
             announce(session)
+            drop_settled(update_about(question))
+            if why == ClosedBecause.GONE:  # else the run still needed its call
+                tell_answered(question, is_allowed=False)
 
 
 def object_is_gone(owner_id: int, **argument: str) -> None:

@@ -26,5 +26,5 @@ def test_the_page_lists_each_type_with_its_scopes() -> None:
 
 
 def test_the_reasons_of_dropped_updates_match_the_page() -> None:
-    reasons = {TARGET_GONE, updates.SUPERSEDED, updates.STALE, deposit.TOO_MANY}
+    reasons = {TARGET_GONE, updates.SUPERSEDED, updates.STALE, updates.SETTLED, deposit.TOO_MANY}
     assert reasons == {each for each in re.findall(r"\(`(\w+)`\)", MAILBOX) if each != "hint"}

@@ -8,25 +8,26 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Subquery
 from django.http import HttpRequest
 
 from agent_core.connections import EFFORTS
-from agent_core.exceptions import ModelError
+from agent_core.exceptions import FINAL_CODES, PASSING_CODES, ModelError
 from agent_core.models import resolve
 from automations.jobs.explain import next_run
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, RunRecord, RunState
 from automations.models.job import heartbeat_key
-from automations.runs.describe import describe_run
+from automations.runs.describe import FAILED, describe_run
 from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.pages import FormResult, given_revision, person, whole_number
 from sessions_app.agents.documents import LONGEST_PREFERENCES, preference, put_preference
 from sessions_app.agents.edit import update_agent
 from sessions_app.agents.zones import known_zones, zone_of
-from sessions_app.connections.usable import connections, model_warnings, usable_connections
+from sessions_app.connections.usable import CURES, connections, model_warnings, usable_connections
 from sessions_app.exceptions import BadInput
-from sessions_app.models import Agent, Engine, MailboxEvent, Turn, TurnKind
+from sessions_app.models import Agent, Engine, MailboxEvent, Session, Turn, TurnKind, TurnState
 from sessions_app.reads import selectors, usage
 from sessions_app.spending.caps import (
     AMOUNTS,
@@ -91,7 +92,7 @@ def model(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, 
         "efforts": EFFORTS,
         "has_settings": any(shown[name] != "" for name in SETTINGS),
         "models": _known_models(request),
-        "warnings": model_warnings(agent).uncallable,
+        "warnings": _warnings(agent),
         "zones": sorted(known_zones()),
         "own_zone": zone_of(person(request).pk),
         "server_model": settings.RONDO_MODEL,
@@ -99,6 +100,22 @@ def model(request: HttpRequest, agent: Agent, outcome: FormResult) -> dict[str, 
         "is_checked": is_checked,
         "model_problem": _why_not_set_up(agent) if is_checked else "",
     }
+
+
+def _warnings(agent: Agent) -> list[str]:
+    """Why its models cannot be called; where nothing is stored of a connection, as the last turn of the conversation
+    that was used last says. It says nothing once the agent or the connection was changed, or that works again.
+    """
+    known = model_warnings(agent)
+    latest = Session.objects.filter(agent=agent).order_by("-updated_at").values("pk")[:1]
+    ended = Turn.objects.filter(session=Subquery(latest), state__in=[TurnState.SUCCEEDED, TurnState.FAILED])
+    last = ended.order_by("-pk").only("error_code", "queued_at").first()
+    if known.uncallable or last is None or last.error_code not in FINAL_CODES | PASSING_CODES:
+        return known.uncallable
+    if last.queued_at < max(agent.updated_at, known.well_since or agent.updated_at):
+        return []
+    why = FAILED[last.error_code]
+    return [f"The last turn failed: {why}. {CURES.get(last.error_code, '')}".rstrip()]
 
 
 def _known_models(request: HttpRequest) -> list[str]:

@@ -210,7 +210,8 @@ def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> 
     before = standing(job_of(key))
     update = update_routine if kind == Kind.ROUTINE else update_job
     job = update(key, {"enabled": to != OFF, **pause}, revision=seen)
-    return changed(request, session, switched(session.pk, kind, job, before))
+    said = "Resumed." if to == ON else ""
+    return changed(request, session, switched(session.pk, kind, job, before), said)
 
 
 @person_page("POST")

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_safe
 
 from automations.appointments.calendar import Entry, counted, tally, upcoming
 from automations.appointments.jobs import Kind
-from automations.appointments.panel import attention
+from automations.appointments.notices import attention
 from automations.runs.describe import SlotState
 from automations.schedules.zone_files import zone_or_utc
 from interfaces.web.appointments.ics import Event, calendar_text

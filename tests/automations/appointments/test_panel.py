@@ -6,19 +6,24 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
-from agent_core.connections import USED_UP
+from agent_core.connections import USED_UP, hooks
 from agent_core.text.formats import utc_text
 from automations.appointments.calendar import MOST_ENTRIES, Entry, upcoming
-from automations.appointments.panel import Appointment, appointments_of, attention, why
+from automations.appointments.notices import attention
+from automations.appointments.panel import Appointment, appointments_of, why
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.jobs.edit import NewJob, bind_job, update_job
 from automations.jobs.explain import explain
+from automations.jobs.failing import free_slowed
 from automations.models import (
     CronJob,
     JobClock,
+    JobHealth,
     JobPreflight,
     RunRecord,
     RunState,
@@ -28,7 +33,7 @@ from automations.runs.describe import CANCELLED, SlotState, slot_state
 from automations.runs.skips import GapReason, run_id
 from interfaces.web.cures import CURED_IN, cured_in
 from sessions_app.connections.edit import add_connection
-from sessions_app.connections.usable import CURES, uncallable
+from sessions_app.connections.usable import CURES, uncallable, usable
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, Connection, ConsentQuestion, ExecutionState, Session
 from sessions_app.sessions.open import primary_session
@@ -110,6 +115,61 @@ def test_a_card_says_one_cause_once_and_the_former_one_behind_it(session: Sessio
     assert (card.trouble_text, card.codes[0], cure in card.now) == ("", "model_unavailable", False)
     assert [cure in each for each in card.before] == [True], "it is said once, though two have found it"
     assert card.next[0].strftime("%H:%M") in card.now, "the next slot comes before the attempt"
+
+
+@pytest.mark.rule("11.2", "11.5")
+def test_one_cause_of_a_connection_is_one_notice_and_calm_once_it_works(
+    person: Person, client: Client
+) -> None:
+    """402, then 500, then it works again."""
+    row = add_connection(person.user, "mine", {"provider": "ollama", "base_url": "https://models.example/v1"})
+    Agent.objects.update(model="mine:m")
+    session, now = person.session(title="One"), datetime.now(UTC)
+    jobs = [new(session, name=f"job {number}") for number in range(3)]
+    quota = {"state": RunState.FAILED, "reason": "model_quota", "error": "It refused the request (402)."}
+    away = "The model provider failed (500)"
+    runs: list[dict[str, Any]] = [
+        quota,
+        quota | {"reason": "model_unavailable", "error": f"{away}; tried 3 times."},
+        {"state": RunState.QUEUED, "reason": "model_unavailable", "error": f"{away}.", "finished_at": None}
+        | {"attempt": 2, "not_before": now + timedelta(minutes=1)},
+    ]
+    slow = {"failures_in_a_row": 5, "failing_since": now - timedelta(hours=2), "failed_last": now}
+    for job, fields in zip(jobs, runs, strict=True):
+        JobHealth.objects.create(job=job, told="slowed", **slow)
+        given = {"finished_at": now - timedelta(minutes=5)} | fields
+        add_runs_at(job, [now - timedelta(hours=1)], started_at=now - timedelta(minutes=6), **given)
+    Connection.objects.update(last_error=away, state_since=now - timedelta(minutes=4))
+    [notice] = attention(person.user)
+    assert (notice.connection, len(notice.also)) == ("mine", 2)
+    assert away in notice.text
+    assert "tried" not in notice.text.replace("tries again", ""), (
+        "what is tried within an attempt is no attempt"
+    )
+    assert f"{now + timedelta(minutes=1):%H:%M}" in notice.text
+    client.force_login(person.user)
+    page = client.get("/upcoming/").content.decode()
+    resume = reverse("switch", args=[session.pk, notice.kind, notice.id])
+    shown_once = [page.count(f"#appointment-{each.id}") for each in (notice, *notice.also)]
+    assert (shown_once, resume in page, reverse("agent", args=["demo"]) in page) == ([1, 1, 1], True, True)
+    cards = named(appointments_of(person.user, session.pk))
+    said = {name: " ".join((card.trouble_text, card.now, *card.warnings)) for name, card in cards.items()}
+    assert ("402" in said["job 0"], "500" in said["job 0"]) == (False, True), said["job 0"]
+    assert ["402" in each for each in cards["job 0"].before] == [True]
+    RunRecord.objects.filter(job=jobs[1]).update(reason="timeout")
+    hooks.report(usable(row), "")
+    freed = dict(JobHealth.objects.values_list("job__name", "failures_in_a_row"))
+    assert freed == {"job 0": 0, "job 1": 5, "job 2": 0}, "a timeout is of no connection"
+    assert [each.name for each in attention(person.user)] == ["job 1"]
+    card = named(appointments_of(person.user, session.pk))["job 0"]
+    assert (card.is_failing, "402" in card.trouble_text + card.now, "402" in card.before[0]) == (
+        False,
+        False,
+        True,
+    )
+    JobHealth.objects.filter(job=jobs[0]).update(**slow)
+    free_slowed(row.pk)
+    assert JobHealth.objects.get(job=jobs[0]).is_slowed, "once a day"
 
 
 def test_the_last_slots_come_oldest_first_in_the_zone(person: Person, session: Session, job: CronJob) -> None:

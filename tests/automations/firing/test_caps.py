@@ -14,7 +14,8 @@ from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.spending import Amount, Budget
 from agent_core.types import Usage
-from automations.appointments.panel import attention, why
+from automations.appointments.notices import attention
+from automations.appointments.panel import why
 from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.preflight import CHECKS

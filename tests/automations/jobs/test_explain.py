@@ -10,7 +10,8 @@ import pytest
 from agent_core.exceptions import ModelError
 from agent_core.turn.endings import ERROR_TEXTS
 from automations.appointments.calendar import upcoming
-from automations.appointments.panel import appointments_of, attention
+from automations.appointments.notices import attention
+from automations.appointments.panel import appointments_of
 from automations.exceptions import JobNotFound
 from automations.jobs.edit import update_job
 from automations.jobs.explain import Explanation, explain
@@ -209,7 +210,7 @@ def test_a_run_says_whether_it_is_running_or_awaiting_retry(person: Person, job:
     retry = "Waits for a retry: attempt 2 starts at 2026-11-20 09:00,"
     assert of(person, job).now == f"{retry} because the model did not answer."
     JobClock.objects.filter(pk=job.pk).update(next_run_at=DAY - timedelta(minutes=1))
-    first = "Failed: the model did not answer; the next slot at 2026-11-20 08:59 comes before attempt 2."
+    first = "Failed: the model did not answer. It runs again at its next slot, 2026-11-20 08:59."
     assert of(person, job).now == first, "a run that waits for a retry gives way to the next slot"
     RunRecord.objects.filter(pk=run.pk).update(not_before=None, state=RunState.RUNNING, started_at=DAY)
     running = of(person, job)

@@ -9,7 +9,8 @@ import pytest
 
 from agent_core.exceptions import ModelRefused
 from agent_core.tools.fetch import Fetcher, Trouble
-from automations.appointments.panel import attention, why
+from automations.appointments.notices import attention
+from automations.appointments.panel import why
 from automations.gates import registry
 from automations.gates.http_changed import HttpChanged
 from automations.gates.registry import GateFailed, Look

@@ -122,7 +122,7 @@ def test_an_automation_is_edited_and_paused(visitor: Visitor) -> None:
     expect(page.get_by_label("Repeat")).to_have_value("daily")
     expect(page.get_by_label("Time", exact=True)).to_have_value("09:00")
     page.get_by_label("Time", exact=True).fill("10:15")
-    page.locator(".schedule summary", has_text="More").click()
+    page.locator(".schedule").get_by_text("More", exact=True).click()
     page.get_by_label("Call this address").fill("ftp://pings.example.com/")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".field-ping_url .error")).to_contain_text("It ")

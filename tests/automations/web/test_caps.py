@@ -7,7 +7,8 @@ import pytest
 from django.urls import reverse
 
 from agent_core.types import Usage
-from automations.appointments.panel import appointments_of, attention
+from automations.appointments.notices import attention
+from automations.appointments.panel import appointments_of
 from automations.jobs.edit import update_job
 from automations.models import CronJob, RunRecord
 from interfaces.web.appointments.toasts import planned

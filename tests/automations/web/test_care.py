@@ -30,7 +30,7 @@ FIELDS = {
 def test_an_automation_gets_caps_model_tools_and_a_gate(visitor: Visitor) -> None:
     page, job = panel(visitor)
     page.get_by_role("link", name="Edit Morning news").click()
-    page.locator(".schedule summary", has_text="More").click()
+    page.locator(".schedule").get_by_text("More", exact=True).click()
     for label, value in (FIELDS | {"US dollars a day": "much"}).items():
         page.get_by_label(label, exact=True).fill(value)
     page.get_by_role("button", name="Save").click()

@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 from django.urls import reverse
+from django.utils.html import escape
 
-from automations.appointments.panel import attention
+from agent_core.exceptions import ModelRefused
+from automations.appointments.notices import attention
 from automations.jobs.edit import delete_job
 from interfaces.web.transcript import SETTLED, newest, settled
+from sessions_app.connections.usable import CURES
 from sessions_app.exceptions import NotFound, NotWaiting
 from sessions_app.models import ClosedBecause, ConsentQuestion, ConsentState, Event, Turn
 from sessions_app.questions.questions import answer_consent
@@ -85,3 +88,16 @@ def test_a_question_is_answered_on_the_page_of_what_comes(inside: Inside) -> Non
     over: Any = client.get(outcome)
     assert ("It is gone." in over.content.decode(), outcome in over.content.decode()) == (True, False)
     assert over.headers["HX-Trigger"] == "list-changed", "which counts the questions"
+
+
+@pytest.mark.rule("11.5")
+def test_what_failed_at_the_model_says_what_to_do_in_the_chat_and_at_the_model(inside: Inside) -> None:
+    session, client = inside.person.session(), signed_in(inside.person)
+    turn = inside.say(session, "hello", ModelRefused("no", code="model_auth"))
+    cure = escape(CURES["model_auth"])
+    chat = client.get(reverse("conversation", args=[session.pk])).content.decode()
+    assert (cure in chat, reverse("again", args=[session.pk, turn.pk]) in chat) == (True, True)
+    model = reverse("agent", args=[inside.person.agent.name]) + "?check=model"
+    assert cure in client.get(model).content.decode()
+    inside.say(session, "and now?", says("It is well."))
+    assert cure not in client.get(model).content.decode()

@@ -18,8 +18,9 @@ from automations.jobs.failing import try_again
 from automations.models import CronJob, JobHealth, RunRecord
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionClosed
-from sessions_app.models import ConsentQuestion, ExecutionState, MailboxEvent, OnBusy, Session
+from sessions_app.models import ClosedBecause, ConsentQuestion, ExecutionState, MailboxEvent, OnBusy, Session
 from sessions_app.questions.questions import answer_consent
+from sessions_app.questions.unattended import close, object_is_gone
 from sessions_app.queue.receive import MessageInput, program_message, receive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import archive_session
@@ -81,18 +82,28 @@ def test_a_named_yes_makes_the_call_of_the_run_once(inside: Inside, planner: boo
 
 
 @pytest.mark.rule("11.3")
-@pytest.mark.parametrize(("answer", "failures"), [("yes", 0), ("no", 5)])
+@pytest.mark.parametrize(
+    ("answer", "failures", "lacks"),
+    [("yes", 0, ""), ("no", 5, ""), ("gone", 5, ""), ("expired", 5, "needs_consent")],
+)
 def test_a_run_asks_no_more_once_it_was_answered_and_a_yes_ends_the_slowing_down(
-    inside: Inside, answer: str, failures: int
+    inside: Inside, answer: str, failures: int, lacks: str
 ) -> None:
     session = inside.person.session()
     question = asked(inside, session)
     run = RunRecord.objects.get()
     slow = {"failures_in_a_row": 5, "failing_since": Now(), "failed_last": Now(), "told": "slowed"}
     JobHealth.objects.update_or_create(job_id=run.job_id, defaults=slow)
-    inside.say(session, f"{answer} #{question.pk}", says("So be it."))
+    if answer == "gone":
+        object_is_gone(inside.person.user.pk, name="disk")
+    elif answer == "expired":
+        close(ConsentQuestion.objects.open(), ClosedBecause.EXPIRED)
+    else:
+        answer_consent(question, answer)
+        inside.run(session, says("So be it."))
     run.refresh_from_db()
-    assert (run.attention, JobHealth.objects.get().failures_in_a_row) == ("", failures)
+    assert (run.attention, JobHealth.objects.get().failures_in_a_row) == (lacks, failures)
+    assert MailboxEvent.objects.get(event_type="consent_needed").reason == "settled", "it waits no more"
 
 
 @pytest.mark.rule("11.3")
