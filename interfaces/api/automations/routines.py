@@ -20,6 +20,7 @@ from interfaces.http.base import KEY, ApiView, tagged_response
 from interfaces.http.fields import (
     AnyObject,
     Flag,
+    Input,
     NonBlankText,
     OneOf,
     Output,
@@ -41,8 +42,7 @@ INSTRUCTIONS = "The routine's standing instructions. An isolated routine has the
 POLICY = "Limits of one turn, which override the agent's. A change is merged; null removes a limit."
 
 
-class RoutineChanges(PauseFields):
-    example = {"schedule": "2d", "timeout_seconds": 600}
+class RoutineFields(Input):
     title = NonBlankText(required=False)
     description = Text(required=False, allow_blank=True)
     instructions = Text(required=False, allow_blank=True, help_text=INSTRUCTIONS)
@@ -63,7 +63,11 @@ class RoutineChanges(PauseFields):
     task_type = OneOf(choices=TASK_TYPES, required=False, allow_blank=True)
 
 
-class NewRoutineIn(RoutineChanges):
+class RoutineChanges(PauseFields, RoutineFields):
+    example = {"schedule": "2d", "timeout_seconds": 600}
+
+
+class NewRoutineIn(RoutineFields):
     example = {
         "title": "Read the news",
         "description": "Collect what is new about PostgreSQL.",
