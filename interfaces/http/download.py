@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from math import ceil
+from typing import TypeVar
 
 from django.contrib.auth.models import User
 from django.http import StreamingHttpResponse
 
 from sessions_app.exceptions import NoThreadFree, TooSoon
 from sessions_app.limits.request_rate import Rate, take_allowance
+from sessions_app.postgres.rows import release_connection
 from sessions_app.streams.reader import Run
 
+T = TypeVar("T")
 OF_ONE_USER = Rate(limit=10, seconds=3600)
 LONGEST = 3600.0  # seconds
 TRIES = 24  # for a thread, each of some seconds
@@ -33,7 +36,7 @@ class Download(StreamingHttpResponse):
     def __init__(self, pieces: Iterator[bytes], name: str, kind: str) -> None:
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         super().__init__(self._sent(pieces), content_type=kind, headers=headers)
-        self._run: Run = asyncio.to_thread
+        self._run: Run = _in_thread
 
     async def later(self, run: Run) -> None:
         """Store `run`, which runs a function in a thread."""
@@ -53,3 +56,15 @@ class Download(StreamingHttpResponse):
             except NoThreadFree:
                 continue
         raise NoThreadFree
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Run a function in a thread, where no server gives one."""
+
+    def run() -> T:
+        try:
+            return function()
+        finally:
+            release_connection()
+
+    return await asyncio.to_thread(run)
