@@ -72,7 +72,7 @@ OTHERS = {
     "automations.JobHealth": "told paused_reason",
     "automations.JobPreflight": "problems",
     "automations.RemovedRoutine": "title",
-    "automations.RunRecord": "run_id reason prompt_ref usage state attention gate_seen",
+    "automations.RunRecord": "run_id reason prompt_ref usage state attention gate_seen cap",
     "automations.ScheduledMessage": "id chat_type status",
     "automations.ToldCause": "cause",
     "automations.ZoneData": "name fingerprint",
