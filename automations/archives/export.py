@@ -34,7 +34,6 @@ from sessions_app.models.message import BY_AUTOMATION, ENDED_KEY
 FORMAT, VERSION = "rondo", 1
 LINES = "archive.jsonl"
 _ENDINGS = {"text/plain": "txt"}
-CHUNK = 64 * 1024  # bytes
 CONVERSATIONS = (SessionType.PRIMARY, SessionType.SUB)
 SETTINGS = (
     *("timezone", "engine", "unified_session", "heartbeat", "routine_limit", "policy", "limits"),

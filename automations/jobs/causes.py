@@ -114,8 +114,11 @@ def _replaced(facts: JobFacts) -> list[dict[str, str]]:
 def holding(facts: JobFacts) -> list[dict[str, str]]:
     """The problems without those that are replaced."""
     replaced = _replaced(facts)
-    gone = [each for each in problems(facts) if is_past(facts.job, each, facts.of_models)]
-    return [each for each in problems(facts) if each not in replaced and each not in gone]
+    return [
+        each
+        for each in problems(facts)
+        if each not in replaced and not is_past(facts.job, each, facts.of_models)
+    ]
 
 
 def is_past(job: Any, problem: dict[str, str], known: ModelWarnings) -> bool:

@@ -46,7 +46,7 @@ PURPOSE = "web push"
 
 def public_key() -> str:
     """The key that browsers subscribe with."""
-    return _text(_point(signing_keys(PURPOSE)[0].public_key()))
+    return _key_of(signing_keys(PURPOSE)[0])
 
 
 def subscribe(user: User, *, endpoint: str, key: str, secret: str, name: str) -> PushSubscription:
